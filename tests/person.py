@@ -1,4 +1,4 @@
-"""The credential of tests that decide: all servers of the tests share one secret, so a key made here is good at each."""
+"""The credential of tests that decide: the servers of the tests share a secret, so a key made here is good at each."""
 
 import os
 import time

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway.server_process import BOUND_S, Served
+from person import person_headers
 from warm.start import Popen
 
 KEY = "sk-a-key-that-no-page-may-see-4711"
@@ -124,7 +125,7 @@ class Console(Served):
         """Make a request as a program does, and return the JSON of the answer."""
         with closing(http.client.HTTPConnection(self.host, self.port, timeout=BOUND_S)) as connection:
             data = None if body is None else json.dumps(body)
-            connection.request(method, path, data, {"content-type": "application/json"})
+            connection.request(method, path, data, {"content-type": "application/json", **person_headers()})
             answer = connection.getresponse()
             text = answer.read()
             assert answer.status < 400, text

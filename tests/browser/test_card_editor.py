@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 
 from browser.conftest import new_context, shoot
 from gateway.card_editor import started
+from person import person_headers
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -64,7 +65,8 @@ class Desk:
 
     def ask(self, method: str, path: str = "", **given: Any) -> Any:
         """Use the API beside the page."""
-        answer = httpx2.request(method, f"{self.editor}/treadle/v1/workspaces/card{path}", timeout=20, **given)
+        where = f"{self.editor}/treadle/v1/workspaces/card{path}"
+        answer = httpx2.request(method, where, headers=person_headers(), timeout=20, **given)
         assert answer.status_code < 300, answer.text
         return answer.json()
 

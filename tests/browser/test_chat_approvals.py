@@ -44,7 +44,7 @@ def test_a_call_waits_and_is_approved(browser: Browser, tmp_path: Path) -> None:
         expect(page.locator(".prose")).to_have_text("So be it.")
         card.locator("summary").click()
         expect(card.locator("pre").last).to_contain_text("wiped ./tmp, force False")
-        expect(card).to_contain_text("by local")
+        expect(card).to_contain_text("by ada")
         context.close()
         assert (seen.complaints, seen.strays) == ([], [])
 

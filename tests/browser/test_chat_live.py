@@ -10,6 +10,7 @@ from playwright.sync_api import Browser, Page, Request, expect
 from browser.conftest import Watched, new_context, read_json, shoot
 from browser.host import Hosted, hosted
 from gateway.server_process import Served
+from person import person_headers
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -253,5 +254,5 @@ def test_the_list_follows_other_tabs(browser: Browser, server: Served) -> None:
 
 def _cancel(server: Hosted) -> None:
     with server.connect() as connection:
-        connection.request("POST", f"/treadle/v1/runs/{_run(server)['id']}/cancel", body=b"")
+        connection.request("POST", f"/treadle/v1/runs/{_run(server)['id']}/cancel", body=b"", headers=person_headers())
         assert connection.getresponse().status == 200

@@ -163,7 +163,7 @@ def test_a_run_that_goes_on_is_followed_to_its_end(page: Page, console: Console)
     expect(page.get_by_role("treeitem").first).to_contain_text("completed")
     expect(page.get_by_role("treeitem")).to_have_count(4)
     expect(page.get_by_role("region", name="What is marked")).to_contain_text("a.txt is gone")
-    expect(page.get_by_role("region", name="What is marked")).to_contain_text("approved by Ada")
+    expect(page.get_by_role("region", name="What is marked")).to_contain_text("approved by ada")
 
 
 def test_a_run_is_cancelled(page: Page, console: Console) -> None:

@@ -242,7 +242,7 @@ def test_a_map_of_scenarios_leads_to_transcripts_and_compares(browser: Browser, 
 def test_who_may_only_look_cannot_do_anything(browser: Browser, tmp_path: Path) -> None:
     """The buttons are off for a viewer, who sees all the rest; an operator decides under their own name."""
     with console_server(tmp_path, login="always") as console:
-        contexts = [new_context(browser) for _ in range(3)]
+        contexts = [new_context(browser, is_person=False) for _ in range(3)]
         admin, viewer, operator = (context.new_page() for context in contexts)
         admin.goto(f"{console.url}{console.login}")
         expect(admin).to_have_url(f"{console.url}/")
@@ -277,7 +277,7 @@ def test_who_may_only_look_cannot_do_anything(browser: Browser, tmp_path: Path) 
 def test_who_is_not_logged_in_sees_nothing(browser: Browser, tmp_path: Path) -> None:
     """Neither the page nor what is behind it; the way in is said."""
     with console_server(tmp_path, login="always") as console:
-        context = new_context(browser)
+        context = new_context(browser, is_person=False)
         page = context.new_page()
         answer = page.goto(f"{console.url}/console/runs")
         assert answer is not None

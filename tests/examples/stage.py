@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from treadle.server.login.secret import VARIABLE
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BOUND_S = 120
 SERVE = ("-m", "treadle.cli.main", "serve", "--port", "0")
@@ -24,7 +26,8 @@ class Stage:
     def env(self, **variables: str) -> dict[str, str]:
         """Return an environment without keys, in which `python` is the one of the tests."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        return {"PATH": path, "HOME": str(self.home), "PYTHONUTF8": "1", "PYTHONWARNINGS": "error", **variables}
+        fixed = {"HOME": str(self.home), "PYTHONUTF8": "1", "PYTHONWARNINGS": "error", VARIABLE: os.environ[VARIABLE]}
+        return {"PATH": path, **fixed, **variables}
 
     @contextmanager
     def beside(self, *arguments: str, **variables: str) -> Iterator["subprocess.Popen[str]"]:

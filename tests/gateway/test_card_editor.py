@@ -34,7 +34,8 @@ def editor() -> Iterator[str]:
 
 def ask(editor: str, method: str, path: str, **given: Any) -> httpx2.Response:
     """Ask the editor."""
-    return httpx2.request(method, f"{editor}{path}", headers=person_headers(), timeout=20, **given)
+    headers = {**person_headers(), **given.pop("headers", {})}
+    return httpx2.request(method, f"{editor}{path}", headers=headers, timeout=20, **given)
 
 
 def say(editor: str, text: str) -> None:

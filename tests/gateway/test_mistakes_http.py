@@ -55,7 +55,7 @@ def make_keys(gateway: Gateway, folder: Path) -> dict[str, str]:
     def ring(secret: bytes) -> Keyring:
         return Keyring(runtime.store.keys, secret_for("keys", secret), clock=runtime.clock, ids=runtime.ids)
 
-    mine = ring(kept_secret(settings, {}))
+    mine = ring(kept_secret(settings))
     made = {
         "good": gateway.ask(mine.create("good", Grant(role="viewer"))),
         "narrow": gateway.ask(mine.create("narrow", Grant(apis=("messages",), models=("x-*",)))),

@@ -12,6 +12,7 @@ import pytest
 from gateway.cutting import CuttingProxy
 from gateway.server_process import served
 from gateway.terminal import BOUND_S, TREADLE, Terminal, person_env
+from treadle.server.login.secret import VARIABLE
 from warm.start import Popen
 from warm.start import run as warm
 
@@ -20,8 +21,8 @@ PRICED = '[[price]]\nmodel = "demo"\ninput = 1000\noutput = 1000\n'
 
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
-    """Return the environment of a person."""
-    return person_env(tmp_path)
+    """Return the environment of a person, with the secret of the server: its journal is another than theirs."""
+    return {**person_env(tmp_path), VARIABLE: os.environ[VARIABLE]}
 
 
 @pytest.fixture

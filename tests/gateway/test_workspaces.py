@@ -31,7 +31,7 @@ def calls(name: str, **args: Any) -> ScriptTurn:
 def ask(gateway: Gateway, method: str, path: str = "", **given: Any) -> httpx2.Response:
     """Call the API of workspaces."""
     where = f"{gateway.origin}/treadle/v1/workspaces{path}"
-    return httpx2.request(method, where, headers=person_headers(), timeout=20, **given)
+    return httpx2.request(method, where, headers=person_headers("kim"), timeout=20, **given)
 
 
 def make(gateway: Gateway, **given: Any) -> dict[str, Any]:

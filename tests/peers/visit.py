@@ -15,6 +15,7 @@ from treadle.canon.tools import CallContext, Outcome
 from treadle.runtime import SystemClock
 from treadle.tools import Registry, Runner
 from treadle.tools.mcp import Pins, ServerOptions
+from treadle.tools.mcp.hiding import Hiding
 from treadle.tools.mcp.server import Server
 from treadle.tools.mcp.servers import Servers
 
@@ -50,12 +51,15 @@ class Visit:
 
 @contextlib.asynccontextmanager
 async def visit(
-    *options: ServerOptions, registry: Registry | None = None, pins: Pins | None = None
+    *options: ServerOptions,
+    registry: Registry | None = None,
+    pins: Pins | None = None,
+    hiding: Hiding | None = None,
 ) -> AsyncGenerator[Visit, None]:
     """Connect to servers, and close them afterwards."""
     held = registry or Registry()
     heard: list[str] = []
-    servers = Servers(options, held, environ=os.environ, pins=pins or Pins(), told=lambda: None)
+    servers = Servers(options, held, environ=os.environ, pins=pins or Pins(), told=lambda: None, hiding=hiding)
     runner = Runner(held, clock=SystemClock(), report=lambda _, text: heard.append(text))
     await servers.open()
     try:

@@ -1,4 +1,4 @@
-"""Commands with a network: they reach other servers, and neither Treadle's ports nor any Unix socket, however they try."""
+"""Commands with a network: they reach other servers, but neither Treadle's ports nor any Unix socket."""
 
 import os
 import socket
@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from sandbox.stage import found_at, listening, make_sandbox
-from treadle.canon.errors import ToolError
-from treadle.tools.sandbox import Found, Sandbox, find_level
+from treadle.canon.errors import ConfigError, ToolError
+from treadle.config import LocalSection, ToolsSection
+from treadle.runtime.toolset import make_local_tools
+from treadle.store.sqlite.store import SqliteStore
+from treadle.tools.own_ports import OwnPorts
+from treadle.tools.sandbox import Found, Rules, Sandbox, find_level
 from treadle.tools.sandbox.order import Ended, Order
 
 pytestmark = pytest.mark.skipif(find_level().level < 2, reason="a network needs L2")
@@ -35,6 +39,16 @@ ATTEMPTS = {
     "an abstract socket": "connect(AF_UNIX, '\\0' + ABSTRACT)",
     "sctp": "connect(AF_INET, '127.0.0.1', protocol=132)",
 }
+ONCE_MORE_REFUSED = {
+    "multipath",
+    "fast open by sendto",
+    "fast open by sendmsg",
+    "sctp",
+    "a Unix socket",
+    "an abstract socket",
+}
+"""What is refused with every network, whatever the port."""
+
 PRELUDE = """
 import os, select, subprocess, sys
 from socket import *
@@ -52,7 +66,6 @@ def connect(family, host, protocol=0, options=(), port=PORT):
 
 def sent(deed):
     with socket() as s:
-        s.settimeout(5)
         deed(s)
         return s.recv(9)
 
@@ -69,9 +82,9 @@ def shell(text):
     return subprocess.run(["/bin/bash", "-c", text], check=True, capture_output=True).stdout
 
 def served():
-    with socket() as s:
-        s.setsockopt(SOL_SOCKET, SO_REUSEPORT, 1)
-        s.bind(("127.0.0.9", PORT))
+    with socket(AF_INET6) as s:
+        s.setsockopt(IPPROTO_IPV6, IPV6_V6ONLY, 1)
+        s.bind(("::1", PORT))
         s.listen()
         return b"bound"
 
@@ -118,6 +131,7 @@ class Stage:
 
 
 async def run(box: Sandbox, order: Order) -> tuple[str, Ended]:
+    """Run an order and return what it wrote, and how it ended."""
     written: list[bytes] = []
 
     def take(piece: bytes) -> bool:
@@ -159,7 +173,7 @@ async def test_without_closed_ports_the_same_attempts_arrive(stage: Stage) -> No
     found = stage.box.found
     open_box = make_sandbox(found)
     try:
-        for name in ("its address", "a mapped address", "an address of the host", "a name", "another process"):
+        for name in ATTEMPTS.keys() - ONCE_MORE_REFUSED:
             root = str(stage.root.resolve())
             argv = [PYTHON, "-I", "-c", PRELUDE % ATTEMPTS[name], *stage.arguments]
             order = open_box.command(
@@ -201,3 +215,45 @@ async def test_ports_that_open_later_are_closed_to_the_next_command(tmp_path: Pa
             ports.add(server.getsockname()[1])
         box.close()
     assert seen == ["REACHED", "STOPPED"]
+
+
+@pytest.mark.skipif(find_level().level < 3, reason="a mask needs L3")
+async def test_treadles_own_files_read_as_empty_in_whatever_folder_they_lie(tmp_path: Path) -> None:
+    """Also in one that commands may read by the configuration."""
+    (tmp_path / "home" / "treadle").mkdir(parents=True)
+    secret = tmp_path / "home" / "treadle" / "secret.key"
+    secret.write_text("the-secret")
+    (tmp_path / "home" / "notes").write_text("notes")
+    (tmp_path / "root").mkdir()
+    box = Sandbox(Rules(read=(str(tmp_path / "home"),)), hidden=[str(secret.parent)])
+    root = str(tmp_path / "root")
+    argv = ["/bin/bash", "-c", f"cat {tmp_path}/home/notes; cat {secret} {secret.parent}/*; echo x > {secret}; true"]
+    order = box.command(argv, cwd=root, write=[root], place=box.scratch("hidden"), timeout_s=10)
+    written, _ = await run(box, order)
+    box.close()
+    assert "notes" in written
+    assert "the-secret" not in written
+    assert secret.read_text() == "the-secret"
+
+
+@pytest.mark.parametrize("level", [1, 2])
+def test_where_nothing_can_be_hidden_the_journal_lies_elsewhere(tmp_path: Path, level: int) -> None:
+    """Or there are no commands: who writes the journal decides."""
+    section = ToolsSection(local=LocalSection(root=str(tmp_path), enabled=("bash",)))
+    box = Sandbox(found=Found(level=level, abi=level + 2))
+    own = [str(tmp_path / "treadle.db")]
+    with pytest.raises(ConfigError, match="Treadle's own") as caught:
+        make_local_tools(section, box, SqliteStore(":memory:"), OwnPorts(), own)
+    assert caught.value.param == "tools.local.root"
+    assert make_local_tools(section, box, SqliteStore(":memory:"), OwnPorts(), [str(tmp_path.parent / "treadle.db")])
+    box.close()
+
+
+def test_a_network_that_cannot_be_guarded_is_an_error_at_start(tmp_path: Path) -> None:
+    """It names the setting and says why."""
+    section = ToolsSection(local=LocalSection(root=str(tmp_path), enabled=("bash",), network=True))
+    box = Sandbox(found=Found(level=1, abi=3))
+    with pytest.raises(ConfigError, match="Landlock 3") as caught:
+        make_local_tools(section, box, SqliteStore(":memory:"), OwnPorts())
+    assert caught.value.param == "tools.local.network"
+    box.close()

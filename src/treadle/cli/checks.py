@@ -13,6 +13,7 @@ from treadle.cli.checkup.gateway import check_tools as check_tools
 from treadle.cli.checkup.guarantees import check_guarantees as check_guarantees
 from treadle.cli.checkup.machine import check_extras as check_extras
 from treadle.cli.checkup.machine import check_files as check_files
+from treadle.cli.checkup.machine import check_isolation as check_isolation
 from treadle.cli.checkup.machine import check_kernel as check_kernel
 from treadle.cli.checkup.machine import check_packages as check_packages
 from treadle.cli.checkup.machine import check_python as check_python
@@ -33,6 +34,7 @@ def check_machine() -> list[Check]:
         check_kernel(),
         check_sandbox(),
         check_read_only(),
+        check_isolation(),
         check_guarantees(),
         check_files(),
     ]

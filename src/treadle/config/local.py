@@ -27,7 +27,9 @@ class LocalSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     allow_unconfined: Annotated[
         bool, Meta(description="offer bash although nothing can confine it here, or L0 was chosen")
     ] = False
-    network: Annotated[bool, Meta(description="let a command have a network when it asks for one")] = False
+    network: Annotated[
+        bool, Meta(description="let a command have a network when it asks for one; never Treadle's own ports")
+    ] = False
     env: Annotated[
         tuple[str, ...], Meta(description="more variables that commands see; a secret must be named exactly")
     ] = ()

@@ -1,7 +1,9 @@
 """From `[[mcp]]` tables to MCP servers: their secrets taken from the environment, their pins kept beside the store."""
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from treadle.canon.errors import ConfigError
 from treadle.config.reader import data_directory
@@ -14,10 +16,16 @@ if TYPE_CHECKING:
     from treadle.tools.mcp.servers import Servers
 
 PINS_NAME = "mcp-tools.json"
+SECRET_NAME = "secret.key"
+JOURNAL_ENDS = ("", "-wal", "-shm", "-journal")
 
 
 def make_servers(
-    settings: Settings, env: Mapping[str, str], registry: Registry, told: Callable[[], None]
+    settings: Settings,
+    env: Mapping[str, str],
+    registry: Registry,
+    told: Callable[[], None],
+    closed: Callable[[], frozenset[int]],
 ) -> "Servers | None":
     """Return the MCP servers of the settings, not yet connected; None where there are none.
 
@@ -26,12 +34,36 @@ def make_servers(
     if not settings.mcp or not settings.tools.enabled:
         return None
     try:
+        from treadle.tools.mcp.hiding import Hiding
         from treadle.tools.mcp.servers import Servers
     except ImportError as error:
         hint = "pip install 'treadle[mcp]'"
         raise ConfigError(f"[[mcp]] needs the MCP SDK, which is not installed ({error.name})", hint=hint) from error
     options = [options_of(server, env) for server in settings.mcp]
-    return Servers(options, registry, environ=env, pins=pins_of(settings, env), told=told)
+    hiding = Hiding(lambda: own_paths(settings, env), closed)
+    return Servers(options, registry, environ=env, pins=pins_of(settings, env), told=told, hiding=hiding)
+
+
+def own_paths(settings: Settings, env: Mapping[str, str]) -> list[str]:
+    """Return the folder and the files that are Treadle's own: the journal, what is kept beside it, its socket."""
+    found = [data_directory(env)]
+    url = settings.store.url
+    if is_postgres(url):
+        return [str(path) for path in (*found, *_sockets(url))]
+    if url and settings.store.persistence == "on":
+        journal = sqlite_path(url)
+        if not journal.resolve().is_relative_to(found[0].resolve()):
+            names = [f"{journal.name}{end}" for end in JOURNAL_ENDS]
+            found += [journal.parent / name for name in (*names, SECRET_NAME, PINS_NAME)]
+    return [str(path) for path in found]
+
+
+def _sockets(url: str) -> list[Path]:
+    """Return the Unix sockets by which a PostgreSQL is reached, if that is how."""
+    parts = urlsplit(url)
+    options = dict(parse_qsl(parts.query))
+    hosts = [options.get("host", ""), unquote(parts.hostname or "")]
+    return [path for host in hosts if host.startswith("/") for path in Path(host).glob(".s.PGSQL.*")]
 
 
 def pins_of(settings: Settings, env: Mapping[str, str]) -> Pins:

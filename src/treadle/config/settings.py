@@ -71,7 +71,10 @@ class ServerSection(Section, frozen=True, kw_only=True):
     )
     login: Annotated[
         Literal["auto", "always", "never"],
-        Meta(description='who opens the pages logs in by a link; "auto": where other machines can reach them'),
+        Meta(
+            description='who opens the pages logs in by a link; "auto": where other machines can reach them. Deciding '
+            "needs a login or a key always"
+        ),
     ] = "auto"
 
 
@@ -488,7 +491,11 @@ class Mcp(Section, frozen=True, kw_only=True):
         "*",
     )
     trusted: Annotated[
-        bool, Meta(description="believe its hints also where they make a tool less dangerous than `effect`")
+        bool,
+        Meta(
+            description="believe its hints also where they make a tool less dangerous than `effect`, and hide neither "
+            "Treadle's files nor its ports from its command"
+        ),
     ] = False
     effect: Annotated[
         Literal["read", "idempotent", "write", "destructive"], Meta(description="what its tools do, unless hinted")

@@ -54,6 +54,7 @@ def _small(name: bytes) -> str:
 
 
 _UTF8, _LENIENTLY = repeat("utf-8"), repeat("replace")
+_VERSIONS = frozenset({"1.0", "1.1"})
 """How the values of headers are decoded, for each of any number of them."""
 
 
@@ -372,6 +373,8 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """Take the status and the headers, unless this only says that the answer is still to come."""
+        if self._parser.get_http_version() not in _VERSIONS:
+            raise ValueError("an answer of another version of HTTP")
         status = self._parser.get_status_code()
         self._is_passing = status // 100 == 1
         if not self._is_passing:

@@ -104,7 +104,8 @@ class Runtime:
         is_demo = self.settings.offers_demo_tools and model is None and not parts.models
         self.store: Store = make_store(self.settings, self.clock, env)
         self.own_ports = make_own_ports(self.settings, env)
-        self.sandbox = make_sandbox(self.settings.tools.local, env, self.own_ports)
+        self._own_paths = mcp.own_paths(self.settings, env)
+        self.sandbox = make_sandbox(self.settings.tools.local, env, self.own_ports, self._own_paths)
         self.registry = make_registry(self.settings, [*tools], DEMO_TOOLS if is_demo else ())
         space = self.settings.workspace
         self.workspaces = Workspaces(self.store, ids=self.ids, clock=self.clock.now, expires_s=space.expires_s)
@@ -116,7 +117,7 @@ class Runtime:
             tracer=tracer,
         )
         self._add_tools(modules)
-        self.mcp = mcp.make_servers(self.settings, env, self.registry, self._know_tools)
+        self.mcp = mcp.make_servers(self.settings, env, self.registry, self._know_tools, self.own_ports.closed)
         client = make_client(self.settings, endpoints, cassettes, self.clock)
         self.router = make_router(self.settings, endpoints, client, model, parts, self.metrics)
         self.metrics.show_upstreams(self.router.health)
@@ -165,7 +166,7 @@ class Runtime:
 
     def _add_tools(self, modules: Sequence[GuestModule]) -> None:
         """Add the tools that this process makes itself: on files and the web, on workspaces, and of WASM guests."""
-        for each in make_local_tools(self.settings.tools, self.sandbox, self.store, self.own_ports):
+        for each in make_local_tools(self.settings.tools, self.sandbox, self.store, self.own_ports, self._own_paths):
             self.registry.add(each)
         space = self.settings.workspace
         if space.enabled and self.settings.tools.enabled:

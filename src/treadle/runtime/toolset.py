@@ -5,6 +5,7 @@ from pathlib import Path
 
 from treadle.canon.errors import ConfigError, RequestError
 from treadle.config import LocalSection, Settings, ToolsSection
+from treadle.config.mcp import PINS_NAME, own_paths
 from treadle.config.reader import data_directory
 from treadle.config.settings import Guest
 from treadle.guests.modules import ToolGuest
@@ -19,8 +20,10 @@ from treadle.tools.load import load
 from treadle.tools.local import LocalCaps, Piece, Shelf, local_tools
 from treadle.tools.local.opener import Root
 from treadle.tools.own_ports import OwnPorts
+from treadle.tools.sandbox import Found, Sandbox, network_gap
 from treadle.tools.sandbox import Rules as SandboxRules
-from treadle.tools.sandbox import Sandbox, network_gap
+
+LEVEL_OF_MASKS = 3
 
 
 def make_registry(settings: Settings, brought: Sequence[Tool], demo: Sequence[Tool]) -> Registry:
@@ -33,15 +36,17 @@ def make_registry(settings: Settings, brought: Sequence[Tool], demo: Sequence[To
     return registry
 
 
-def make_sandbox(section: LocalSection, env: Mapping[str, str], own_ports: OwnPorts) -> Sandbox:
+def make_sandbox(section: LocalSection, env: Mapping[str, str], own_ports: OwnPorts, hidden: Sequence[str]) -> Sandbox:
     """Return the sandbox that local tools run their programs in."""
     rules = SandboxRules(
         level=section.sandbox, network=section.network, env=section.env, read=section.read, write=section.write
     )
-    return Sandbox(rules, environ=env, closed=own_ports.closed)
+    return Sandbox(rules, environ=env, closed=own_ports.closed, hidden=hidden)
 
 
-def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store, own_ports: OwnPorts) -> list[Tool]:
+def make_local_tools(
+    section: ToolsSection, sandbox: Sandbox, store: Store, own_ports: OwnPorts, hidden: Sequence[str] = ()
+) -> list[Tool]:
     """Return the tools on this machine's files and the web that the settings name.
 
     Raises: ConfigError, also for a shell that nothing would confine.
@@ -56,14 +61,8 @@ def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store, own_
                 hint="take bash out, or set tools.local.allow_unconfined = true",
             )
 
-        if "bash" in local.enabled and local.network and sandbox.found.level:
-            gap = network_gap(sandbox.found.level, sandbox.found.abi)
-            if gap is not None:
-                raise ConfigError(
-                    f"commands can have no network here: {gap}",
-                    param="tools.local.network",
-                    hint="take tools.local.network out, or run on a newer kernel; `treadle doctor` shows what there is",
-                )
+        if "bash" in local.enabled and sandbox.found.level:
+            _check_apart(local, sandbox.found, hidden)
 
         async def put(data: bytes, run_id: str) -> str:
             return await store.put_blob(data, run_id=run_id)
@@ -91,16 +90,39 @@ def make_local_tools(section: ToolsSection, sandbox: Sandbox, store: Store, own_
     return tools
 
 
+def _check_apart(local: LocalSection, found: Found, hidden: Sequence[str]) -> None:
+    """Look whether commands can be kept from Treadle itself: who can write the journal, or ask the server, approves.
+
+    Raises: ConfigError.
+    """
+    gap = network_gap(found.level, found.abi) if local.network else None
+    if gap is not None:
+        raise ConfigError(
+            f"commands can have no network here: {gap}",
+            param="tools.local.network",
+            hint="take tools.local.network out, or run on a newer kernel; `treadle doctor` shows what there is",
+        )
+    folders = [Path(each).expanduser().resolve() for each in (local.root, *local.read, *local.write)]
+    for path in map(Path, hidden) if found.level < LEVEL_OF_MASKS else ():
+        if any(path.resolve().is_relative_to(folder) for folder in folders):
+            raise ConfigError(
+                f"commands could read and write {path}, which is Treadle's own",
+                param="tools.local.root",
+                hint=f"keep the journal elsewhere (store.url); at {found.name} nothing in a folder can be hidden",
+            )
+
+
 def _journal_names(store: Store) -> tuple[str, ...]:
     """Return the names of the files that hold everybody's runs, as far as the journal is a file: no tool opens them."""
     if is_postgres(store.path):
         return ()
     name = "".join(f"[{each}]" if each in "*?[" else each for each in Path(store.path).name.casefold())
-    return (name, f"{name}-*")
+    return (name, f"{name}-*", PINS_NAME)
 
 
 def guest_modules(settings: Settings, env: Mapping[str, str]) -> list[GuestModule]:
     """Return the configured WASM guests with the limits that hold for each. Raises: ConfigError."""
+    own = own_paths(settings, env)
     return [
         GuestModule(
             name=guest.name,
@@ -111,7 +133,7 @@ def guest_modules(settings: Settings, env: Mapping[str, str]) -> list[GuestModul
             limits=guest_limits(settings, is_tool=guest.kind == "tools"),
             model=guest.model,
             grants=guest.grants,
-            wasi=_guest_grant(guest, env),
+            wasi=_guest_grant(guest, env, own),
             effect=guest.effect,
             approval=guest.approval,
             schema=guest.schema,
@@ -120,10 +142,28 @@ def guest_modules(settings: Settings, env: Mapping[str, str]) -> list[GuestModul
     ]
 
 
-def _guest_grant(guest: Guest, env: Mapping[str, str]) -> Grant | None:
+def _check_granted(grant: Grant | None, hidden: Sequence[str]) -> None:
+    """Refuse a folder in which Treadle's own files lie, or that lies among them.
+
+    Raises: ConfigError.
+    """
+    for folder in () if grant is None else grant.folders:
+        host = Path(folder.host).resolve()
+        for own in (Path(each).resolve() for each in hidden):
+            if own.is_relative_to(host) or host.is_relative_to(own):
+                raise ConfigError(
+                    f"{folder.host} holds {own}, which is Treadle's own",
+                    param="wasi_write" if folder.is_writable else "wasi_read",
+                    hint="grant a folder beside it",
+                )
+
+
+def _guest_grant(guest: Guest, env: Mapping[str, str], hidden: Sequence[str]) -> Grant | None:
     words = GrantWords(read=guest.wasi_read, write=guest.wasi_write, env=guest.wasi_env, args=guest.wasi_args)
     try:
-        return read_grant(words, env)
+        grant = read_grant(words, env)
+        _check_granted(grant, hidden)
+        return grant
     except ConfigError as error:
         raise ConfigError(f"the guest {guest.name!r}: {error.message}", param=error.param, hint=error.hint) from None
 

@@ -193,7 +193,7 @@ def test_the_doctor_passes_a_fresh_machine(clean_machine: Path, capsys: pytest.C
     found = msgspec.json.decode(capsys.readouterr().out)
     assert found["ok"] is True
     names = [check["name"] for check in found["checks"]]
-    machine = ["python", "packages", "kernel", "sandbox", "readonly", "guarantees", "files"]
+    machine = ["python", "packages", "kernel", "sandbox", "readonly", "isolated", "guarantees", "files"]
     gateway = ["routes", "tools", "port", "hosts", "keys"]
     assert names == ["config", *machine, "extras", "data", "store", "upstream", *gateway]
 
@@ -215,7 +215,7 @@ def test_a_file_that_is_no_toml_leaves_the_machine(clean_machine: Path, capsys: 
     (clean_machine / "treadle.toml").write_text("[server\n", encoding="utf-8")
     assert main(["doctor", "--json"]) == 1
     found = msgspec.json.decode(capsys.readouterr().out)["checks"]
-    names = ["config", "python", "packages", "kernel", "sandbox", "readonly", "guarantees", "files"]
+    names = ["config", "python", "packages", "kernel", "sandbox", "readonly", "isolated", "guarantees", "files"]
     assert [check["name"] for check in found] == names
     assert "is not TOML" in found[0]["detail"]
     assert "treadle config example" in found[0]["advice"]

@@ -21,8 +21,8 @@ JSON_TYPE = ("content-type", "application/json")
 class Visit:
     """One request to an application and the answer so far.
 
-    A change by Treadle's own API is a person's, as on the pages, unless `is_person` says otherwise: where nobody is asked
-    for a credential the request brings a person's key.
+    A change by Treadle's own API is a person's, as on the pages, unless `is_person` says otherwise: where nobody is
+    asked for a credential the request brings a person's key.
     """
 
     def __init__(

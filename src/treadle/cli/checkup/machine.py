@@ -113,6 +113,21 @@ def check_read_only() -> Check:
     return Check(name="readonly", state="note", detail=detail, advice=advice)
 
 
+def check_isolation() -> Check:
+    """Try whether programs of tools can be kept from Treadle itself: its ports, its journal, its processes."""
+    from treadle.tools.sandbox import find_level, hiding_gaps, network_gap
+
+    found = find_level()
+    gap = network_gap(found.level, found.abi)
+    refused = "" if gap is None else f"a command gets no network (tools.local.network): {gap}"
+    gaps = [*([refused] if refused else []), *(f"an untrusted MCP server on stdio: {each}" for each in hiding_gaps())]
+    if not gaps:
+        detail = "commands with a network and untrusted MCP servers reach neither Treadle's ports nor its journal"
+        return Check(name="isolated", state="ok", detail=detail)
+    detail = "not everything that a tool starts can be kept from Treadle's ports and journal here"
+    return Check(name="isolated", state="note", detail=detail, advice="\n".join(gaps))
+
+
 def check_files() -> Check:
     """Look how many files and connections the process may have open."""
     try:

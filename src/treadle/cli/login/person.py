@@ -1,4 +1,4 @@
-"""A person's key for a server on this machine, made of the secret beside the journal: who can read that is its owner."""
+"""A person's key for a server on this machine, made of the secret beside the journal: its owner can read that."""
 
 import getpass
 import os

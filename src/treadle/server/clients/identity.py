@@ -159,7 +159,7 @@ class Clients:
             raise Unauthorised(
                 "The person's key is over, or not one of this server's.",
                 code="invalid_api_key",
-                hint="`treadle login --key` prints another, for the journal that the server uses",
+                hint="`treadle login --key` prints another; give --store or --config as the server was given them",
             )
         self._gate.check_scope(exchange, ticket.scope)
         return _client_of(ticket.name, ticket.scope)

@@ -9,9 +9,9 @@ from treadle.store.keys.kept import Role
 class Access(msgspec.Struct, frozen=True):
     """What some routes need. Without an `api` the key of any API will do; what `is_open` needs no key at all.
 
-    A role is needed beside that, to look (`reads`) or to change (`writes`). What `decides` needs a credential also where
-    other requests need none. What `outlives_store` is needed most while the store is away: a key that was known a while
-    ago will do then.
+    A role is needed beside that, to look (`reads`) or to change (`writes`). What `decides` needs a credential also
+    where other requests need none. What `outlives_store` is needed most while the store is away: a key that was known
+    a while ago will do then.
     """
 
     methods: str

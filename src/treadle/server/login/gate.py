@@ -1,8 +1,8 @@
 """The gate: who may do what with Treadle's own API and its pages, decided by path, method and cookie alone.
 
-Where only this machine can reach the server nobody need log in to look and to ask models; who decides needs a login or a
-key there too (`clients/rules`). Where others can reach it, people log in for everything. The APIs of the vendors under
-/v1 are for programs and are not looked at here.
+Where only this machine can reach the server nobody need log in to look and to ask models; who decides needs a login
+or a key there too (`clients/rules`). Where others can reach it, people log in for everything. The APIs of the vendors
+under /v1 are for programs and are not looked at here.
 """
 
 import msgspec

@@ -1,5 +1,5 @@
-"""Tickets: what a one-time link, a cookie and a person's key say, signed so that nobody else can write one. Pure but for
-randomness.
+"""Tickets: what a one-time link, a cookie and a person's key say, signed so that nobody else can write one. Pure but
+for randomness.
 
 A link is good for one login, within a few minutes. The process that took it remembers that; where no journal remembers
 it too, a process takes no link that is older than itself, so that a restart makes none good again. A cookie is good at

@@ -27,6 +27,7 @@ from treadle.tools.envelope import Answer
 from treadle.tools.function import Tool
 from treadle.tools.mcp.content import read_result
 from treadle.tools.mcp.discovery import Found, choose, read_listing
+from treadle.tools.mcp.hiding import Hiding
 from treadle.tools.mcp.options import ServerOptions
 from treadle.tools.mcp.pins import Pins, Waiting
 from treadle.tools.mcp.result_types import with_result_types
@@ -84,6 +85,7 @@ class Server:
         environ: Mapping[str, str],
         pins: Pins,
         publish: Publish,
+        hiding: Hiding | None = None,
     ) -> None:
         self.options = options
         self.state = "connecting"
@@ -91,6 +93,7 @@ class Server:
         self.left_out: dict[str, str] = {}
         self.waiting: dict[str, str] = {}
         self._environ = environ
+        self._hiding = hiding
         self._pins = pins
         self._publish = publish
         self._client: Client | None = None
@@ -216,7 +219,7 @@ class Server:
         """Open the connection within its time, and say why when that fails."""
         self._broken.clear()
         self._relist.clear()
-        peer = Process(self.options, self._environ) if self.options.command else Web(self.options)
+        peer = Process(self.options, self._environ, self._hiding) if self.options.command else Web(self.options)
         transport: Transport = with_result_types(peer.connect())
         client = Client(transport, message_handler=self._hear, client_info=_ME, cache=None)
         async with contextlib.AsyncExitStack() as stack:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from treadle.canon.errors import ConfigError
 from treadle.tools.function import Tool
+from treadle.tools.mcp.hiding import Hiding
 from treadle.tools.mcp.options import ServerOptions
 from treadle.tools.mcp.pins import Pins
 from treadle.tools.mcp.server import Server
@@ -25,10 +26,12 @@ class Servers:
         environ: Mapping[str, str],
         pins: Pins,
         told: Callable[[], None],
+        hiding: Hiding | None = None,
     ) -> None:
+        self._hiding = hiding
         self._registry = registry
         self._told = told
-        self.all = [Server(each, environ=environ, pins=pins, publish=self._publish) for each in options]
+        self.all = [Server(each, environ=environ, pins=pins, publish=self._publish, hiding=hiding) for each in options]
 
     async def open(self) -> None:
         """Connect to all at once, and wait until each was listed or its first attempt failed."""
@@ -39,6 +42,8 @@ class Servers:
     async def close(self) -> None:
         """Close all at once."""
         await asyncio.gather(*(server.close() for server in self.all))
+        if self._hiding is not None:
+            self._hiding.close()
 
     def _publish(self, source: str, tools: list[Tool]) -> None:
         """Put a server's tools in place of those it had; no name that somebody else has is ever taken."""

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 
 import anyio
 from anyio.abc import ObjectReceiveStream, ObjectSendStream
@@ -20,6 +20,7 @@ from mcp_types import jsonrpc_message_adapter
 
 from treadle.canon.json import cut_text
 from treadle.tools.mcp.discovery import visible
+from treadle.tools.mcp.hiding import Hiding
 from treadle.tools.mcp.options import ServerOptions
 
 log = logging.getLogger("treadle.mcp")
@@ -58,8 +59,9 @@ Streams = tuple[ObjectReceiveStream[Incoming], ObjectSendStream[SessionMessage]]
 class Process:
     """One run of a server's command, as a transport of the SDK. `ended` tells when it can be heard no more."""
 
-    def __init__(self, options: ServerOptions, environ: Mapping[str, str]) -> None:
+    def __init__(self, options: ServerOptions, environ: Mapping[str, str], hiding: Hiding | None = None) -> None:
         self._options = options
+        self._hiding = None if options.trusted else hiding
         self._environ = {name: environ[name] for name in _INHERITED if name in environ} | options.env
         self._said: deque[str] = deque(maxlen=STDERR_TAIL_LINES)
         self._is_noisy = False
@@ -77,8 +79,15 @@ class Process:
 
         Raises: OSError, when it cannot be started.
         """
+        command: Sequence[str] = self._options.command
+        kept_open: tuple[int, ...] = ()
+        if self._hiding is not None:
+            command, kept_open = await self._hiding.around(
+                command, cwd=self._options.cwd, search_path=self._environ.get("PATH", "")
+            )
         process = await asyncio.create_subprocess_exec(
-            *self._options.command,
+            *command,
+            pass_fds=kept_open,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,

@@ -12,6 +12,7 @@ from treadle.tools.sandbox.level import (
     describe,
     describe_read_only,
     find_level,
+    hiding_gaps,
     network_gap,
     shortfalls,
 )
@@ -26,6 +27,7 @@ __all__ = [
     "describe",
     "describe_read_only",
     "find_level",
+    "hiding_gaps",
     "network_gap",
     "shortfalls",
 ]

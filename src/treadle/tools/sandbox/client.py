@@ -162,7 +162,8 @@ DEFAULT_RULES = Rules()
 class Sandbox:
     """Makes orders by its rules and runs them. `found` is asked when the first command comes, unless it is known.
 
-    `closed` names the ports that no command may reach, at each command anew.
+    `closed` names the ports that no command may reach, at each command anew; `hidden` are Treadle's own files and
+    folders, which read as empty where a folder that a command may reach has them in it.
     """
 
     def __init__(
@@ -172,7 +173,9 @@ class Sandbox:
         found: Found | None = None,
         environ: Mapping[str, str] | None = None,
         closed: Callable[[], frozenset[int]] = frozenset,
+        hidden: Sequence[str] = (),
     ) -> None:
+        self._hidden = hidden
         self.rules = rules
         self._found = found
         self._environ = os.environ if environ is None else environ
@@ -231,6 +234,7 @@ class Sandbox:
             guard=[*write, *self.rules.write],
             allowed=list(allowed),
             git=git,
+            masked=[os.path.realpath(path) for path in self._hidden if os.path.exists(path)],
             scratch=f"{place}/tmp",
             network=network,
             timeout_s=timeout_s,
@@ -254,7 +258,7 @@ class Sandbox:
             read=[*order.read, *self.rules.write],
             listed=[top],
             parts=places.all_but(top, hidden),
-            masked=list(hidden) if order.level > 2 else [],
+            masked=[*order.masked, *hidden] if order.level > 2 else [],
             write=[*own, f"{place}/{CWD_NAME}"],
             vanishing=own if order.level > 2 else [],
             guard=[],

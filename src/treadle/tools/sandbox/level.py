@@ -69,6 +69,19 @@ def network_gap(level: int, abi: int) -> str | None:
     return None
 
 
+@functools.cache
+def hiding_gaps() -> tuple[str, ...]:
+    """Say what of Treadle cannot be hidden from an MCP server on this machine; tried once in a process."""
+    if sys.platform != "linux":
+        return ("an MCP server can do everything the user may do: there is nothing here to hide Treadle with",)
+    try:
+        command = [*bare_command("treadle.tools.sandbox.hide"), "--gaps"]
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=PROBE_WAIT_S, check=False)
+        return msgspec.json.decode(done.stdout, type=tuple[str, ...])
+    except (OSError, subprocess.TimeoutExpired, msgspec.MsgspecError) as error:
+        return (f"the probe failed: {error}",)
+
+
 def choose_level(choice: Choice, found: Found) -> Found:
     """Take the level that is asked for, or the best there is.
 

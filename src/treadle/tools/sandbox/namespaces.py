@@ -6,6 +6,7 @@ the command's own processes; what is masked reads as empty.
 
 import ctypes
 import os
+from collections.abc import Iterable
 
 from treadle.tools.sandbox import kernel
 from treadle.tools.sandbox.order import Order
@@ -28,8 +29,22 @@ def leave(order: Order) -> None:
 
     Raises: OSError, where that is not allowed.
     """
+    _leave(_NEWUSER | _NEWNS | _NEWPID | _NEWIPC | _NEWUTS | (0 if order.network else _NEWNET))
+
+
+def hide(paths: Iterable[str]) -> None:
+    """Let paths read as empty to this process and its descendants, which share everything else with the machine.
+
+    Raises: OSError, where there are no namespaces for it.
+    """
+    _leave(_NEWUSER | _NEWNS)
+    _mount(None, "/", None, _REC | _PRIVATE)
+    for path in paths:
+        _mask(path)
+
+
+def _leave(flags: int) -> None:
     user, group = os.getuid(), os.getgid()
-    flags = _NEWUSER | _NEWNS | _NEWPID | _NEWIPC | _NEWUTS | (0 if order.network else _NEWNET)
     kernel.call(_UNSHARE[os.uname().machine], flags)
     _write("/proc/self/setgroups", "deny")
     _write("/proc/self/uid_map", f"{user} {user} 1")

@@ -154,6 +154,7 @@ _PLAIN_PROTOCOLS = (0, 1, 6, 17, 58)
 """The default, ICMP, TCP, UDP. Landlock does not see where MPTCP and SCTP connect to (measured on Linux 6.18)."""
 _FAST_OPEN = 0x20000000
 """MSG_FASTOPEN: it connects by sending, which Landlock does not see either."""
+_IO_URING = 425
 _CLONE, _CLONE3, _IOCTL = (56, 220), (435, 435), (16, 29)
 
 
@@ -175,6 +176,21 @@ def restrict(*, network: bool, own_memory: bool) -> None:
     Raises: OSError.
     """
     _install(program(platform.machine(), network=network, own_memory=own_memory))
+
+
+def restrict_connections() -> None:
+    """Let this process and its descendants connect only in ways that Landlock checks; all else stays as it is.
+
+    Raises: OSError.
+    """
+    column, arch = _ARCHES[platform.machine()]
+    steps = [_load(_ARCH_AT), _Step(_JUMP_EQUAL, 1, 0, arch), _Step(_RETURN, 0, 0, _KILL), _load(_NR_AT)]
+    if platform.machine() == "x86_64":
+        steps += [_Step(_JUMP_ABOVE, 0, 1, _X32), _refuse()]
+    steps += [_Step(_JUMP_EQUAL, 0, 1, _IO_URING), _refuse(errno.ENOSYS)]
+    steps += _when(_SOCKET[column], _protocols())
+    steps += _slow_open(column)
+    _install([*steps, _Step(_RETURN, 0, 0, _ALLOW)])
 
 
 def _install(steps: list[_Step]) -> None:
@@ -246,7 +262,8 @@ def _filter(machine: str, first: list[_Step], *, network: bool, own_memory: bool
     steps += [_Step(_JUMP_EQUAL, 0, 1, _CLONE3[column]), _refuse(errno.ENOSYS)]
     steps += _when(_CLONE[column], [_argument(0), _Step(_JUMP_BITS, 0, 1, _NAMESPACES), _refuse()])
     if network:
-        steps += seen_connections(column)
+        steps += _when(_SOCKET[column], [*_only(0, (_AF_INET, _AF_INET6)), *_protocols()])
+        steps += _slow_open(column)
     else:
         steps += _when(_SOCKET[column], _only(0, ()))
     steps += _when(_SOCKETPAIR[column], _pairs())
@@ -256,14 +273,18 @@ def _filter(machine: str, first: list[_Step], *, network: bool, own_memory: bool
     return [*steps, _Step(_RETURN, 0, 0, _ALLOW)]
 
 
-def seen_connections(column: int) -> list[_Step]:
-    """Let only such sockets pass whose connections Landlock checks."""
-    protocol = [
-        _argument(2),
-        *[_Step(_JUMP_EQUAL, len(_PLAIN_PROTOCOLS) - at, 0, value) for at, value in enumerate(_PLAIN_PROTOCOLS)],
-    ]
-    family = _only(0, (_AF_INET, _AF_INET6))
-    steps = _when(_SOCKET[column], [*family, *protocol, _refuse(errno.EPROTONOSUPPORT)])
+def _protocols() -> list[_Step]:
+    """Let only such sockets pass whose connections Landlock checks; protocols of other families count from 0 too."""
+    count = len(_PLAIN_PROTOCOLS)
+    checks = [_Step(_JUMP_EQUAL, count - at, 0, value) for at, value in enumerate(_PLAIN_PROTOCOLS)]
+    internet = [_argument(2), *checks, _refuse(errno.EPROTONOSUPPORT)]
+    others = _Step(_JUMP_EQUAL, 0, len(internet), _AF_INET6)
+    return [_argument(0), _Step(_JUMP_EQUAL, 1, 0, _AF_INET), others, *internet]
+
+
+def _slow_open(column: int) -> list[_Step]:
+    """Refuse to connect by sending."""
+    steps: list[_Step] = []
     for numbers, at in ((_SENDTO, 3), (_SENDMSG, 2), (_SENDMMSG, 3)):
         steps += _when(numbers[column], [_argument(at), _Step(_JUMP_BITS, 0, 1, _FAST_OPEN), _refuse()])
     return steps

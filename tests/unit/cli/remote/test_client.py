@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from treadle.canon.errors import Conflict
+from treadle.canon.errors import Conflict, Unauthorised
 from treadle.canon.events import RoundStarted, RunEnded, RunEvent
 from treadle.cli.remote import client
 from treadle.cli.remote.client import Client, Unreachable
@@ -205,3 +205,24 @@ async def test_a_cost_that_can_not_be_asked_for_is_not_known() -> None:
 
     async with served(answer) as url, Elsewhere(url) as host:
         assert await host.cost("run_1", "m", None) is None
+
+
+async def test_a_person_is_shown_only_to_a_server_that_asks_for_one() -> None:
+    """The credential goes with the second request; what is refused again is not sent a third time."""
+    seen: list[str] = []
+
+    async def answer(request: web.Request) -> web.Response:
+        seen.append(request.headers.get("authorization", ""))
+        if request.path == "/free" or (request.path == "/decide" and seen[-1] == "Bearer tr_person_1"):
+            return web.json_response({"done": True})
+        return web.json_response({"error": {"code": "person_needed", "message": "no", "status": 401}}, status=401)
+
+    async with served(answer) as url:
+        asked = Client(url, person=lambda: "tr_person_1")
+        await asked.open()
+        assert await asked.post("/free", {}, dict[str, Any]) == {"done": True}
+        assert await asked.post("/decide", {"approve": True}, dict[str, Any]) == {"done": True}
+        with pytest.raises(Unauthorised):
+            await asked.delete("/never")
+        await asked.close()
+    assert seen == ["", "", "Bearer tr_person_1", "", "Bearer tr_person_1"]

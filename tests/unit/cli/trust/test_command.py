@@ -171,7 +171,7 @@ def test_the_doctor_tries_nothing_of_a_file_that_nobody_trusts(capsys: pytest.Ca
     assert (first["name"], first["state"]) == ("config", "broken")
     assert "is not trusted" in first["detail"]
     assert "treadle trust" in first["advice"]
-    machine = ["python", "packages", "kernel", "sandbox", "readonly", "guarantees", "files"]
+    machine = ["python", "packages", "kernel", "sandbox", "readonly", "isolated", "guarantees", "files"]
     assert [check["name"] for check in others] == machine
     file.write_text(HARM + "[limts]\nx = 1\n", encoding="utf-8")
     assert main(["doctor", "--json"]) == 1

@@ -11,6 +11,7 @@ from treadle.runtime.toolset import make_local_tools
 from treadle.store.sqlite.store import SqliteStore
 from treadle.tools import RunnerLimits
 from treadle.tools.local import LOCAL_NAMES, READING, LocalCaps, local_tools
+from treadle.tools.own_ports import OwnPorts
 from treadle.tools.sandbox import Sandbox
 
 from ..fakes import CONTEXT, call, make_runner
@@ -100,7 +101,8 @@ async def test_what_a_setting_raises_is_what_a_tool_gives(place: pathlib.Path) -
     )
     sandbox = Sandbox()
     runner = make_runner(
-        *make_local_tools(section, sandbox, SqliteStore(":memory:")), limits=RunnerLimits(output_bytes_max=200_000)
+        *make_local_tools(section, sandbox, SqliteStore(":memory:"), OwnPorts()),
+        limits=RunnerLimits(output_bytes_max=200_000),
     )
     try:
         whole = await runner.run(call("file_read", '{"path":"long"}'), CONTEXT)
