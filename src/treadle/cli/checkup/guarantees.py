@@ -48,6 +48,26 @@ def _openat2() -> str:
     return "" if has_syscall(OPENAT2) else "the kernel has no openat2: paths are walked without following links"
 
 
+def _read_only() -> str:
+    from treadle.tools.sandbox import can_read_only, describe_read_only, find_level
+
+    found = find_level()
+    return "" if can_read_only(found) else describe_read_only(found)
+
+
+def _network() -> str:
+    from treadle.tools.sandbox import find_level, network_gap
+
+    found = find_level()
+    return network_gap(found.level, found.abi) or ""
+
+
+def _hiding() -> str:
+    from treadle.tools.sandbox import hiding_gaps
+
+    return "; ".join(hiding_gaps())
+
+
 GUARANTEES: tuple[Guarantee, ...] = (
     Guarantee(
         name="commands.confined",
@@ -58,10 +78,102 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="commands.secrets",
-        says="A command sees neither secrets in its folder nor other processes, and cannot change what is protected.",
+        says="A command sees neither secrets in its folder nor other processes.",
         by="user, mount, process and network namespaces (Linux 5.13): sandbox L3",
         tests=("tests/sandbox/test_hostile.py::test_a_hostile_action_gets_as_far_as_its_level_says_and_no_further",),
         holds=_level(3),
+    ),
+    Guarantee(
+        name="commands.unasked",
+        says="A command that nobody is asked about changes nothing and has no network, in whichever process it runs.",
+        by="read-only mounts (L3), or Landlock (Linux 5.13) and seccomp (L1, L2)",
+        tests=(
+            "tests/sandbox/test_reading.py::test_every_bypass_that_was_found_changes_nothing",
+            "tests/sandbox/test_reading.py::test_random_lines_change_nothing",
+            "tests/gateway/approvals/test_restart.py::"
+            "test_a_command_that_was_classed_read_only_runs_so_in_whichever_process_it_runs",
+        ),
+        holds=_read_only,
+    ),
+    Guarantee(
+        name="commands.git",
+        says="A command leaves nothing behind that makes git run a program; a git write changes no settings or hooks.",
+        by="bind mounts (Linux 5.12) at L3, and a look at the folder after the command at every level",
+        tests=(
+            "tests/sandbox/test_protected_paths.py::test_git_runs_nothing_that_a_command_left",
+            "tests/sandbox/test_protected_paths.py::test_a_git_write_leaves_nothing_that_git_runs",
+        ),
+        holds=_not_windows,
+    ),
+    Guarantee(
+        name="paths.protected",
+        says="A protected path is written only when a person allows it by name; no rule, mode or policy answers instead.",
+        by="one table of paths, and a reason of the engine that nothing overrides",
+        tests=(
+            "tests/unit/tools/local/test_write.py::test_what_may_not_be_written_is_refused",
+            "tests/unit/engine/test_approval.py::test_what_a_person_must_allow_by_name_is_named",
+        ),
+    ),
+    Guarantee(
+        name="git.own",
+        says="The git that Treadle itself starts runs nothing that a repository names.",
+        by="one function that turns off what settings would run",
+        tests=(
+            "tests/unit/tools/test_git.py::test_nothing_that_a_repository_names_is_run",
+            "tests/rules/test_git.py::test_git_is_started_in_one_place",
+        ),
+    ),
+    Guarantee(
+        name="people.decide",
+        says="A request without a person's login or a key decides nothing, on loopback neither.",
+        by="a rule for every route, made of a table of what decides nothing",
+        tests=(
+            "tests/unit/server/login/test_person.py::"
+            "test_a_change_without_a_credential_is_refused_unless_it_only_asks_or_proposes",
+            "tests/unit/server/login/test_person.py::test_a_model_cannot_confirm_its_own_proposal",
+        ),
+    ),
+    Guarantee(
+        name="commands.ports",
+        says="A command with a network does not reach Treadle, its PostgreSQL, Redis and Temporal, or a Unix socket.",
+        by="Landlock (Linux 6.7, ABI 4) for TCP ports; seccomp refuses what Landlock does not see",
+        tests=(
+            "tests/sandbox/test_network.py::test_a_command_with_a_network_does_not_reach_treadle",
+            "tests/sandbox/test_network.py::test_ports_that_open_later_are_closed_to_the_next_command",
+        ),
+        holds=_network,
+    ),
+    Guarantee(
+        name="commands.journal",
+        says="A command sees neither the journal nor its secret.",
+        by="masks at L3; at L1 and L2 a journal inside a folder of commands is an error at start",
+        tests=(
+            "tests/sandbox/test_network.py::test_treadles_own_files_read_as_empty_in_whatever_folder_they_lie",
+            "tests/sandbox/test_network.py::test_where_nothing_can_be_hidden_the_journal_lies_elsewhere",
+        ),
+        holds=_level(1),
+    ),
+    Guarantee(
+        name="mcp.hidden",
+        says="An untrusted MCP server on stdio sees neither Treadle's files nor its processes, and reaches no port of it.",
+        by="user and mount namespaces, Landlock, seccomp",
+        tests=("tests/peers/test_hiding.py::test_a_server_finds_treadle_only_where_it_is_trusted",),
+        holds=_hiding,
+    ),
+    Guarantee(
+        name="web.own_ports",
+        says="`http_get` does not reach Treadle's ports at any address of this machine.",
+        by="a check of the address that is connected to",
+        tests=(
+            "tests/peers/test_own_listeners.py::test_treadle_is_not_asked_under_any_spelling",
+            "tests/peers/test_own_listeners.py::test_a_name_that_is_bound_again_does_not_lead_to_treadle",
+        ),
+    ),
+    Guarantee(
+        name="guests.grants",
+        says="A WASM guest has no sockets, and no folder with Treadle's files.",
+        by="WebAssembly, and a check of grants at start",
+        tests=("tests/unit/runtime/test_own_ports.py::test_a_guest_is_granted_no_folder_of_treadles_own",),
     ),
     Guarantee(
         name="commands.end",
@@ -203,7 +315,9 @@ NOT_GUARANTEED: tuple[str, ...] = (
     "with the rights of Treadle. Trust covers their files as far as they are named or imported, not what they load.",
     "That a person who approves, accepts or trusts has read what was shown.",
     "Confidentiality of the journal against those who can read the disk, and of requests against their provider.",
-    "Commands where the sandbox is below L2: see the levels in docs/sandbox.md.",
+    "Commands where the sandbox is below L3: see what a level does not stop in docs/sandbox.md.",
+    "That a repository which a command makes in a folder below is gone before the command ends.",
+    "Files that run by being run (`Makefile`, scripts, tests): a tool that may write them decides what they do.",
     "Availability under a flood beyond the bounds of rates, connections and bytes in flight.",
 )
 
