@@ -23,7 +23,7 @@ PACES = {0.001: 400, 0.005: 200, 0.03: 60, 0.2: 12}
 RESUMES = 100
 DIFFERS = [pytest.param(None, id="the same answer"), pytest.param(3, id="another answer")]
 ENOUGH = 17
-MANY = {"a silent database": 2, "a partition": 2}
+MANY = {"a silent database": 2, "a partition": 2, "postgresql, a full disk,": 2}
 """How many clients of each kind read when the store goes away, where that are not enough for all `RESUMES` at once."""
 TESTS = Path(__file__).parents[1]
 ROUNDS = {"sqlite": (17, 1), "postgresql": (6, 3)}
