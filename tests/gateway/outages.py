@@ -1,7 +1,6 @@
 """Stores that go away under a server at work, for longer than it waits: a held lock, a silent network, a full disk."""
 
 import asyncio
-import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -9,7 +8,7 @@ from pathlib import Path
 
 from chaos.full import fill
 from gateway.resuming import StoreAway
-from postgres import PostgresServer, postgres_server
+from postgres import postgres_server
 from proxy import proxy_before
 
 Place = tuple[list[str], StoreAway]
@@ -72,19 +71,6 @@ async def full_file(folder: Path) -> AsyncIterator[Place]:
 
 
 @asynccontextmanager
-async def full_database(folder: Path) -> AsyncIterator[Place]:
-    """Two processes on a PostgreSQL whose disk is filled. Folders for the temporary must be on a small one."""
-    database = PostgresServer(on_disk=True)
-    try:
-        await database.come_back()
-        assert os.listdir(folder), "the database is not on the small disk"
-        async with _full(folder) as full:
-            yield [database.url("full")] * 2, full
-    finally:
-        database.remove()
-
-
-@asynccontextmanager
 async def _full(folder: Path) -> AsyncIterator[StoreAway]:
     filler = folder / "filler"
 
@@ -103,4 +89,4 @@ OUTAGES: dict[str, Outage] = {
     "a silent database": silent_database,
     "a partition": partition,
 }
-DISKS: dict[str, Outage] = {"sqlite": full_file, "postgresql": full_database}
+DISKS: dict[str, Outage] = {"sqlite": full_file}

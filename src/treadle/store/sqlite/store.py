@@ -57,7 +57,7 @@ LAY_S = 0.05
 
 FREE_BYTES_MIN = 1_048_576
 """With less room than this on its disk a journal is taken to be full: it would not even hold the next run."""
-_PADDING = "x" * 65_536
+_PAD = "INSERT OR REPLACE INTO replicas (owner, facts, started_at, seen_at) VALUES ('', ?, 0, 0)", "x" * 65_536
 
 T = TypeVar("T")
 
@@ -596,7 +596,5 @@ class SqliteStore:
 
 def _write_something(connection: apsw.Connection) -> None:
     """Take room in the database and give it back: all of it is written."""
-    select(
-        connection, "INSERT OR REPLACE INTO replicas (owner, facts, started_at, seen_at) VALUES ('', ?, 0, 0)", _PADDING
-    )
+    select(connection, *_PAD)
     select(connection, "DELETE FROM replicas WHERE owner = ''")
