@@ -300,7 +300,7 @@ class CallWriter:
         told = "".join(self._told)
         if self._object.is_closed:
             self._end(msgspec.Raw(told.encode()) if told else {})
-        elif told:
+        elif told and self._out.streams:
             # The SDKs make an object of any beginning of one, and a client would run that.
             self.close()
         else:
