@@ -24,6 +24,7 @@ from treadle.canon.events import (
     TextDelta,
     ToolFinished,
 )
+from treadle.canon.ids import CountingIds
 from treadle.canon.items import (
     Blob,
     CallItem,
@@ -36,10 +37,11 @@ from treadle.canon.items import (
     ResultItem,
     TextPart,
 )
-from treadle.canon.request import Note, Options, Surface
+from treadle.canon.request import Note, Options, Request, Surface
 from treadle.canon.usage import Usage
 from treadle.wire.errors import CUT_CALL, write_error
 from treadle.wire.messages import read_request
+from treadle.wire.protocols import PROTOCOLS
 
 CALLED = RunEnded(status="requires_action", stop="calls")
 SERVER = call("{}", 2, "g", side="server")
@@ -133,10 +135,18 @@ def test_arguments_that_are_no_json_at_all_are_wrapped() -> None:
 
 
 def test_arguments_that_turn_bad_stay_unfinished() -> None:
-    """Neither garbage nor a second object reaches a reader of partial JSON, and nothing is completed."""
-    verdict = judge([*called(0, call('{"a":1}{"b":2}'), '{"a":1}', '{"b":2}'), CALLED])
-    assert "".join(delta["partial_json"] for delta in verdict.deltas("input_json_delta")) == '{"a":1'
-    assert verdict.content[0]["input"] == {"INVALID_JSON": '{"a":1}{"b":2}'}
+    """Neither garbage nor a second object reaches a reader of partial JSON, and its block is never ended."""
+    events = [STARTED, *called(0, call('{"a":1}{"b":2}'), '{"a":1}', '{"b":2}'), CALLED]
+    streamed = PROTOCOLS["messages"].encoder(
+        Request(protocol="messages", model="m", surface=Surface(stream=True)), CountingIds()
+    )
+    sent = b"".join(frame for event in events for frame in streamed.feed(event))
+    assert b"content_block_stop" not in sent
+    assert CUT_CALL.message.encode() in sent
+    whole = PROTOCOLS["messages"].encoder(Request(protocol="messages", model="m"), CountingIds())
+    for event in events:
+        whole.feed(event)
+    assert json.loads(whole.body())["content"][0]["input"] == {"INVALID_JSON": '{"a":1}{"b":2}'}
 
 
 def test_the_free_text_of_a_custom_tool_is_wrapped() -> None:

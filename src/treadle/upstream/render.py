@@ -24,6 +24,7 @@ from treadle.canon.events import (
 )
 from treadle.canon.ids import CountingIds
 from treadle.canon.items import AnyPart, CallItem, MessageItem, ReasoningItem, RefusalPart, TextPart
+from treadle.canon.json import members_of
 from treadle.canon.request import Request, Surface
 from treadle.canon.tools import ToolSpec
 from treadle.upstream.endpoint import ProtocolName
@@ -134,6 +135,7 @@ def _call_events(index: int, call: ReplyCall, ids: CountingIds) -> Iterator[RunE
     text = call.arguments
     item = CallItem(id=ids.new("fc"), call_id=call.id or ids.new("call"), name=call.name)
     yield ItemAdded(index=index, item=item)
-    for start in range(0, len(text), ARGUMENTS_PIECE_CHARS):
+    # In Messages what is no object can only be said whole: no block of a beginning of one is ended.
+    for start in range(0, len(text) if members_of(text.encode()) is not None else 0, ARGUMENTS_PIECE_CHARS):
         yield ArgumentsDelta(index=index, text=text[start : start + ARGUMENTS_PIECE_CHARS])
     yield ItemDone(index=index, item=msgspec.structs.replace(item, arguments=text))

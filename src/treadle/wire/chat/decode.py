@@ -281,7 +281,7 @@ class Decoder(AnswerDecoder):
         legacy = [] if delta.get("function_call") is None or meter.is_over else [{"function": delta["function_call"]}]
         if legacy and self._has_deltas and _is_empty(legacy[0]):
             return
-        if any(map(_is_garbled, legacy)):
+        if legacy and _is_garbled(legacy[0]):
             meter.spoil("the arguments of a call are not where they should be")
         elif legacy and (self._has_deltas or self._readable(legacy)):
             self._note_odd(self._odd().look_legacy())
@@ -373,7 +373,7 @@ class Decoder(AnswerDecoder):
             return
         if not self._has_deltas and not (calls := self._readable(calls)):
             return
-        if any(map(_is_garbled, calls)):
+        if not self._has_deltas and any(map(_is_garbled, calls)):
             self._assembly.meter.spoil("the arguments of a call are not where they should be")
             return
         if odd := self._odd().look(given):
@@ -472,14 +472,16 @@ def _piece(call: dict[str, Any], position: int, has_siblings: bool) -> Piece:
 
 
 def _is_call(value: Any) -> bool:
-    """Tell whether a piece of a call is one, whatever it says or leaves out."""
+    """Tell whether a piece of a call is one, whatever it leaves out: not one that may say it where nobody knows."""
     if not isinstance(value, OBJECT):
         return False
     call: dict[str, Any] = value
     body: Any = call.get("custom") if call.get("custom") is not None else call.get("function")
     if body is None:
-        return True
-    return isinstance(body, OBJECT) and isinstance(body.get("arguments"), str | dict | NoneType)
+        return call.keys() <= _CALL_FIELDS
+    if not isinstance(body, OBJECT) or ("arguments" not in body and _is_garbled(call)):
+        return False
+    return isinstance(body.get("arguments"), str | dict | NoneType)
 
 
 def _is_empty(value: Any) -> bool:
@@ -506,9 +508,9 @@ def _is_bare(chunk: ChunkIn) -> bool:
     """Tell whether a chunk has no choice, or one that says nothing at all."""
     if not chunk.choices:
         return chunk.choices is msgspec.UNSET and not chunk.error
-    return any(
-        choice.delta is None and choice.message is None and choice.finish_reason is None for choice in chunk.choices
-    )
+    # Any more were not asked for, and break the answer.
+    first = chunk.choices[0]
+    return first.delta is None and first.message is None and first.finish_reason is None
 
 
 def _says_something(call: dict[str, Any]) -> bool:

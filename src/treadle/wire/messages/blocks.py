@@ -288,6 +288,9 @@ class CallWriter:
         if not isinstance(final, CallItem):
             return
         fed = "".join(self._fed)
+        if not (fed or self._is_free or not final.arguments.strip()) and not is_object(final.arguments):
+            self._end({INVALID_JSON: final.arguments})
+            return
         if final.arguments.startswith(fed):
             self.feed(ArgumentsDelta(index=0, text=final.arguments[len(fed) :]))
         if self._is_free:
@@ -297,7 +300,7 @@ class CallWriter:
         told = "".join(self._told)
         if self._object.is_closed:
             self._end(msgspec.Raw(told.encode()) if told else {})
-        elif told:
+        elif told and self._out.streams:
             # The SDKs make an object of any beginning of one, and a client would run that.
             self.close()
         else:
@@ -379,6 +382,14 @@ class OpaqueWriter:
 
     def close(self) -> None:
         """Do nothing: a block that was cut off is not shown."""
+
+
+def is_object(text: str) -> bool:
+    """Tell whether arguments are one whole object."""
+    whole = PartialObject()
+    whole.feed(text)
+    whole.finish()
+    return whole.is_closed
 
 
 def _named(part: ImagePart | FilePart) -> str:
