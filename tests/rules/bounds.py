@@ -82,7 +82,11 @@ FIXED: tuple[Fixed, ...] = (
         "treadle.server.delivery.wishes:KEY_CHARS_MAX",
         "it is a key of the journal, not a text",
     ),
-    Fixed("errors told of one call's arguments", "treadle.tools.compiled_schema:ERRORS_MAX", "the model puts these right first"),
+    Fixed(
+        "errors told of one call's arguments",
+        "treadle.tools.compiled_schema:ERRORS_MAX",
+        "the model puts these right first",
+    ),
     Fixed("bytes of one line from an MCP server", "treadle.tools.mcp.stdio:LINE_BYTES_MAX", _DECODE),
     Fixed("bytes of one HTTP answer of an MCP server", "treadle.tools.mcp.web:ANSWER_BYTES_MAX", _DECODE),
 )
