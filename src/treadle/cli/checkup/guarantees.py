@@ -107,7 +107,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="paths.protected",
-        says="A protected path is written only when a person allows it by name; no rule, mode or policy answers instead.",
+        says="A protected path is written only when a person allows it by name; no rule or mode answers instead.",
         by="one table of paths, and a reason of the engine that nothing overrides",
         tests=(
             "tests/unit/tools/local/test_write.py::test_what_may_not_be_written_is_refused",
@@ -155,7 +155,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="mcp.hidden",
-        says="An untrusted MCP server on stdio sees neither Treadle's files nor its processes, and reaches no port of it.",
+        says="An untrusted MCP server on stdio sees neither files nor processes of Treadle, and reaches no port of it.",
         by="user and mount namespaces, Landlock, seccomp",
         tests=("tests/peers/test_hiding.py::test_a_server_finds_treadle_only_where_it_is_trusted",),
         holds=_hiding,
