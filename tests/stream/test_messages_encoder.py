@@ -403,7 +403,7 @@ def test_the_stop_reason_says_how_it_ended(ended: RunEnded, reason: str) -> None
 def test_a_length_inside_a_call_is_max_tokens() -> None:
     """A call that was cut is not one to run."""
     ended = RunEnded(status="incomplete", stop="length")
-    verdict = judge([*called(0, call('{"a":"b'), '{"a":"b'), ended])
+    verdict = judge([*called(0, call('{"a":"b'), '{"a":"b')[:-1], ended])
     assert verdict.final["stop_reason"] == "max_tokens"
 
 
