@@ -109,8 +109,8 @@ def _readings(names: list[str]) -> list[list[str]]:
     if not head or _SPECIAL.search(head) or len(names[at]) - len(head) < len(DEEP):
         return [names]
     before, rest = names[:at], names[at + 1 :]
-    deep = [*before, f"{head}*", DEEP, *rest] if rest else [*before, f"{head}*"]
-    return [deep, [*before, head + rest[0], *rest[1:]]] if rest else [deep]
+    deep = [*before, f"{head}*", DEEP, *rest]
+    return [deep, [*before, head + rest[0], *rest[1:]] if rest else deep[:-1]]
 
 
 def _trimmed(line: str) -> str:

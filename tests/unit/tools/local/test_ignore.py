@@ -64,6 +64,7 @@ def ignored(text: str, path: str) -> bool:
         ("a***/b", "a/c/b", True),
         ("x/a**/b", "x/aq/b", True),
         ("*a**/b", "ab", False),
+        ("a\n!/a**", "a/a", False),
     ],
 )
 def test_rules_mean_what_they_mean_in_git(text: str, path: str, expected: bool) -> None:
