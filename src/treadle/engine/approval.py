@@ -108,7 +108,8 @@ def reasons_for(call: CallItem, policy: ToolPolicy, tainted: tuple[str, ...], *,
 
 def asked_by_name(call: CallItem, offer: Offer) -> tuple[str, ...]:
     """Return what a local tool's call asks for that only a person can allow, naming it, whatever its policy says."""
-    if offer.source != LOCAL or not any(name in call.arguments for name in ASKED_BY_NAME):
+    # An escape (`\u0067it`) spells a name so that it does not stand in the text.
+    if offer.source != LOCAL or not any(name in call.arguments for name in (*ASKED_BY_NAME, "\\u")):
         return ()
     try:
         value: Any = read_json(call.arguments)
