@@ -75,7 +75,9 @@ def confine(order: Order) -> None:
                 devices=landlock.READ_DEVICES,
             )
         else:
-            landlock.restrict(order.abi, order.read, write, network=order.network)
+            landlock.restrict(
+                order.abi, order.read, write, network=order.network, listed=order.listed, parts=order.parts
+            )
         if order.network:
             if order.net_rules < 0:
                 raise OSError(errno.EPERM, "nothing here keeps a network command from Treadle's own ports")
