@@ -117,8 +117,9 @@ class _Neighbours(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         """Return where a module is."""
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        is_source = spec is not None and isinstance(spec.loader, importlib.machinery.SourceFileLoader)
-        if is_source and spec.origin and os.path.realpath(spec.origin).startswith(self._folder):
+        if spec is None or spec.origin is None or not isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+            return spec
+        if os.path.realpath(spec.origin).startswith(self._folder):
             spec.loader = _Source(fullname, spec.origin)
         return spec
 
