@@ -94,7 +94,7 @@ def confine(order: Order) -> None:
                 truncation_is_guarded=order.abi >= landlock.ABI_TRUNCATES,
             )
         else:
-            seccomp.restrict(network=order.network, own_memory=own)
+            seccomp.restrict(network=order.network, own_memory=own, spared=0 if own else os.getppid())
 
 
 def _check_inside(order: Order) -> None:
