@@ -251,8 +251,8 @@ def program(machine: str, *, network: bool, own_memory: bool, spared: int = 0) -
 
 def _sparing(column: int, pid: int) -> list[_Step]:
     """Refuse whatever ends, stops or starves one process: it is the leader of its group, and has one thread."""
-    named = {name: (0, (pid,)) for name in ("tkill", "rt_sigqueueinfo")}
-    named |= {name: (1, (pid,)) for name in ("tgkill", "rt_tgsigqueueinfo")}
+    named = dict.fromkeys(("tkill", "rt_sigqueueinfo"), (0, (pid,)))
+    named |= dict.fromkeys(("tgkill", "rt_tgsigqueueinfo"), (1, (pid,)))
     # Its group, and everybody at once.
     named["kill"] = (0, (pid, -pid & 0xFFFFFFFF, 0xFFFFFFFF))
     steps: list[_Step] = []
