@@ -10,6 +10,7 @@ from mcp import Client, MCPError
 
 from gateway.gateway import Gateway
 from guests.wat import ALLOCATOR, ECHO, Wat
+from person import person_headers
 from treadle.config import Mcp, ServerSection
 from treadle.config.settings import Guest, GuestsSection, WorkspaceSection
 from treadle.upstream.reply import ReplyCall
@@ -50,7 +51,7 @@ def calls(name: str) -> Script:
 def make_card(gateway: Gateway) -> None:
     """Make the workspace that nothing shall change."""
     body = {"name": "card", "facts": {"name": "Ada"}}
-    answer = httpx2.post(f"{gateway.origin}/treadle/v1/workspaces", json=body, timeout=20)
+    answer = httpx2.post(f"{gateway.origin}/treadle/v1/workspaces", json=body, headers=person_headers(), timeout=20)
     assert answer.status_code == 201
 
 

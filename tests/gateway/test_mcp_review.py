@@ -11,6 +11,7 @@ import pytest
 
 from gateway.gateway import Gateway
 from peers.visit import HERE
+from person import person_headers
 from treadle.config.settings import Mcp
 from treadle.upstream.reply import Reply
 
@@ -44,11 +45,18 @@ def test_a_changed_tool_is_reviewed_and_accepted(served: Gateway) -> None:
     (row,) = server["waiting"]
     assert (row["tool"], row["kind"]) == ("shifty", "changed")
     assert (row["before"].splitlines()[0], row["now"].splitlines()[0]) == ("does good", "does evil")
-    wrong = httpx.post(f"{url}/bad", json={"tool": "shifty", "digest": "0", "accept": True})
+    wrong = httpx.post(f"{url}/bad", json={"tool": "shifty", "digest": "0", "accept": True}, headers=person_headers())
     assert (wrong.status_code, wrong.json()["error"]["code"]) == (409, "conflict")
-    assert httpx.post(f"{url}/no", json={"tool": "shifty", "digest": "0", "accept": True}).status_code == 404
-    assert httpx.post(f"{url}/bad", json={"tool": "shifty"}).status_code == 400
-    right = httpx.post(f"{url}/bad", json={"tool": "shifty", "digest": row["digest"], "accept": True})
+    assert (
+        httpx.post(
+            f"{url}/no", json={"tool": "shifty", "digest": "0", "accept": True}, headers=person_headers()
+        ).status_code
+        == 404
+    )
+    assert httpx.post(f"{url}/bad", json={"tool": "shifty"}, headers=person_headers()).status_code == 400
+    right = httpx.post(
+        f"{url}/bad", json={"tool": "shifty", "digest": row["digest"], "accept": True}, headers=person_headers()
+    )
     assert right.json() == {"tool": "shifty", "accepted": True}
     deadline = time.monotonic() + WAIT_S
     while "mcp__bad__shifty" not in json.dumps(httpx.get(f"{served.origin}/treadle/v1/tools").json()):

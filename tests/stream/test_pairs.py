@@ -110,9 +110,6 @@ SCENARIOS: dict[str, tuple[Reply, Seen]] = {
 }
 """What a model says, and what everybody should see of it."""
 
-SPOILED = {MALFORMED: '{"seats": 2, ', PROSE: '{"INVALID_JSON":"two seats"}'}
-"""Arguments that are no JSON, as a Messages stream can carry them: valid as far as they go, or wrapped."""
-
 
 def _openai(seen: Seen) -> Seen:
     """Chat and Responses only lack a word for stop sequences."""
@@ -150,24 +147,22 @@ def expected(seen: Seen, upstream: str, client: str, *, streams: bool = True) ->
     """Return what a client of this pair must see."""
     if seen.error:
         return seen
-    calls = [_carried(upstream, call, streams=True) for call in seen.calls]
-    shown = [_shown(client, _carried(client, call, streams=streams)) for call in calls]
-    return msgspec.structs.replace(SPOKEN[client](SPOKEN[upstream](seen)), calls=tuple(shown))
-
-
-def _carried(protocol: str, call: tuple[str, str, str], *, streams: bool) -> tuple[str, str, str]:
-    """Return a call as a protocol carries it: Messages has no place for arguments that are no object."""
-    kind, name, text = call
-    if protocol != "messages" or kind == "custom":
-        return call
-    if streams:
-        return function(name, SPOILED.get(text, text))
-    return function(name, text if _is_json(text) else _compact({"INVALID_JSON": text}))
+    if client == "messages" and streams and any(text == MALFORMED for _, _, text in seen.calls):
+        # An SDK makes an object of any beginning of one, so no such block may end.
+        return Seen(error="failed")
+    return msgspec.structs.replace(
+        SPOKEN[client](SPOKEN[upstream](seen)), calls=tuple(_shown(client, call) for call in seen.calls)
+    )
 
 
 def _shown(client: str, call: tuple[str, str, str]) -> tuple[str, str, str]:
-    """Return a call as a client is shown it: a custom one as a function, where there are no others."""
+    """Return a call as a client is shown it.
+
+    Where there are no custom calls they are functions; Messages has no place for arguments that are no object.
+    """
     kind, name, text = call
+    if client == "messages" and kind != "custom" and not _is_json(text):
+        return function(name, _compact({"INVALID_JSON": text}))
     if kind == "custom" and client in ("messages", "gemini"):
         return function(name, _compact({"input": text}))
     return call

@@ -7,6 +7,7 @@ from typing import Protocol, TypeVar
 from treadle.access.client import Client
 from treadle.canon.errors import Exhausted, ProtocolError, UnsupportedFeature
 from treadle.canon.request import Request
+from treadle.engine.approval import POLICY
 from treadle.runs import Idempotency, Instead, RunHandle, last_try
 from treadle.runs.record.rounds import StoredRun
 from treadle.runtime import Runtime
@@ -71,8 +72,13 @@ class Service:
         return self.gate.link_path("admin", "admin", self.runtime.clock.now())
 
     def signer(self, exchange: Exchange, said: str) -> str:
-        """Return in whose name something stands: of whoever is known by key or login, else whom the request names."""
-        return exchange.client.name if exchange.client.may_decide else said
+        """Return in whose name something stands: of whoever is known by key or login, else whom the request names.
+
+        A policy that answers in a person's stead is named beside the person.
+        """
+        if not exchange.client.may_decide:
+            return said
+        return f"{said} ({exchange.client.name})" if said.startswith(POLICY) else exchange.client.name
 
     def body(self, exchange: Exchange) -> Awaitable[bytes]:
         """Read the exchange's body within the configured bound.

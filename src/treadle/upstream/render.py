@@ -24,7 +24,7 @@ from treadle.canon.events import (
 )
 from treadle.canon.ids import CountingIds
 from treadle.canon.items import AnyPart, CallItem, MessageItem, ReasoningItem, RefusalPart, TextPart
-from treadle.canon.json import members_of
+from treadle.canon.json import members_of, write_json
 from treadle.canon.request import Request, Surface
 from treadle.canon.tools import ToolSpec
 from treadle.upstream.endpoint import ProtocolName
@@ -47,8 +47,27 @@ def write_frames(
     surface = Surface(stream=True, include_usage=True)
     request = Request(protocol=protocol, model=model, surface=surface, tools=tools)
     encoder = PROTOCOLS[protocol].encoder(request, CountingIds(namespace="u"))
-    frames = [frame for event in events_of(reply, model) for frame in encoder.feed(event)]
+    spoken, malformed = _marked(reply) if protocol == "messages" else (reply, {})
+    frames = [frame for event in events_of(spoken, model) for frame in encoder.feed(event)]
+    for mark, text in malformed.items():
+        # The encoder sends the closing brace in a piece of its own.
+        at = next(number for number, frame in enumerate(frames) if write_json(mark[:-1])[1:-1] in frame)
+        frames[at : at + 2] = [frames[at].replace(write_json(mark[:-1])[1:-1], write_json(text)[1:-1])]
     return spoil(frames, reply.faults, protocol)
+
+
+def _marked(reply: Reply) -> tuple[Reply, dict[str, str]]:
+    """Put marks in the place of arguments that are no object: a provider streams them, but our encoder refuses to."""
+    malformed: dict[str, str] = {}
+    calls: list[ReplyCall] = []
+    for number, call in enumerate(reply.calls):
+        # Short enough to be one piece.
+        mark = f'{{"~{number}":0}}'
+        is_object = not call.arguments.strip() or members_of(call.arguments.encode()) is not None
+        if not is_object:
+            malformed[mark] = call.arguments
+        calls.append(call if is_object else msgspec.structs.replace(call, raw=mark))
+    return msgspec.structs.replace(reply, calls=tuple(calls)), malformed
 
 
 def write_body(reply: Reply, *, model: str, protocol: ProtocolName = "chat", tools: tuple[ToolSpec, ...] = ()) -> bytes:
@@ -135,7 +154,6 @@ def _call_events(index: int, call: ReplyCall, ids: CountingIds) -> Iterator[RunE
     text = call.arguments
     item = CallItem(id=ids.new("fc"), call_id=call.id or ids.new("call"), name=call.name)
     yield ItemAdded(index=index, item=item)
-    # In Messages what is no object can only be said whole: no block of a beginning of one is ended.
-    for start in range(0, len(text) if members_of(text.encode()) is not None else 0, ARGUMENTS_PIECE_CHARS):
+    for start in range(0, len(text), ARGUMENTS_PIECE_CHARS):
         yield ArgumentsDelta(index=index, text=text[start : start + ARGUMENTS_PIECE_CHARS])
     yield ItemDone(index=index, item=msgspec.structs.replace(item, arguments=text))

@@ -239,7 +239,7 @@ async def test_a_mixed_turn_that_is_not_to_be_stored_lives_until_its_results_arr
 
 
 async def test_an_open_turn_that_is_not_stored_is_forgotten_when_its_id_is_gone_on_with():
-    """Also where the client names the run instead of sending the turn; where that leaves one open again, both wait."""
+    """Where that leaves one open again, both wait; with the last one's good end all are forgotten."""
     replies = [ask_for(call("ours", call_id=f"s{n}"), call("theirs", call_id=f"c{n}")) for n in (1, 2)]
     model = FakeModel(*replies, say("done"))
     tools = (ToolSpec(name="theirs"),)
@@ -253,7 +253,7 @@ async def test_an_open_turn_that_is_not_stored_is_forgotten_when_its_id_is_gone_
             asked = asking(tools=tools, items=items, store=False, previous_response_id=previous)
             ids.append((await events_of(runs, asked))[0].event.run_id)
             left.append([bool(await store.entries(each, for_next=True)) for each in ids])
-    assert left == [[True], [True, True], [True, False, False]]
+    assert left == [[True], [True, True], [False, False, False]]
     assert [type(item).__name__ for item in model.plans[2].items].count("ResultItem") == 4
 
 

@@ -36,13 +36,14 @@ class IgnoreFile(msgspec.Struct, frozen=True, kw_only=True):
     names: re.Pattern[str]
 
 
+_SPECIAL = re.compile(r"[*?\[\\]")
+
+
 def read_ignore(text: str, depth: int) -> IgnoreFile:
     """Read a `.gitignore`; a line that cannot be a pattern matches nothing, as in git."""
     rules: list[Rule] = []
     for line in text.removeprefix("\ufeff").split("\n"):
-        rule = _rule(line)
-        if rule is not None:
-            rules.append(rule)
+        rules += _rules_of(line)
         if len(rules) >= RULES_MAX:
             break
     narrow = dict.fromkeys(f"(?:{rule.name.pattern})" for rule in rules if rule.name.pattern != _ANY)
@@ -73,26 +74,43 @@ def _speaks(rule: Rule, names: Sequence[str], is_folder: bool) -> bool:
     return rule.path is None or rule.path.matches(names)
 
 
-def _rule(line: str) -> Rule | None:
+def _rules_of(line: str) -> list[Rule]:
     text = _trimmed(line)
     is_negated = text.startswith("!")
     if is_negated:
         text = text[1:]
     elif not text or text.startswith("#"):
-        return None
+        return []
     is_folder_only = text.endswith("/")
     body = text.rstrip("/") if is_folder_only else text
     # git's wildmatch takes any run of two stars or more that is a whole segment for `**`.
     names = [DEEP if len(name) > len(DEEP) and not name.strip("*") else name for name in body.split("/") if name]
-    if not names:
-        return None
-    is_name_enough = "/" not in body
-    try:
-        name = name_regex(names[-1])
-        path = None if is_name_enough else path_pattern(names)
-    except BadPattern:
-        return None
-    return Rule(name=name, path=path, is_negated=is_negated, is_folder_only=is_folder_only)
+    rules: list[Rule] = []
+    for segments in _readings(names) if "/" in body else [names] if names else []:
+        try:
+            name = name_regex(segments[-1])
+            path = path_pattern(segments) if "/" in body else None
+        except BadPattern:
+            return []
+        rules.append(Rule(name=name, path=path, is_negated=is_negated, is_folder_only=is_folder_only))
+    return rules
+
+
+def _readings(names: list[str]) -> list[list[str]]:
+    """Return what git reads a path as.
+
+    It cuts off what stands before the first wildcard, so `a**` that is the first with one also crosses folders:
+    `a**/b` is `ab` and `a*/**/b`.
+    """
+    at = next((number for number, name in enumerate(names) if _SPECIAL.search(name)), len(names))
+    if at == len(names) or not names:
+        return [names] if names else []
+    head = names[at].rstrip("*")
+    if not head or _SPECIAL.search(head) or len(names[at]) - len(head) < len(DEEP):
+        return [names]
+    before, rest = names[:at], names[at + 1 :]
+    deep = [*before, f"{head}*", DEEP, *rest] if rest else [*before, f"{head}*"]
+    return [deep, [*before, head + rest[0], *rest[1:]]] if rest else [deep]
 
 
 def _trimmed(line: str) -> str:

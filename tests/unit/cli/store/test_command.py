@@ -68,8 +68,11 @@ def test_a_postgres_journal_is_copied_and_restored(here: Path, capsys: pytest.Ca
     assert "the copy holds the schema" in printed(capsys, "restore", "copy.dump", *other, code=1)
 
 
-def test_a_copy_names_the_secret_that_is_not_in_it(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_copy_names_the_secret_that_is_not_in_it(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without it clients' keys are lost, and in it they would be in danger."""
+    monkeypatch.delenv("TREADLE_SECRET")
     assert main(["keys", "create", "ci"]) == 0
     capsys.readouterr()
     assert f"not in it: {here}/secret.key" in printed(capsys, "backup", "copy.db")

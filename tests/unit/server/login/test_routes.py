@@ -177,6 +177,7 @@ async def test_what_is_done_by_a_login_stands_in_its_name(guarded: App) -> None:
     exchange = Exchange(visit.scope, visit._receive, visit._send, "req_1")  # pyright: ignore[reportPrivateUsage]
     exchange.client = Client(name="ada")
     assert guarded.service.signer(exchange, "mallory") == "ada"
+    assert guarded.service.signer(exchange, "policy read-only") == "policy read-only (ada)"
 
 
 async def test_without_a_login_the_request_says_who(app: App) -> None:

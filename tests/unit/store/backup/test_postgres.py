@@ -40,7 +40,7 @@ async def entries(url: str) -> list[str]:
         await store.close()
 
 
-@pytest.mark.parametrize("schema", ["", "Order-1", "select", 'a "b" c', "*.?|(x)", "naïve 表"])
+@pytest.mark.parametrize("schema", ["", "Copy-1", "select", 'a "b" c', "*.?|(x)", "naïve 表"])
 def test_a_copy_is_made_and_taken_back(tmp_path: Path, schema: str) -> None:
     """Over a journal that has changed since, whatever its schema is called; the file is its owner's alone."""
     schema = schema or postgres_server().new_schema()
