@@ -251,13 +251,10 @@ def program(machine: str, *, network: bool, own_memory: bool, spared: int = 0) -
 
 def _sparing(column: int, pid: int) -> list[_Step]:
     """Refuse whatever ends, stops or starves one process: it is the leader of its group, and has one thread."""
-    named = dict.fromkeys(("tkill", "rt_sigqueueinfo"), (0, (pid,)))
-    named |= dict.fromkeys(("tgkill", "rt_tgsigqueueinfo"), (1, (pid,)))
     # Its group, and everybody at once.
-    named["kill"] = (0, (pid, -pid & 0xFFFFFFFF, 0xFFFFFFFF))
-    steps: list[_Step] = []
-    for name, (index, pids) in named.items():
-        steps += _when(_SIGNALS[name][column], _none_of(index, pids))
+    steps = _when(_SIGNALS["kill"][column], _none_of(0, (pid, -pid & 0xFFFFFFFF, 0xFFFFFFFF)))
+    for name, index in (("tkill", 0), ("rt_sigqueueinfo", 0), ("tgkill", 1), ("rt_tgsigqueueinfo", 1)):
+        steps += _when(_SIGNALS[name][column], _none_of(index, (pid,)))
     # A folder of /proc is a descriptor for it too, which no filter can tell from others.
     steps += [_Step(_JUMP_EQUAL, 0, 1, _SIGNALS["pidfd_send_signal"][column]), _refuse()]
     # Of no other process at all: Landlock lets a limit of CPU through, which ends what it is set for.
