@@ -76,7 +76,7 @@ class Stage:
         )
         order.env.update(self.env | changes.pop("more_env", {}))
         if order.level > 2:
-            order.masked.extend(Bash(Root(root), self.sandbox, Shelf(), DEFAULT_CAPS).masked())
+            order.masked.extend(Bash(Root(root), self.sandbox, Shelf(), DEFAULT_CAPS).masked()[0])
         written: list[bytes] = []
 
         def take(piece: bytes) -> bool:
@@ -92,7 +92,7 @@ class Stage:
         root = str(self.root.resolve())
         written: list[bytes] = []
         async with self.sandbox.private() as place:
-            hidden = Bash(Root(root), self.sandbox, Shelf(), DEFAULT_CAPS).masked()
+            hidden, _ = Bash(Root(root), self.sandbox, Shelf(), DEFAULT_CAPS).masked()
             order = self.sandbox.reading(
                 ["/bin/bash", "-c", script], cwd=root, top=root, hidden=hidden, place=place, timeout_s=20.0
             )

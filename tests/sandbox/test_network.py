@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from sandbox.stage import found_at, listening, make_sandbox
@@ -234,6 +235,26 @@ async def test_treadles_own_files_read_as_empty_in_whatever_folder_they_lie(tmp_
     assert "notes" in written
     assert "the-secret" not in written
     assert secret.read_text() == "the-secret"
+
+
+@pytest.mark.parametrize("level", [1, 2, 3])
+async def test_treadles_own_files_are_not_read_beside_a_program(tmp_path: Path, level: int) -> None:
+    """A folder of PATH is read with what lies around it, which may be where the journal is."""
+    if level > find_level().level:
+        pytest.skip(f"L{level} is not to be had here")
+    for folder in ("app/bin", "app/lib", "root"):
+        (tmp_path / folder).mkdir(parents=True)
+    secret = tmp_path / "app" / "secret.key"
+    secret.write_text("the-secret")
+    (tmp_path / "app" / "lib" / "part").write_text("a-library")
+    found = msgspec.structs.replace(find_level(), level=level)
+    box = Sandbox(found=found, environ={"PATH": f"{tmp_path}/app/bin:/usr/bin:/bin"}, hidden=[str(secret)])
+    root = str(tmp_path / "root")
+    argv = ["/bin/bash", "-c", f"cat {secret} {tmp_path}/app/lib/part; true"]
+    written, _ = await run(box, box.command(argv, cwd=root, write=[root], place=box.scratch("own"), timeout_s=10))
+    box.close()
+    assert "a-library" in written
+    assert "the-secret" not in written
 
 
 @pytest.mark.parametrize("level", [1, 2])

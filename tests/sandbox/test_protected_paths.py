@@ -11,7 +11,7 @@ import pytest
 
 from sandbox.git_tricks import EVIL, NESTED, PLAIN, TRICKS
 from sandbox.stage import LEVELS, Stage, found_at, make_sandbox
-from treadle.tools.sandbox import Sandbox, find_level, git_folders
+from treadle.tools.sandbox import Found, Sandbox, find_level, git_folders
 from treadle.tools.sandbox.guard import MARK_NS, Guard
 from treadle.tools.sandbox.order import Order
 from treadle.tools.sandbox.places import GIT_WRITE_ENV
@@ -244,3 +244,38 @@ async def test_a_git_write_leaves_nothing_that_git_runs(stage: Stage, name: str)
     written, ended = await stage.play(f"{EVIL}{trick.script}\n}} 2>&1; exit 0", git=True, more_env=GIT_WRITE_ENV)
     assert ended.ending == "exited", (written, ended)
     assert not ask_git(stage), (written, ended.undone)
+
+
+ENDINGS = {
+    "a signal": "kill -9 $PPID",
+    "a signal to its group": "kill -9 -- -$PPID",
+    "a signal of threads": 'tgkill = 234 if os.uname().machine == "x86_64" else 131; call(tgkill, pid, pid, 9)',
+    "a signal by a descriptor": "call(424, os.open(f'/proc/{pid}', os.O_RDONLY), 9, 0, 0)",
+    "a limit": "import resource; resource.prlimit(pid, resource.RLIMIT_CPU, (0, 0))",
+    "a file that it owns": (
+        "import fcntl, socket, time; a, b = socket.socketpair(); fcntl.fcntl(a, fcntl.F_SETOWN, pid); "
+        "fcntl.fcntl(a, 10, 9); fcntl.fcntl(a, fcntl.F_SETFL, os.O_ASYNC); b.send(b'x'); time.sleep(0.2)"
+    ),
+}
+START = "import ctypes, os; call = ctypes.CDLL(None).syscall; pid = int(os.environ['WATCHER']); "
+
+
+@pytest.mark.parametrize("abi", [1, 3, 4, 5, 6, 9])
+@pytest.mark.parametrize("how", ENDINGS)
+async def test_what_puts_things_back_is_not_ended_by_the_command(tmp_path: Path, how: str, abi: int) -> None:
+    """Also where Landlock lets signals out, and where it never sees what ends a process."""
+    best = find_level()
+    if best.level < 1 or best.abi < min(abi, 6):
+        pytest.skip(f"Landlock {abi} is not to be had here")
+    box = make_sandbox(Found(level=1 if abi < 4 else 2, abi=min(abi, best.abi)))
+    stage = Stage(tmp_path, box)
+    shutil.rmtree(stage.root / ".git")
+    is_shell = ENDINGS[how].startswith("kill ")
+    script = ENDINGS[how] if is_shell else '"$PY" -I -S -c "$CODE"'
+    root = str(stage.root.resolve())
+    stage.env["CODE"] = START + ENDINGS[how]
+    line = f"mkdir .git; echo x > .git/HEAD; export WATCHER=$PPID; {script}; sleep 0.2; true"
+    _, ended = await stage.play(line, guard=[root])
+    box.close()
+    assert ended.ending == "exited", ended
+    assert not (stage.root / ".git").exists()

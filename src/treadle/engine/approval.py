@@ -4,7 +4,7 @@ Pure. Who is asked, and how, is behind the Approver port.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, cast
+from typing import Any, Literal, cast, get_args
 
 import msgspec
 
@@ -12,7 +12,7 @@ from treadle.canon.events import ApprovalDecided, ApprovalRequested, Verdict
 from treadle.canon.items import AnyItem, CallItem, MessageItem, OpaqueItem, OpaquePart, TextPart
 from treadle.canon.json import BadJson, read_json, write_json
 from treadle.canon.messages import Entry
-from treadle.canon.tools import ASKED_BY_NAME, LOCAL, Offer, Outcome, ToolPolicy, failure
+from treadle.canon.tools import ASKED_BY_NAME, LOCAL, Effect, Offer, Outcome, ToolPolicy, failure
 
 NEVER_READ = frozenset({"denied", "expired", "cancelled", "interrupted", "limit_reached", "skipped", "unknown_tool"})
 """Codes of results in which Treadle speaks and no tool."""
@@ -96,7 +96,7 @@ def reasons_for(call: CallItem, policy: ToolPolicy, tainted: tuple[str, ...], *,
     """Say why a call needs a person's approval; nothing when it does not. `tainted` are the tools read before."""
     reasons: list[str] = []
     if policy.approval == "always":
-        reasons.append(f"{call.name} always needs approval")
+        reasons.append(f"{call.name}{ALWAYS}")
     elif policy.needs_approval:
         reasons.append(f"{call.name} is {policy.effect}")
     if is_from_text:
@@ -106,9 +106,18 @@ def reasons_for(call: CallItem, policy: ToolPolicy, tainted: tuple[str, ...], *,
     return tuple(reasons)
 
 
+def is_of_policy(reason: str, tool: str) -> bool:
+    """Tell whether a reason says what the tool is, and not what was read or asked for.
+
+    In full: a tool that is called `untrusted` or `it` begins like the other reasons.
+    """
+    return reason == f"{tool}{ALWAYS}" or reason in {f"{tool} is {effect}" for effect in get_args(Effect)}
+
+
 def asked_by_name(call: CallItem, offer: Offer) -> tuple[str, ...]:
     """Return what a local tool's call asks for that only a person can allow, naming it, whatever its policy says."""
-    if offer.source != LOCAL or not any(name in call.arguments for name in ASKED_BY_NAME):
+    # An escape (`\u0067it`) spells a name so that it does not stand in the text.
+    if offer.source != LOCAL or not any(name in call.arguments for name in (*ASKED_BY_NAME, "\\u")):
         return ()
     try:
         value: Any = read_json(call.arguments)
@@ -130,6 +139,7 @@ def protected_in(arguments: Mapping[str, Any]) -> list[str]:
 BY_NAME = "it asks to "
 """How a reason begins that only the person who reads it can answer."""
 TAINT = "untrusted output"
+ALWAYS = " always needs approval"
 POLICY = "policy "
 """How the name of whoever decided begins when it was a rule of theirs, and not they themselves."""
 

@@ -7,6 +7,7 @@ import path is put back as it was, and whatever goes wrong names the file and th
 import contextlib
 import hashlib
 import importlib
+import importlib.abc
 import importlib.machinery
 import importlib.util
 import os
@@ -95,11 +96,32 @@ def load_file(path: str | Path) -> list[Tool]:
 
 
 class _Source(importlib.machinery.SourceFileLoader):
-    """Always compiles: cached code counts as fresh when a file is changed within a second and keeps its size."""
+    """Always compiles: cached code counts as fresh when a file is changed within a second and keeps its size.
+
+    It is also another file than the one that a person agreed to, and anybody who writes here could have written it.
+    """
 
     def path_stats(self, path: str) -> Any:
         """Say that nothing is known, so that no cache is asked."""
         raise OSError(path)
+
+
+class _Neighbours(importlib.abc.MetaPathFinder):
+    """Finds modules as usual; those in one folder are compiled from their source, whatever is cached of them."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder = os.path.join(os.path.realpath(folder), "")
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Return where a module is."""
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is None or spec.origin is None or not isinstance(spec.loader, importlib.machinery.SourceFileLoader):
+            return spec
+        if os.path.realpath(spec.origin).startswith(self._folder):
+            spec.loader = _Source(fullname, spec.origin)
+        return spec
 
 
 class Reloader:
@@ -194,11 +216,14 @@ def _forget(place: str) -> None:
 
 @contextlib.contextmanager
 def _importable(folder: str) -> Generator[None, None, None]:
-    before = list(sys.path)
+    before, finder = list(sys.path), _Neighbours(folder)
     sys.path.insert(0, folder)
+    place = sys.meta_path.index(importlib.machinery.PathFinder)
+    sys.meta_path.insert(place, finder)
     try:
         yield
     finally:
+        sys.meta_path.remove(finder)
         sys.path[:] = before
 
 

@@ -144,6 +144,8 @@ def test_changed_arguments_are_named_beside_parts() -> None:
         ("local", '{"path": "AGENTS.md", "protected": true}', ("it asks to write protected paths: AGENTS.md",)),
         ("local", '{"protected": [".envrc", "a"]}', ("it asks to write protected paths: .envrc, a",)),
         ("local", '{"git": true}', ("it asks to write the git repository",)),
+        ("local", r'{"path": "A.md", "p\u0072otected": true}', ("it asks to write protected paths: A.md",)),
+        ("local", r'{"\u0067it": true}', ("it asks to write the git repository",)),
         ("local", '{"git": false, "protected": []}', ()),
         ("local", '{"path": "protected"}', ()),
         ("local", '{"protected": true', ()),

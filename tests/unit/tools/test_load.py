@@ -1,4 +1,6 @@
+import importlib.util
 import pathlib
+import py_compile
 import sys
 
 import pytest
@@ -46,6 +48,23 @@ def test_a_file_gives_its_tools_once(tmp_path: pathlib.Path) -> None:
     assert area.name == "area"
     assert area.bind({"box": {"width": 2}}, ToolContext())() == 6
     assert "mine.py:" in area.origin
+
+
+@pytest.mark.parametrize("place", ["./mine.py", "mine"])
+def test_cached_code_of_a_neighbour_does_not_run(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """The source is what a person agreed to; a cache that says it needs no check could hold anything."""
+    (tmp_path / "neighbour.py").write_text("SCALE = 3")
+    (tmp_path / "mine.py").write_text(GOOD)
+    (tmp_path / "other.py").write_text("SCALE = 1_000")
+    for name in ("neighbour", "mine"):
+        cached = importlib.util.cache_from_source(str(tmp_path / f"{name}.py"))
+        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+        py_compile.compile(str(tmp_path / "other.py"), cached, invalidation_mode=mode)
+    monkeypatch.chdir(tmp_path)
+    [area] = load(place)
+    assert area.bind({"box": {"width": 2}}, ToolContext())() == 6
 
 
 def test_a_module_in_the_working_directory_is_found(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,12 +98,13 @@ GUARANTEES: tuple[Guarantee, ...] = (
     Guarantee(
         name="commands.git",
         says="A command leaves nothing behind that makes git run a program; a git write changes no settings or hooks.",
-        by="bind mounts (Linux 5.12) at L3, and a look at the folder after the command at every level",
+        by="bind mounts (Linux 5.12) at L3, and a look at the folder after the command from L1 on",
         tests=(
             "tests/sandbox/test_protected_paths.py::test_git_runs_nothing_that_a_command_left",
             "tests/sandbox/test_protected_paths.py::test_a_git_write_leaves_nothing_that_git_runs",
+            "tests/sandbox/test_protected_paths.py::test_what_puts_things_back_is_not_ended_by_the_command",
         ),
-        holds=_not_windows,
+        holds=_level(1),
     ),
     Guarantee(
         name="paths.protected",
@@ -318,6 +319,9 @@ NOT_GUARANTEED: tuple[str, ...] = (
     "Commands where the sandbox is below L3: see what a level does not stop in docs/sandbox.md.",
     "That a repository which a command makes in a folder below is gone before the command ends.",
     "Files that run by being run (`Makefile`, scripts, tests): a tool that may write them decides what they do.",
+    "The Python of tools, programs of MCP servers and guests that lie in the workspace: who writes them decides what "
+    "they do when Treadle loads them next, with `treadle serve --reload` at once. Keep them elsewhere, or protected.",
+    "That an MCP server has no other program act for it: a service manager, a container engine, ssh to this machine.",
     "Availability under a flood beyond the bounds of rates, connections and bytes in flight.",
 )
 

@@ -14,7 +14,7 @@ from treadle.canon.json import BadJson, read_json, write_json
 from treadle.cli.consent.allowed import Allowances, Allowed, Scope
 from treadle.cli.consent.shell import Parsed, parse
 from treadle.cli.talk.host import Decision
-from treadle.engine.approval import BY_NAME, protected_in
+from treadle.engine.approval import BY_NAME, is_of_policy, protected_in
 
 Mode = Literal["plan", "ask", "auto-edit", "trust"]
 CYCLE: tuple[Mode, ...] = ("plan", "ask", "auto-edit")
@@ -62,7 +62,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_plain(self) -> bool:
         """Tell whether it is asked for what the tool is, and not for what was read or how it came to be."""
-        return all(reason.startswith(f"{self.tool} ") for reason in self.reasons)
+        return all(is_of_policy(reason, self.tool) for reason in self.reasons)
 
     @property
     def protected(self) -> tuple[str, ...]:
@@ -77,7 +77,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def named_rules(self) -> list[Allowed]:
         """Return the rule for the one protected path that it writes, where nothing else must be asked about."""
-        is_plain = all(reason.startswith((f"{self.tool} ", BY_NAME)) for reason in self.reasons)
+        is_plain = all(is_of_policy(reason, self.tool) or reason.startswith(BY_NAME) for reason in self.reasons)
         is_one = is_plain and self.is_edit and len(self.protected) == 1
         return [Allowed(tool=PROTECTED, path=self.protected[0])] if is_one else []
 

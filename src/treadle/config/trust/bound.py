@@ -8,11 +8,13 @@ import ast
 import hashlib
 import os
 from collections.abc import Iterable, Iterator
+from importlib.machinery import all_suffixes
 from pathlib import Path
 
+from treadle.canon.errors import ConfigError
 from treadle.config.settings import Settings
 
-FILES_MAX = 500
+FILES_MAX = 2_000
 FILE_BYTES_MAX = 268_435_456
 SOURCE_BYTES_MAX = 4_194_304
 PIECE_BYTES = 1_048_576
@@ -20,13 +22,21 @@ MISSING = "missing"
 
 
 def bound_files(settings: Settings, folder: Path) -> dict[str, str]:
-    """Return the sha256 of every file that the settings of a file in this folder load or start, by its real path."""
+    """Return the sha256 of every file that the settings of a file in this folder load or start, by its real path.
+
+    Raises: ConfigError, when they are too many to be looked at.
+    """
     found: dict[str, str] = {}
     waiting = list(dict.fromkeys(os.path.realpath(path) for path in _named(settings, folder)))
-    while waiting and len(found) < FILES_MAX:
+    while waiting:
         path = waiting.pop(0)
         if path in found:
             continue
+        if len(found) == FILES_MAX:
+            raise ConfigError(
+                f"the treadle.toml in {folder} loads or starts more than {FILES_MAX} files: too many to agree to",
+                hint="install the Python of its tools as a package, or name the file with --config to use it unasked",
+            )
         found[path] = _digest(path)
         if path.endswith(".py"):
             waiting.extend(os.path.realpath(each) for each in _imported(Path(path), folder))
@@ -59,9 +69,9 @@ def _module(parts: list[str], folder: Path) -> Iterator[Path]:
     """Yield the files that importing a module runs, as far as they are in this folder."""
     for depth in range(1, len(parts) + 1):
         stem = folder.joinpath(*parts[:depth])
-        for path in (stem / "__init__.py", stem.with_suffix(".py")):
-            if _is_file(path):
-                yield path
+        # A compiled module beside a source comes before it.
+        for suffix in all_suffixes():
+            yield from filter(_is_file, (stem / f"__init__{suffix}", stem.with_name(f"{stem.name}{suffix}")))
 
 
 def _imported(file: Path, folder: Path) -> Iterator[Path]:

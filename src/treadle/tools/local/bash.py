@@ -4,10 +4,11 @@ Everything is bounded: time, what the model reads, what is kept, and what is rea
 """
 
 import asyncio
+import fnmatch
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from fnmatch import fnmatchcase
 from typing import Annotated, Any
 
 import msgspec
@@ -32,7 +33,8 @@ COMMAND_CHARS_MAX = 65_536
 SHOWN_BYTES_MIN = 64
 """Below this a head and a tail with a note between them say less than a beginning."""
 READ_BYTES_MAX = 67_108_864
-MASK_SEARCH_MAX = 20_000
+MASK_SEARCH_MAX = 500_000
+"""How many files are looked at for secrets; what lies beyond is closed to a read-only command."""
 CWD_BYTES_MAX = 4_096
 PROTECTED_MAX = 20
 READ_ONLY_WORDS = (
@@ -136,14 +138,22 @@ class Bash:
         self._root = root
         self._sandbox = sandbox
         self._shelf = shelf
+        # One expression: hundreds of thousands of names are looked at for each command.
+        self._secret = re.compile("|".join(fnmatch.translate(pattern) for pattern in root.masked_names))
 
     async def read(self, context: ToolContext, command: str, cwd: str, timeout_s: float) -> Answer:
         """Run one command that can change nothing, and answer with what it wrote and its exit code."""
         folder = self._folder(cwd)
         async with self._sandbox.private() as place:
-            top, hidden = self._root.real_path, await asyncio.to_thread(self.masked)
+            hidden, unseen = await asyncio.to_thread(self.masked)
             order = self._sandbox.reading(
-                _argv(command), cwd=folder, top=top, hidden=hidden, place=place, timeout_s=timeout_s
+                _argv(command),
+                cwd=folder,
+                top=self._root.real_path,
+                hidden=hidden,
+                unseen=unseen,
+                place=place,
+                timeout_s=timeout_s,
             )
             return await self._play(context, order, place, folder)
 
@@ -175,7 +185,7 @@ class Bash:
             allowed=[self._inside(each) for each in (*self._root.writable, *protected)],
         )
         if order.level > 2:
-            order.masked.extend(await asyncio.to_thread(self.masked))
+            order.masked.extend((await asyncio.to_thread(self.masked))[0])
         return await self._play(context, order, place, folder)
 
     async def _play(self, context: ToolContext, order: Order, place: str, folder: str) -> Answer:
@@ -273,21 +283,37 @@ class Bash:
             return None
         return os.path.relpath(ended, top).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
-    def masked(self) -> list[str]:
-        """Return the files below the root that may hold secrets, as far as a bounded search finds them."""
+    def masked(self) -> tuple[list[str], list[str]]:
+        """Return what below the root may hold secrets, and the folders that were not looked into for that.
+
+        The search is bounded, and goes by depth: what people keep secret seldom lies deep.
+        """
         found: list[str] = []
+        closed: list[str] = []
+        waiting = deque([self._root.real_path])
         count = 0
-        for folder, folders, names in os.walk(self._root.real_path):
-            count += len(names) + len(folders)
-            found += [os.path.join(folder, name) for name in folders if name.casefold() in MASKED_FOLDERS]
-            folders[:] = [name for name in folders if name != ".git" and name.casefold() not in MASKED_FOLDERS]
-            found += [os.path.join(folder, name) for name in names if self._hides(folder, name)]
-            if count > MASK_SEARCH_MAX:
-                break
-        return found
+        while waiting and count <= MASK_SEARCH_MAX:
+            folder = waiting.popleft()
+            try:
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        count += 1
+                        self._sort(entry, folder, found, waiting)
+            except OSError:
+                closed.append(folder)
+        return found, [*closed, *waiting]
+
+    def _sort(self, entry: os.DirEntry[str], folder: str, found: list[str], waiting: deque[str]) -> None:
+        if not entry.is_dir(follow_symlinks=False):
+            if self._hides(folder, entry.name):
+                found.append(entry.path)
+        elif entry.name.casefold() in MASKED_FOLDERS:
+            found.append(entry.path)
+        elif entry.name != ".git":
+            waiting.append(entry.path)
 
     def _hides(self, folder: str, name: str) -> bool:
-        if not any(fnmatchcase(name.casefold(), pattern) for pattern in self._root.masked_names):
+        if self._secret.match(name.casefold()) is None:
             return False
         inner = os.path.relpath(os.path.join(folder, name), self._root.real_path)
         return self._root.is_masked(inner, is_folder=False)

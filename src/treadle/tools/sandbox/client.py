@@ -223,41 +223,57 @@ class Sandbox:
         `git` lets it write repositories, `allowed` are the protected paths that a person allowed by name.
         """
         env = places.environment(self._environ, self.rules.env, place) | (places.GIT_WRITE_ENV if git else {})
+        own = [os.path.realpath(path) for path in self._hidden if os.path.exists(path)]
+        read = [*places.readable(env["PATH"], self.home, network=network), *self.rules.read]
+        whole, listed, parts = places.split(read, own)
         return Order(
             argv=argv,
             cwd=cwd,
             env=env,
             level=self.found.level,
             abi=self.found.abi,
-            read=[*places.readable(env["PATH"], self.home, network=network), *self.rules.read],
+            read=whole,
+            listed=listed,
+            parts=parts,
             write=[*write, *self.rules.write, place, f"{place}/tmp"],
             guard=[*write, *self.rules.write],
             allowed=list(allowed),
             git=git,
-            masked=[os.path.realpath(path) for path in self._hidden if os.path.exists(path)],
+            masked=own,
             scratch=f"{place}/tmp",
             network=network,
             timeout_s=timeout_s,
             cpu_s=max(1, int(CPU_FACTOR * timeout_s)),
         )
 
-    def reading(
-        self, argv: list[str], *, cwd: str, top: str, hidden: Sequence[str], place: str, timeout_s: float
+    def reading(  # noqa: PLR0913 - everything that is said of one command
+        self,
+        argv: list[str],
+        *,
+        cwd: str,
+        top: str,
+        hidden: Sequence[str],
+        place: str,
+        timeout_s: float,
+        unseen: Sequence[str] = (),
     ) -> Order:
         """Order a command of the model's that can change nothing; `place` is its own and goes with it, see `private`.
 
-        It reads what is below `top`, but for what is `hidden` there.
+        It reads what is below `top`, but for what is `hidden` there and the folders of which nobody knows: `unseen`.
         Raises: ToolFailed, where nothing keeps it from changing something.
         """
         if not can_read_only(self.found):
             raise ToolFailed("Nothing on this machine keeps a command from writing.", code="read_only_unavailable")
         order = self.command(argv, cwd=cwd, write=(), place=place, timeout_s=timeout_s)
         own = [f"{place}/home", f"{place}/tmp"]
+        # At every level by Landlock too: a folder that is read for another reason may hold this one, or lie in it.
+        closed = [*order.masked, *hidden, *unseen]
+        whole, listed, parts = places.split([*order.read, *self.rules.write, *order.listed], closed)
         return dataclasses.replace(
             order,
-            read=[*order.read, *self.rules.write],
-            listed=[top],
-            parts=places.all_but(top, hidden),
+            read=whole,
+            listed=[top, *listed],
+            parts=[*places.all_but(top, closed), *parts],
             masked=[*order.masked, *hidden] if order.level > 2 else [],
             write=[*own, f"{place}/{CWD_NAME}"],
             vanishing=own if order.level > 2 else [],

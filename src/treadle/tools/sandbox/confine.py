@@ -75,7 +75,9 @@ def confine(order: Order) -> None:
                 devices=landlock.READ_DEVICES,
             )
         else:
-            landlock.restrict(order.abi, order.read, write, network=order.network)
+            landlock.restrict(
+                order.abi, order.read, write, network=order.network, listed=order.listed, parts=order.parts
+            )
         if order.network:
             if order.net_rules < 0:
                 raise OSError(errno.EPERM, "nothing here keeps a network command from Treadle's own ports")
@@ -92,7 +94,7 @@ def confine(order: Order) -> None:
                 truncation_is_guarded=order.abi >= landlock.ABI_TRUNCATES,
             )
         else:
-            seccomp.restrict(network=order.network, own_memory=own)
+            seccomp.restrict(network=order.network, own_memory=own, spared=0 if own else os.getppid())
 
 
 def _check_inside(order: Order) -> None:

@@ -34,6 +34,8 @@ SETTINGS_DEPTH_MAX = 4
 POINTER_BYTES_MAX = 4_096
 _SECTION = re.compile(r'^\s*\[\s*([\w.-]+)\s*(?:"((?:[^"\\]|\\.)*)")?\s*\]\s*')
 _SETTING = re.compile(r"^\s*([A-Za-z][\w-]*)\s*(?:=\s*(.*?)\s*)?$")
+_VALUE = re.compile(r'"(?P<quoted>(?:[^"\\]|\\.)*)"?|(?P<comment>[#;].*)|(?P<plain>(?:[^"\\#;]|\\.)+)')
+_CONTINUED = re.compile(r"\\\r?\n")
 _RUN_KEYS = frozenset(
     (
         *("fsmonitor", "sshcommand", "editor", "pager", "askpass", "attributesfile", "external", "command", "textconv"),
@@ -228,7 +230,7 @@ def _named_in(file: str, base: str, depth: int) -> list[str]:
         setting = _SETTING.match(line)
         if setting is None or not setting[2]:
             continue
-        key, value = setting[1].casefold(), setting[2].strip('"')
+        key, value = setting[1].casefold(), _value(setting[2])
         if key == "path" and section in ("include", "includeif"):
             place = os.path.normpath(os.path.join(os.path.dirname(file), value))
             named += [place, *(_named_in(place, base, depth - 1) if depth else ())]
@@ -237,6 +239,16 @@ def _named_in(file: str, base: str, depth: int) -> list[str]:
         elif key in _RUN_KEYS or section == "alias":
             named += [place for word in _words(value) if os.path.isfile(place := os.path.normpath(f"{base}/{word}"))]
     return named
+
+
+def _value(text: str) -> str:
+    """Return a value as git reads it: quotes may stand anywhere in it, and a comment behind it."""
+    found: list[str] = []
+    for piece in _VALUE.finditer(text):
+        if piece["comment"]:
+            break
+        found.append(piece["quoted"] if piece["plain"] is None else piece["plain"])
+    return re.sub(r"\\(.)", r"\1", "".join(found)).strip()
 
 
 def _words(value: str) -> list[str]:
@@ -250,7 +262,9 @@ def _lines(file: str) -> list[str]:
     state = state_of(file)
     if state is None or state[0] != "file":
         return []
-    return state[2].decode("utf-8", "replace").splitlines()
+    text: str = state[2].decode("utf-8", "surrogateescape")
+    # A line goes on behind a backslash, but not within a comment: both readings count.
+    return [*text.splitlines(), *(_CONTINUED.sub("", text).splitlines() if _CONTINUED.search(text) else ())]
 
 
 def _read_pointer(file: str) -> str:

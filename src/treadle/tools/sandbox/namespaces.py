@@ -80,7 +80,7 @@ def arrange(order: Order) -> None:
 def _private_folders(order: Order) -> list[str]:
     """Give the command a /tmp and shared memory of its own, unless something it works on lies there."""
     made: list[str] = []
-    used = (order.cwd, *order.write, *order.read)
+    used = (order.cwd, *order.write, *order.read, *order.listed)
     if order.scratch and not any(path == PRIVATE_TMP or path.startswith(f"{PRIVATE_TMP}/") for path in used):
         _mount(order.scratch, PRIVATE_TMP, None, _BIND)
         made.append(PRIVATE_TMP)

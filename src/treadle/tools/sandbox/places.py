@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix/store", "/proc")
@@ -79,17 +79,41 @@ def readable(search_path: str, home: str, *, network: bool) -> list[str]:
 
 def all_but(top: str, hidden: Iterable[str]) -> list[str]:
     """Return paths that together hold everything below a folder but what is hidden: Landlock only grants."""
-    hidden = {path for path in hidden if path.startswith(f"{top}/")}
+    base = top.rstrip("/")
+    hidden = set(hidden)
+    if top in hidden:
+        return []
+    hidden = {path for path in hidden if path.startswith(f"{base}/")}
     if not hidden:
         return [top]
-    opened = {top} | {path[:at] for path in hidden for at in range(len(top) + 1, len(path)) if path[at] == "/"}
+    opened = {base} | {path[:at] for path in hidden for at in range(len(base) + 1, len(path)) if path[at] == "/"}
     known = opened | hidden
     found: list[str] = []
     for folder in opened:
         # It may be gone since it was seen.
         with contextlib.suppress(OSError):
-            found += [path for name in os.listdir(folder) if (path := f"{folder}/{name}") not in known]
+            found += [path for name in os.listdir(folder or "/") if (path := f"{folder}/{name}") not in known]
     return found
+
+
+def split(read: Iterable[str], hidden: Collection[str]) -> tuple[list[str], list[str], list[str]]:
+    """Return what is read whole, the folders of which only names are read, and what is read below those.
+
+    A program's folder may hold the workspace, a folder that a person named may hold a secret: neither opens it.
+    """
+    whole: list[str] = []
+    listed: list[str] = []
+    parts: list[str] = []
+    for path in read:
+        real = os.path.realpath(path)
+        if any(real == each or real.startswith(f"{each}/") for each in hidden):
+            continue
+        if any(each.startswith(f"{real.rstrip('/')}/") for each in hidden):
+            listed.append(real)
+            parts += all_but(real, hidden)
+        else:
+            whole.append(path)
+    return whole, listed, parts
 
 
 def _is_wanted(name: str, more: Iterable[str]) -> bool:

@@ -144,6 +144,8 @@ _READING_CONTROLS = (
 """The only ioctls of a command that may change nothing: others make snapshots, set attributes, type into terminals."""
 _OWNING_CONTROLS = (8, 15, 10, 1024)
 """F_SETOWN, F_SETOWN_EX and F_SETSIG have the kernel signal a process, F_SETLEASE makes writers of a file wait."""
+_OWNERS, _SOCKET_OWNERS = (8, 15), (0x8901, 0x8902)
+"""F_SETOWN, F_SETOWN_EX, and FIOSETOWN, SIOCSPGRP, which do the same."""
 _OPEN, _OPENAT, _OPENAT2 = (2, _NONE), (257, 56), (437, 437)
 _FCNTL, _PRLIMIT = (72, 25), (302, 261)
 _MODE_BITS, _O_TRUNC = 0o3, 0o1000
@@ -170,12 +172,13 @@ def is_known() -> bool:
     return platform.machine() in _ARCHES
 
 
-def restrict(*, network: bool, own_memory: bool) -> None:
+def restrict(*, network: bool, own_memory: bool, spared: int = 0) -> None:
     """Install the filter. `own_memory` when System V memory is in a namespace of one's own.
 
+    `spared` is the process that watches over the command, where no namespace keeps it out of reach.
     Raises: OSError.
     """
-    _install(program(platform.machine(), network=network, own_memory=own_memory))
+    _install(program(platform.machine(), network=network, own_memory=own_memory, spared=spared))
 
 
 def restrict_connections() -> None:
@@ -237,12 +240,28 @@ def reading_program(machine: str, *, own_memory: bool, own_processes: bool, trun
     return _filter(machine, steps, network=False, own_memory=own_memory)
 
 
-def program(machine: str, *, network: bool, own_memory: bool) -> list[_Step]:
+def program(machine: str, *, network: bool, own_memory: bool, spared: int = 0) -> list[_Step]:
     """Write the filter for a machine.
 
     Raises: KeyError, where there is no table.
     """
-    return _filter(machine, [], network=network, own_memory=own_memory)
+    first = _sparing(_ARCHES[machine][0], spared) if spared else []
+    return _filter(machine, first, network=network, own_memory=own_memory)
+
+
+def _sparing(column: int, pid: int) -> list[_Step]:
+    """Refuse whatever ends, stops or starves one process: it is the leader of its group, and has one thread."""
+    # Its group, and everybody at once.
+    steps = _when(_SIGNALS["kill"][column], _none_of(0, (pid, -pid & 0xFFFFFFFF, 0xFFFFFFFF)))
+    for name, index in (("tkill", 0), ("rt_sigqueueinfo", 0), ("tgkill", 1), ("rt_tgsigqueueinfo", 1)):
+        steps += _when(_SIGNALS[name][column], _none_of(index, (pid,)))
+    # A folder of /proc is a descriptor for it too, which no filter can tell from others.
+    steps += [_Step(_JUMP_EQUAL, 0, 1, _SIGNALS["pidfd_send_signal"][column]), _refuse()]
+    # Of no other process at all: Landlock lets a limit of CPU through, which ends what it is set for.
+    steps += _when(_PRLIMIT[column], _only(0, (0,)))
+    # The kernel signals whoever owns a file.
+    steps += _when(_FCNTL[column], _none_of(1, _OWNERS))
+    return steps + _when(_IOCTL[column], _none_of(1, (*_TERMINAL_INPUTS, *_SOCKET_OWNERS)))
 
 
 def _filter(machine: str, first: list[_Step], *, network: bool, own_memory: bool) -> list[_Step]:

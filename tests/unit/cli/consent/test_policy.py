@@ -188,6 +188,9 @@ def test_a_rule_holds_in_its_folder_only() -> None:
         (bash("rm x"), None),
         (ask("bash", ("untrusted output of x was read before",), command="rm x"), 3),
         (ask("other", ("untrusted output of x was read before",)), 3),
+        (ask("untrusted", ("untrusted output of x was read before",)), 3),
+        (ask("the", ("the call stood in the model's text and has effects",)), 3),
+        (ask("it", ("it asks to write the git repository",)), 3),
     ],
 )
 def test_nothing_is_remembered_where_it_would_grant_too_much(question: Question, sandbox: int | None) -> None:

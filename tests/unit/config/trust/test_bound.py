@@ -1,12 +1,14 @@
 """The files that a trusted treadle.toml loads or starts: one that changes is named, and trust is asked for again."""
 
 import os
+from importlib.machinery import all_suffixes
 from pathlib import Path
 
 import pytest
 
+from treadle.canon.errors import ConfigError
 from treadle.config.reader import data_directory, examine_file, read_settings
-from treadle.config.trust import Trust, Untrusted
+from treadle.config.trust import Trust, Untrusted, bound
 
 TOML = """
 [tools]
@@ -96,4 +98,21 @@ def test_a_program_outside_of_the_folder_is_the_machines_own(tmp_path: Path, env
     Path("treadle.toml").write_text(f'[[mcp]]\nname = "far"\ncommand = ["{program}"]\n')
     Trust(data_directory(env)).add(examine_file(Path("treadle.toml"), env=env).doubt)
     program.write_text("2")
+    assert read_settings(env=env).doubt is None
+
+
+@pytest.mark.parametrize("name", [f"{stem}{suffix}" for stem in ("helper", "os") for suffix in all_suffixes()])
+def test_what_an_import_would_find_first_is_asked_about(env: dict[str, str], name: str) -> None:
+    """Also a compiled module, which comes before a source of the same name, and one in the place of Python's own."""
+    Path(name).write_bytes(b"other")
+    with pytest.raises(Untrusted, match=name.replace(".", r"\.")):
+        read_settings(env=env)
+
+
+def test_more_files_than_can_be_looked_at_are_refused(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rather than trusted without a look."""
+    monkeypatch.setattr(bound, "FILES_MAX", len(FILES) - 1)
+    with pytest.raises(ConfigError, match="too many to agree to"):
+        read_settings(env=env)
+    monkeypatch.setattr(bound, "FILES_MAX", len(FILES))
     assert read_settings(env=env).doubt is None

@@ -330,6 +330,48 @@ async def test_a_read_only_command_reads_no_secret_of_the_folder_at_any_level(
     await asyncio.to_thread(sandbox.close)
 
 
+@needs_confinement
+@pytest.mark.parametrize("level", [1, 2, 3])
+async def test_no_other_folder_opens_a_secret_to_a_read_only_command(tmp_path: pathlib.Path, level: int) -> None:
+    """Neither the folder of a program on PATH nor one that the settings name, above the workspace or in it."""
+    found = find_level()
+    if level > found.level:
+        pytest.skip(f"L{level} is not to be had here")
+    root = tmp_path / "home" / "root"
+    for folder in ("bin", "data"):
+        (root / folder).mkdir(parents=True)
+        (root / folder / ".env").write_text("a-secret")
+        (root / folder / "file").write_text("text")
+    (root / ".env").write_text("a-secret")
+    reads = (str(tmp_path / "home"), str(root / "data"))
+    environ = {"PATH": f"{root}/bin:/usr/bin:/bin"}
+    for rules in (Rules(), Rules(read=reads), Rules(write=reads)):
+        sandbox = Sandbox(rules, found=msgspec.structs.replace(found, level=level), environ=environ)
+        done = await Shell(root, sandbox).run("cat .env */.env */file", read_only=True)
+        assert done["output"].endswith("texttext")
+        assert "a-secret" not in done["output"]
+        await asyncio.to_thread(sandbox.close)
+
+
+@needs_confinement
+async def test_what_was_not_searched_for_secrets_is_closed_to_a_read_only_command(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The search is bounded; in folders beyond it nothing is known to be harmless."""
+    monkeypatch.setattr(bash_module, "MASK_SEARCH_MAX", 50)
+    for number in range(60):
+        (tmp_path / f"file{number}").touch()
+    for path in (tmp_path / ".env", tmp_path / "deep" / ".env"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("a-secret")
+    for level in range(1, find_level().level + 1):
+        sandbox = Sandbox(found=msgspec.structs.replace(find_level(), level=level))
+        done = await Shell(tmp_path, sandbox).run("cat .env deep/.env; ls", read_only=True)
+        assert "file59" in done["output"]
+        assert "a-secret" not in done["output"]
+        await asyncio.to_thread(sandbox.close)
+
+
 @pytest.mark.skipif(shutil.which("git") is None, reason="there is no git on this machine")
 async def test_a_git_write_is_asked_for(tmp_path: pathlib.Path, shell: Shell) -> None:
     """Without it the result says how; with it the repository is written, and what else was made is moved and told."""
