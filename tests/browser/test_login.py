@@ -48,7 +48,7 @@ def test_a_link_logs_in_once(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_a_decision_leads_to_the_login_and_back(browser: Browser, tmp_path: Path) -> None:
-    """The link works in the tab that asks for it, where only what is behind the # changes, and leads back to the call."""
+    """The link works in the tab that asks for it, where only what is behind the # changes, and leads to the call."""
     script = call("wipe", '{"folder": "./tmp"}', "c1") + '[[script]]\ntext = "So be it."\n'
     with hosted(tmp_path, script=script) as server:
         context = new_context(browser, is_person=False)

@@ -134,18 +134,24 @@ def inspect_settings(
         sources=origins,
         file=str(file) if file is not None else None,
         repository=str(repository) if repository is not None else None,
-        warnings=(*tightened.warnings, *_switched_off(settings, origins, tightened.settings)),
+        warnings=(*tightened.warnings, *_switched_off(settings, origins, tightened.settings, is_found=is_found)),
         doubt=doubt,
     )
     return loaded, problems
 
 
-def _switched_off(settings: Settings, origins: Mapping[str, str], tightened: list[Setting]) -> list[str]:
-    """Say of tools that were asked for, and of what a repository takes away, which file and key switches them off."""
+def _switched_off(
+    settings: Settings, origins: Mapping[str, str], tightened: list[Setting], *, is_found: bool
+) -> list[str]:
+    """Say of tools that were asked for, and of what a repository takes away, which file and key switches them off.
+
+    Of a file that nobody named it is said in any case.
+    """
     tools = settings.tools
     asked = [*tools.load, *(f"[[mcp]] {each.name}" for each in settings.mcp), *(each.path for each in settings.guest)]
     by = {origins.get("tools.enabled", "")} if not tools.enabled else set[str]()
-    found = [f"{origin}: tools.enabled = false switches off {', '.join(asked)}" for origin in by if asked and origin]
+    what = ", ".join(asked) or ("every server tool" if is_found else "")
+    found = [f"{origin}: tools.enabled = false switches off {what}" for origin in by if what and origin]
     for setting in tightened:
         key = dotted(setting.path)
         if setting.origin in by or key not in SWITCHES:

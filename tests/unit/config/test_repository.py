@@ -253,3 +253,10 @@ def test_tools_that_ones_own_file_switches_off_are_told_likewise(home: Path) -> 
     loaded = read_settings(env=env_of(home), overrides={"tools.load": ["f.py"]})
     assert loaded.warnings == (f"{home}/treadle.toml:2: tools.enabled = false switches off f.py",)
     assert read_settings(env=env_of(home)).warnings == ()
+
+
+def test_a_file_that_was_only_found_says_that_it_switches_tools_off(tmp_path: Path, repository: Path) -> None:
+    """It needs no trust for that, so nobody may have read it."""
+    (repository / "treadle.toml").write_text("[tools]\nenabled = false\n")
+    loaded = read_settings(env={"HOME": str(tmp_path / "nobody")})
+    assert loaded.warnings == ("treadle.toml:2: tools.enabled = false switches off every server tool",)
