@@ -111,7 +111,7 @@ def inspect_settings(
     """
     file, is_found = _find_file(path, env)
     content = _read_content(file) if file is not None else b""
-    own = _read_file(file, content) if file is not None else []
+    own = _read_file(file, content, is_own=_is_at_home(file, env)) if file is not None else []
     others, problems = read_environment(env)
     for key, value in (overrides or {}).items():
         if value is not None:
@@ -205,6 +205,12 @@ def config_directory(env: Mapping[str, str]) -> Path | None:
     return Path(home) / ".config" / "treadle" if home else None
 
 
+def _is_at_home(file: Path, env: Mapping[str, str]) -> bool:
+    """Tell whether a file is a person's own one."""
+    folder = config_directory(env)
+    return folder is not None and file == folder / FILE_NAME
+
+
 def _find_file(path: str | Path | None, env: Mapping[str, str]) -> tuple[Path | None, bool]:
     """Return the user's file: the one that is named, else the one at home, else that of the working directory.
 
@@ -240,14 +246,14 @@ def _read_content(file: Path) -> bytes:
     return raw
 
 
-def _read_file(file: Path, content: bytes) -> list[Setting]:
+def _read_file(file: Path, content: bytes, *, is_own: bool = False) -> list[Setting]:
     try:
         text = content.decode()
         tree = tomllib.loads(text)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         message = f"{file}: is not TOML: {str(error) or 'nested too deeply'}"
         raise ConfigError(message, hint="correct that place; `treadle config example` prints a whole file") from None
-    _rebase(tree, file.parent)
+    _rebase(tree, file.parent, is_own=is_own)
     return [Setting(path=path, value=value, origin=_place(file, text, path)) for path, value in _leaves(tree)]
 
 
@@ -256,8 +262,11 @@ def _place(file: Path, text: str, path: KeyPath) -> str:
     return f"{file}:{line}" if line is not None else str(file)
 
 
-def _rebase(tree: Tree, folder: Path) -> None:
-    """Paths in the file are meant from where the file stands, not from where Treadle was started."""
+def _rebase(tree: Tree, folder: Path, *, is_own: bool) -> None:
+    """Paths in the file are meant from where the file stands, not from where Treadle was started.
+
+    The root of the local tools too where it is not named, but for a person's own file: that holds in every project.
+    """
     if folder == Path():
         return
     tools, store = tree.get("tools"), tree.get("store")
@@ -280,7 +289,8 @@ def _rebase(tree: Tree, folder: Path) -> None:
         local, load = section.get("local"), section.get("load")
         if isinstance(local, dict):
             table = cast("Tree", local)
-            table["root"] = _from(folder, table.get("root", "."))
+            if "root" in table or not is_own:
+                table["root"] = _from(folder, table.get("root", "."))
         if isinstance(load, list):
             section["load"] = [
                 _from(folder, name) if str(name).endswith(".py") else name for name in cast("list[Any]", load)

@@ -63,6 +63,14 @@ def test_the_users_own_file_is_found_at_home(repository: Path, home: Path) -> No
     assert moved.settings.limits.max_iterations == 3
 
 
+def test_the_tools_of_the_users_own_file_work_where_treadle_is_started(repository: Path, home: Path) -> None:
+    """Not beside the file, unless it names a root."""
+    (home / "treadle.toml").write_text("[tools.local]\nnetwork = true\n")
+    assert read(home).settings.tools.local.root == "."
+    (home / "treadle.toml").write_text('[tools.local]\nroot = "work"\n')
+    assert read(home).settings.tools.local.root == str(home / "work")
+
+
 def test_a_repository_may_tighten(repository: Path, home: Path) -> None:
     """Lower limits, fewer tools, more questions: all of it is taken, and `sources` says from where."""
     (home / "treadle.toml").write_text(
