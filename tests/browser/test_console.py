@@ -82,8 +82,8 @@ def test_filters_are_kept_in_the_address(page: Page, console: Console) -> None:
     expect(page).to_have_url(re.compile("text=ABRACA"))
     page.reload()
     expect(rows(page)).to_have_count(1)
-    expect(page.get_by_label("Said or called")).to_have_value("ABRACA")
-    page.get_by_label("Said or called").fill("")
+    expect(page.get_by_label("Search messages and tool calls")).to_have_value("ABRACA")
+    page.get_by_label("Search messages and tool calls").fill("")
     expect(rows(page)).to_have_count(5)
     page.get_by_label("errors only").check()
     expect(rows(page)).to_have_count(1)
@@ -235,7 +235,7 @@ def test_every_view_has_a_key_and_says_when_it_is_empty(page: Page, console: Con
     for key, words in (
         ("6", "breaker closed"),
         ("7", "No guest is configured"),
-        ("8", "There is no key."),
+        ("8", "There are no keys."),
         ("9", "There is no run of scenarios"),
     ):
         page.keyboard.press(key)
@@ -247,9 +247,9 @@ def test_every_view_has_a_key_and_says_when_it_is_empty(page: Page, console: Con
     page.keyboard.press("t")
     expect(page.locator("html")).to_have_attribute("data-theme", "light")
     page.keyboard.press("1")
-    page.get_by_label("Said or called").focus()
+    page.get_by_label("Search messages and tool calls").focus()
     page.keyboard.type("9t")
-    expect(page.get_by_label("Said or called")).to_have_value("9t")
+    expect(page.get_by_label("Search messages and tool calls")).to_have_value("9t")
 
 
 def test_what_is_not_there_is_said_kindly(seen: Watched, console: Console) -> None:

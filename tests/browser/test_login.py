@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, expect
 
 from browser.conftest import Watched, new_context, shoot
-from browser.host import hosted
+from browser.host import call, hosted
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
@@ -45,6 +45,25 @@ def test_a_link_logs_in_once(browser: Browser, tmp_path: Path) -> None:
         other.close()
         context.close()
         assert seen.strays == []
+
+
+def test_a_decision_leads_to_the_login_and_back(browser: Browser, tmp_path: Path) -> None:
+    """The link works in the tab that asks for it, where only what is behind the # changes, and leads to the call."""
+    script = call("wipe", '{"folder": "./tmp"}', "c1") + '[[script]]\ntext = "So be it."\n'
+    with hosted(tmp_path, script=script) as server:
+        context = new_context(browser, is_person=False)
+        seen = Watched(context.new_page(), server)
+        page = seen.open()
+        seen.ask("clean up")
+        page.get_by_role("button", name="Approve").click()
+        expect(page.get_by_role("status")).to_contain_text("This needs a login")
+        page.goto(f"{server.url}{server.login}")
+        expect(page.locator(".ask")).to_be_visible()
+        page.get_by_role("button", name="Approve").click()
+        expect(page.locator(".prose")).to_have_text("So be it.")
+        page.goto(f"{server.url}{server.login}")
+        expect(page.get_by_role("status").locator("code").first).to_have_text("treadle login")
+        context.close()
 
 
 def test_logging_out_ends_it(browser: Browser, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_no_letter_is_lost_at_any_pace_while_answers_are_late(page: Page, consol
 
     page.route("**/treadle/v1/runs?*", late)
     page.goto(f"{console.url}/console/runs")
-    field = page.get_by_label("Said or called")
+    field = page.get_by_label("Search messages and tool calls")
     field.focus()
     for letter, pause_ms in zip(WORD, itertools.cycle(PAUSES_MS), strict=False):
         page.keyboard.type(letter)
@@ -94,9 +94,9 @@ def test_a_filter_follows_the_address_and_never_another_view(page: Page, console
     assert page.url.endswith("/console/tools")
     page.go_back()
     page.go_back()
-    expect(page.get_by_label("Said or called")).to_have_value("first")
+    expect(page.get_by_label("Search messages and tool calls")).to_have_value("first")
     page.get_by_role("link", name="Runs", exact=True).click()
-    expect(page.get_by_label("Said or called")).to_have_value("")
+    expect(page.get_by_label("Search messages and tool calls")).to_have_value("")
 
 
 def test_a_failed_reading_leaves_what_is_being_written(seen: Watched, console: Console) -> None:

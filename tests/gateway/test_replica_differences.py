@@ -152,7 +152,8 @@ def test_what_differs_is_listed_counted_and_logged(started: ExitStack, tmp_path:
     assert metric(odd, 'treadle_replica_differences{kind="secret"}') == 0.0
     log = [line for line in (tmp_path / "c" / "log").read_text().splitlines() if line.startswith("replicas differ")]
     lines = ("routes: default model, upstream elsewhere", "tools: pay")
-    assert sorted(log) == [f"replicas differ in {line}" for line in lines for _ in range(2)]
+    others = sorted(each["owner"] for each in get(odd, "/treadle/v1/replicas")["replicas"] if not each["is_self"])
+    assert sorted(log) == [f"replicas differ in {line} ({owner})" for line in lines for owner in others]
     for each in (first, second, odd):
         assert ask(each, "GET", "/readyz").status == 200
     tools = ToolsSection(load=(str(tmp_path / "a" / "tools.py"),))

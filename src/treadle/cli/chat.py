@@ -96,7 +96,8 @@ async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.N
         opening = opened_host(args, settings, lambda text: [tell(text) for tell in heard])
         async with _opened(face) as leaving, opening as host:
             conversation = Conversation(host, command.asked_model(args, settings), folder=root)
-            chat = Chat(conversation, face, screen, make_policy(terminal.policy, root), COMMANDS, root)
+            policy = make_policy(terminal.policy, root, None if args.server else settings.tools.local.writable)
+            chat = Chat(conversation, face, screen, policy, COMMANDS, root)
             heard.append(chat.activity.progress)
             interrupts.guard(chat)
             interrupts.leave = chat.leave

@@ -8,6 +8,7 @@ from treadle.cli.checkup.gateway import check_client_key as check_client_key
 from treadle.cli.checkup.gateway import check_data as check_data
 from treadle.cli.checkup.gateway import check_hosts as check_hosts
 from treadle.cli.checkup.gateway import check_keys as check_keys
+from treadle.cli.checkup.gateway import check_mcp as check_mcp
 from treadle.cli.checkup.gateway import check_port as check_port
 from treadle.cli.checkup.gateway import check_tools as check_tools
 from treadle.cli.checkup.guarantees import check_guarantees as check_guarantees
@@ -50,6 +51,7 @@ def check_settings(settings: Settings, env: Mapping[str, str], *, asking: Asking
         *check_upstreams(settings, env, asking=asking),
         check_addresses(settings),
         check_tools(settings),
+        *check_mcp(settings, env),
         check_port(settings),
         check_hosts(settings),
         check_keys(settings, env),

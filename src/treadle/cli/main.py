@@ -78,7 +78,7 @@ COMMANDS = (
         name="dialects", summary="list how models write calls as text, and try it", module="treadle.cli.wire.dialects"
     ),
     Entry(name="mcp", summary="be an MCP server, or look after others", module="treadle.cli.mcp.command"),
-    Entry(name="login", summary="print a one-time link to the pages", module="treadle.cli.login.command"),
+    Entry(name="login", summary="print a one-time link to the pages, or a key", module="treadle.cli.login.command"),
     Entry(name="keys", summary="make, list and revoke the keys of clients", module="treadle.cli.keys.command"),
     Entry(name="doctor", summary="check this machine and the configuration", module="treadle.cli.doctor"),
     Entry(name="config", summary="show, check or write the configuration", module="treadle.cli.config"),

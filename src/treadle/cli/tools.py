@@ -16,6 +16,7 @@ from treadle.cli.terminal.words import plural
 
 if TYPE_CHECKING:
     from treadle.canon.tools import ServerTool
+    from treadle.config import Settings
     from treadle.tools import Registry, Tool
     from treadle.tools.mcp.servers import Servers
 
@@ -75,7 +76,7 @@ def run(args: argparse.Namespace) -> int:
         case "show":
             return _show(registry, args.name, args.json)
         case _:
-            return _list([tool for tool in registry.everything() if registry.get(tool.name)], args.json)
+            return _list([tool for tool in registry.everything() if registry.get(tool.name)], settings, args.json)
 
 
 async def _visit(servers: "Servers") -> None:
@@ -122,13 +123,15 @@ def _shown(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _list(tools: "Sequence[Tool]", as_json: bool) -> int:
+def _list(tools: "Sequence[Tool]", settings: "Settings", as_json: bool) -> int:
     rows = [row_of(tool) for tool in tools]
     if as_json:
         command.print_json(rows)
         return command.OK
     if not rows:
-        print("no tools: load some with --tools FILE, or name local ones in tools.local.enabled")
+        is_off = not settings.tools.enabled
+        why = "tools.enabled is false" if is_off else "load some with --tools FILE, or name them in tools.local.enabled"
+        print(f"no tools: {why}")
     cells = [("name", "effect", "approval", "timeout", "source", "what it does")]
     for row in rows:
         approval = "needed" if row.needs_approval else row.approval

@@ -10,6 +10,7 @@ from treadle.config.reader import data_directory
 from treadle.config.settings import Mcp, Settings, sqlite_path
 from treadle.store.address import is_postgres
 from treadle.tools.mcp import Pins, ServerOptions
+from treadle.tools.mcp.pins import Waiting
 from treadle.tools.registry import Registry
 
 if TYPE_CHECKING:
@@ -73,6 +74,15 @@ def pins_of(settings: Settings, env: Mapping[str, str]) -> Pins:
     url = settings.store.url
     folder = sqlite_path(url).parent if url and not is_postgres(url) else data_directory(env)
     return Pins(folder / PINS_NAME)
+
+
+def waiting_tools(settings: Settings, env: Mapping[str, str]) -> list[tuple[Mcp, Waiting]]:
+    """Return the tools of the configured servers that stay out until a person decides, or that one refused.
+
+    Raises: ConfigError.
+    """
+    pins = pins_of(settings, env)
+    return [(server, row) for server in settings.mcp for row in pins.waiting(options_of(server, env).place)]
 
 
 def options_of(server: Mcp, env: Mapping[str, str]) -> ServerOptions:

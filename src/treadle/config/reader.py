@@ -111,7 +111,7 @@ def inspect_settings(
     """
     file, is_found = _find_file(path, env)
     content = _read_content(file) if file is not None else b""
-    own = _read_file(file, content) if file is not None else []
+    own = _read_file(file, content, is_own=_is_at_home(file, env)) if file is not None else []
     others, problems = read_environment(env)
     for key, value in (overrides or {}).items():
         if value is not None:
@@ -134,18 +134,24 @@ def inspect_settings(
         sources=origins,
         file=str(file) if file is not None else None,
         repository=str(repository) if repository is not None else None,
-        warnings=(*tightened.warnings, *_switched_off(settings, origins, tightened.settings)),
+        warnings=(*tightened.warnings, *_switched_off(settings, origins, tightened.settings, is_found=is_found)),
         doubt=doubt,
     )
     return loaded, problems
 
 
-def _switched_off(settings: Settings, origins: Mapping[str, str], tightened: list[Setting]) -> list[str]:
-    """Say of tools that were asked for, and of what a repository takes away, which file and key switches them off."""
+def _switched_off(
+    settings: Settings, origins: Mapping[str, str], tightened: list[Setting], *, is_found: bool
+) -> list[str]:
+    """Say of tools that were asked for, and of what a repository takes away, which file and key switches them off.
+
+    Of a file that nobody named it is said in any case.
+    """
     tools = settings.tools
     asked = [*tools.load, *(f"[[mcp]] {each.name}" for each in settings.mcp), *(each.path for each in settings.guest)]
     by = {origins.get("tools.enabled", "")} if not tools.enabled else set[str]()
-    found = [f"{origin}: tools.enabled = false switches off {', '.join(asked)}" for origin in by if asked and origin]
+    what = ", ".join(asked) or ("every server tool" if is_found else "")
+    found = [f"{origin}: tools.enabled = false switches off {what}" for origin in by if what and origin]
     for setting in tightened:
         key = dotted(setting.path)
         if setting.origin in by or key not in SWITCHES:
@@ -199,6 +205,12 @@ def config_directory(env: Mapping[str, str]) -> Path | None:
     return Path(home) / ".config" / "treadle" if home else None
 
 
+def _is_at_home(file: Path, env: Mapping[str, str]) -> bool:
+    """Tell whether a file is a person's own one."""
+    folder = config_directory(env)
+    return folder is not None and file == folder / FILE_NAME
+
+
 def _find_file(path: str | Path | None, env: Mapping[str, str]) -> tuple[Path | None, bool]:
     """Return the user's file: the one that is named, else the one at home, else that of the working directory.
 
@@ -234,14 +246,14 @@ def _read_content(file: Path) -> bytes:
     return raw
 
 
-def _read_file(file: Path, content: bytes) -> list[Setting]:
+def _read_file(file: Path, content: bytes, *, is_own: bool = False) -> list[Setting]:
     try:
         text = content.decode()
         tree = tomllib.loads(text)
     except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
         message = f"{file}: is not TOML: {str(error) or 'nested too deeply'}"
         raise ConfigError(message, hint="correct that place; `treadle config example` prints a whole file") from None
-    _rebase(tree, file.parent)
+    _rebase(tree, file.parent, is_own=is_own)
     return [Setting(path=path, value=value, origin=_place(file, text, path)) for path, value in _leaves(tree)]
 
 
@@ -250,8 +262,11 @@ def _place(file: Path, text: str, path: KeyPath) -> str:
     return f"{file}:{line}" if line is not None else str(file)
 
 
-def _rebase(tree: Tree, folder: Path) -> None:
-    """Paths in the file are meant from where the file stands, not from where Treadle was started."""
+def _rebase(tree: Tree, folder: Path, *, is_own: bool) -> None:
+    """Paths in the file are meant from where the file stands, not from where Treadle was started.
+
+    The root of the local tools too where it is not named, but for a person's own file: that holds in every project.
+    """
     if folder == Path():
         return
     tools, store = tree.get("tools"), tree.get("store")
@@ -274,7 +289,8 @@ def _rebase(tree: Tree, folder: Path) -> None:
         local, load = section.get("local"), section.get("load")
         if isinstance(local, dict):
             table = cast("Tree", local)
-            table["root"] = _from(folder, table.get("root", "."))
+            if "root" in table or not is_own:
+                table["root"] = _from(folder, table.get("root", "."))
         if isinstance(load, list):
             section["load"] = [
                 _from(folder, name) if str(name).endswith(".py") else name for name in cast("list[Any]", load)

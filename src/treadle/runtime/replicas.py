@@ -253,7 +253,7 @@ class Replicas:
         for (owner, kind), names in there.items():
             if (owner, kind) not in self._told:
                 about = {"replica": owner, "kind": kind, "names": ", ".join(names)}
-                log.warning("replicas differ in %s: %s", kind, about["names"], extra=about)
+                log.warning("replicas differ in %s: %s (%s)", kind, about["names"], owner, extra=about)
         self._told = set(there)
 
     def _count_differences(self) -> Mapping[str, float]:

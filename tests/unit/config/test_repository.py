@@ -63,6 +63,14 @@ def test_the_users_own_file_is_found_at_home(repository: Path, home: Path) -> No
     assert moved.settings.limits.max_iterations == 3
 
 
+def test_the_tools_of_the_users_own_file_work_where_treadle_is_started(repository: Path, home: Path) -> None:
+    """Not beside the file, unless it names a root."""
+    (home / "treadle.toml").write_text("[tools.local]\nnetwork = true\n")
+    assert read(home).settings.tools.local.root == "."
+    (home / "treadle.toml").write_text('[tools.local]\nroot = "work"\n')
+    assert read(home).settings.tools.local.root == str(home / "work")
+
+
 def test_a_repository_may_tighten(repository: Path, home: Path) -> None:
     """Lower limits, fewer tools, more questions: all of it is taken, and `sources` says from where."""
     (home / "treadle.toml").write_text(
@@ -253,3 +261,10 @@ def test_tools_that_ones_own_file_switches_off_are_told_likewise(home: Path) -> 
     loaded = read_settings(env=env_of(home), overrides={"tools.load": ["f.py"]})
     assert loaded.warnings == (f"{home}/treadle.toml:2: tools.enabled = false switches off f.py",)
     assert read_settings(env=env_of(home)).warnings == ()
+
+
+def test_a_file_that_was_only_found_says_that_it_switches_tools_off(tmp_path: Path, repository: Path) -> None:
+    """It needs no trust for that, so nobody may have read it."""
+    (repository / "treadle.toml").write_text("[tools]\nenabled = false\n")
+    loaded = read_settings(env={"HOME": str(tmp_path / "nobody")})
+    assert loaded.warnings == ("treadle.toml:2: tools.enabled = false switches off every server tool",)

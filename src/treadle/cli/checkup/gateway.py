@@ -25,12 +25,29 @@ def check_tools(settings: Settings) -> Check:
     from treadle.runtime import Runtime
 
     if not settings.tools.enabled:
-        return Check(name="tools", state="note", detail="server tools are turned off")
+        advice = "tools.enabled or ENABLE_TOOLS is false: treadle config show names where"
+        return Check(name="tools", state="note", detail="server tools are turned off", advice=advice)
     try:
         names = [tool.name for tool in Runtime(settings).registry.tools()]
     except TreadleError as error:
         return broken("tools", error)
     return Check(name="tools", state="ok", detail=", ".join(names) or "none")
+
+
+def check_mcp(settings: Settings, env: Mapping[str, str]) -> list[Check]:
+    """Name the tools of MCP servers that wait for a person, as they were last seen; say nothing without a server."""
+    from treadle.config.mcp import waiting_tools
+
+    if not settings.mcp:
+        return []
+    try:
+        waiting = [(each.name, row) for each, row in waiting_tools(settings, env) if row.kind != "refused"]
+    except TreadleError as error:
+        return [broken("mcp", error)]
+    if not waiting:
+        return [Check(name="mcp", state="ok", detail=f"{', '.join(each.name for each in settings.mcp)}: no tool waits")]
+    detail = "\n".join(f"{name}: {row.tool} is left out: {row.reason}" for name, row in waiting)
+    return [Check(name="mcp", state="note", detail=detail, advice="treadle mcp review shows them and asks")]
 
 
 def check_port(settings: Settings) -> Check:

@@ -62,7 +62,9 @@ def _compare(settings: Settings, env: Mapping[str, str], seen: Look) -> list[Che
         return [Check(name="replicas", state="ok", detail=f"{count}, all like this configuration")]
     is_refused = any("secret" in differs for differs in found.values())
     advice = (
-        SECRET_HINT if is_refused else "give all of them the same configuration and tools, unless you are upgrading"
+        SECRET_HINT
+        if is_refused
+        else "servers of one journal need the same configuration and tools; a chat, or an upgrade, may differ"
     )
     state = "broken" if is_refused else "note"
     return [Check(name="replicas", state=state, detail="\n".join((count, *lines)), advice=advice)]

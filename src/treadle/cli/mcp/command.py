@@ -96,6 +96,8 @@ async def _answer(settings: "Settings") -> None:
 
 
 def _list(settings: "Settings", as_json: bool) -> int:
+    from treadle.config.mcp import waiting_tools
+
     command.quiet_logs()
     rows = asyncio.run(_rows(settings))
     if as_json:
@@ -106,6 +108,8 @@ def _list(settings: "Settings", as_json: bool) -> int:
     for row in rows:
         for line in _lines(row):
             print(clean(line))
+    if any(row.kind != "refused" for _, row in waiting_tools(settings, os.environ)):
+        print("treadle mcp review shows the new and changed tools, and asks whether to accept them")
     return command.OK if all(row.state == "up" for row in rows) else command.ERROR
 
 
@@ -181,11 +185,14 @@ def _review(settings: "Settings", name: str | None, *, as_json: bool) -> int:
         command.print_json([{"server": each, **msgspec.structs.asdict(row)} for each, _, row in rows])
         return command.OK
     waiting = [row for row in rows if row[2].kind != "refused" or name]
+    is_asked = sys.stdin.isatty() and sys.stdout.isatty()
     for each, place, row in waiting:
-        if sys.stdin.isatty() and sys.stdout.isatty():
+        if is_asked:
             ask(pins, place, each, row)
         else:
             print("\n".join(lines_of(each, row, get_terminal_size((120, 24)).columns)))
+    if waiting and not is_asked:
+        print("to decide: treadle mcp accept SERVER TOOL, or treadle mcp refuse SERVER TOOL")
     if not waiting:
         print("no tool waits: as the servers were last seen")
     return command.OK

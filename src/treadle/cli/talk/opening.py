@@ -42,11 +42,11 @@ async def opened_host(
         yield Here(runtime)
 
 
-def make_policy(mode: Mode, root: str) -> Policy:
+def make_policy(mode: Mode, root: str, writable: tuple[str, ...] | None = None) -> Policy:
     """Return the policy of a folder, with what is remembered for it."""
     from treadle.config.reader import data_directory
 
-    return Policy(mode, Allowances(os.path.realpath(root), data_directory(os.environ) / FILE_NAME))
+    return Policy(mode, Allowances(os.path.realpath(root), data_directory(os.environ) / FILE_NAME), writable=writable)
 
 
 def server_key(args: argparse.Namespace) -> str:

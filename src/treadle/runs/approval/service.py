@@ -60,7 +60,10 @@ class Approvals:
         """
         row = await self._store.approvals.find(approval_id, key_id=key_id)
         if row is None:
-            raise NotFound(f"There is no approval {approval_id!r}.", hint="GET /treadle/v1/approvals lists them.")
+            raise NotFound(
+                f"There is no approval {approval_id!r}.",
+                hint="`treadle approvals` and GET /treadle/v1/approvals list them.",
+            )
         return self.standing(row)
 
     async def page(
@@ -115,7 +118,10 @@ class Approvals:
         Raises: NotFound.
         """
         if not await self._store.approvals.delete_rule(rule_id, key_id=key_id):
-            raise NotFound(f"There is no rule {rule_id!r}.", hint="GET /treadle/v1/approvals/rules lists them.")
+            raise NotFound(
+                f"There is no rule {rule_id!r}.",
+                hint="`treadle approvals rules` and GET /treadle/v1/approvals/rules list them.",
+            )
 
     async def _check(self, row: ApprovalRow, arguments: str) -> None:
         """Let changed arguments stand that fit the schema which the model was offered.

@@ -123,6 +123,8 @@ class Pins:
 
         Raises: ConfigError.
         """
+        if self._path is not None and not self._path.exists():
+            return []  # nor is a file made by who only looks
         with self._opened() as known:
             seen = known.get(_key(place), Seen())
             return [waiting for name in sorted(seen.changed) if (waiting := seen.waiting(name)) is not None]

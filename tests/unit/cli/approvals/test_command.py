@@ -129,7 +129,7 @@ def test_rules_are_listed_and_forgotten(here: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["approve", "apr_none"], "no approval"),
+        (["approve", "apr_none"], "`treadle approvals`"),
         (["approve", "apr_a", "--arguments", "[]"], "JSON object"),
         (["approve", "apr_a", "--arguments", "@none.json"], "no file"),
         (["approve", "apr_a", "--digest", "x"], "digest"),

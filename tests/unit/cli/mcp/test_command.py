@@ -1,13 +1,16 @@
 """`treadle mcp list` and `accept`: what servers have, what is left out and why, and taking changes."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
 from peers.visit import HERE
+from treadle.cli.checks import check_mcp
 from treadle.cli.main import main
+from treadle.config import load_settings
 
 
 @pytest.fixture
@@ -52,9 +55,10 @@ def test_a_review_shows_old_and_new_side_by_side(words: Path, capsys: pytest.Cap
     assert main(["mcp", "list"]) == 0
     words.write_text("does evil \x1b[2J")
     assert main(["mcp", "list"]) == 0
-    capsys.readouterr()
+    assert capsys.readouterr().out.splitlines()[-1].startswith("treadle mcp review shows the new and changed tools")
     assert main(["mcp", "review"]) == 0
-    head, _, first, *_ = capsys.readouterr().out.splitlines()
+    head, _, first, *_, last = capsys.readouterr().out.splitlines()
+    assert last == "to decide: treadle mcp accept SERVER TOOL, or treadle mcp refuse SERVER TOOL"
     assert head == "bad: shifty changed since it was agreed to"
     assert [half.strip() for half in first.split(" | ")] == ["does good", "does evil [2J"]
     assert main(["mcp", "review", "--json"]) == 0
@@ -77,6 +81,21 @@ def test_a_refused_tool_stays_out_and_may_be_taken_later(words: Path, capsys: py
     assert capsys.readouterr().out == "nothing waits at bad\n"
     assert main(["mcp", "accept", "bad", "shifty"]) == 0
     assert capsys.readouterr().out == "accepted: shifty\n"
+
+
+def test_the_doctor_names_tools_that_wait(words: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As they were last seen: no server is started for it."""
+    settings = load_settings("treadle.toml", env=os.environ)
+    (check,) = check_mcp(settings, os.environ)
+    assert (check.state, check.detail) == ("ok", "bad: no tool waits")
+    assert main(["mcp", "list"]) == 0
+    words.write_text("does evil")
+    assert main(["mcp", "list"]) == 0
+    (check,) = check_mcp(settings, os.environ)
+    assert (check.state, check.detail) == ("note", "bad: shifty is left out: it changed since it was agreed to")
+    assert "treadle mcp review" in check.advice
+    assert main(["mcp", "refuse", "bad", "shifty"]) == 0
+    assert [each.state for each in check_mcp(settings, os.environ)] == ["ok"]
 
 
 def test_a_server_that_is_down_is_said(words: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -39,7 +39,7 @@ export function Keys() {
     <${Loading} of=${{ data: rows.length > 0 || !isLoading ? rows : null, trouble: pages.trouble, reload: pages.refresh }} label="Reading the keys">
       <div class="row actions"><button type="button" class="box" onClick=${() => ask("new")}>Make a key…</button></div>
       ${made && html`<div class="asked" role="status"><p>This is the key <b>${made.name}</b>. It is shown only now.</p><p class="line"><code>${made.key}</code></p><${Copy} text=${() => made.key} label="Copy the key" /></div>`}
-      ${rows.length === 0 && html`<p class="nothing">There is no key. Without any, whoever can reach this server may use it as the configuration allows.</p>`}
+      ${rows.length === 0 && html`<p class="nothing">There are no keys. A program needs one to decide and to change things, and to ask models where other machines can reach this server.</p>`}
       ${rows.map((/** @type {any} */ row) => html`<${Key} key=${row.id} row=${row} onRevoke=${() => ask(row)} />`)}
       <${More} of=${pages} words="Older keys" />
     <//>

@@ -63,7 +63,7 @@ function RunFilters({ query }) {
     return html`<${Choice} label=${label} value=${value} onChoose=${(/** @type {string} */ chosen) => refine({ [name]: chosen })} options=${isKnown ? options : [...options, value]} />`;
   };
   return html`<${Filters} label="Filter the runs">
-    <${TextFilter} name="text" label="Said or called" value=${query.get("text") ?? ""} />
+    <${TextFilter} name="text" label="Search messages and tool calls" value=${query.get("text") ?? ""} />
     ${choice("status", "State", [ANY, ...STATUSES.map((name) => [name, name.replace("_", " ")])])}
     ${choice("since", "Began", TIMES)}
     ${choice("model", "Model", [ANY, ...models.map((/** @type {any} */ one) => one.id)])}

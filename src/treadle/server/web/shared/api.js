@@ -18,6 +18,7 @@ export class Trouble extends Error {
   }
 }
 
+const BACK = "treadle.back";
 const UNREACHABLE = "Check that the server is still running, then try again.";
 
 /** @type {Record<number, string>} */
@@ -72,13 +73,34 @@ export async function request(path, options) {
     throw new Trouble("The server cannot be reached.", UNREACHABLE);
   }
   if (answer.ok) return answer;
-  if (answer.status === 401 && location.pathname !== "/login") location.assign("/login");
+  if (answer.status === 401 && location.pathname !== "/login") {
+    remember(location.pathname + location.search + location.hash);
+    location.assign("/login");
+  }
   const said = (await answer.json().catch(() => null))?.error;
   const message = said?.message || `The server answered with status ${answer.status}.`;
   // Where an envelope has no place for a hint the server writes it behind the message; ours would contradict it.
   // One that names a request is for programs.
   const advice = (!/GET \//.test(said?.hint) && said?.hint) || (sentences(message).length > 1 ? "" : ADVICE[answer.status] || "Try again.");
   throw new Trouble(message, advice, answer.status, said);
+}
+
+/** @param {string} back where the login was asked for; nothing where the browser stores nothing */
+function remember(back) {
+  try {
+    localStorage.setItem(BACK, back);
+  } catch {}
+}
+
+/** Return where a login was asked for last, also in another tab: a link from a terminal opens one of its own. */
+export function takeBack() {
+  try {
+    const back = localStorage.getItem(BACK) || "/";
+    localStorage.removeItem(BACK);
+    return back;
+  } catch {
+    return "/";
+  }
 }
 
 /**
