@@ -212,5 +212,10 @@ def count_within(events: Iterable[RunEvent], text_max: int = BATCH_TEXT_MAX) -> 
     return count
 
 
+def count_text(events: Iterable[RunEvent]) -> int:
+    """Return how many characters the pieces among these events have."""
+    return sum(len(event.text) for event in events if isinstance(event, _PIECES))
+
+
 def _bounded(batch: list[Numbered]) -> list[Numbered]:
     return batch if len(batch) == 1 else batch[: count_within(numbered.event for numbered in batch)]
