@@ -16,6 +16,10 @@ SLACK_BYTES = 8 * 1024 * 1024
 QUIET_BYTES = 1024 * 1024
 """A process that changed less since the last look has little to do."""
 
+LARGE_BYTES = 1024 * 1024
+"""What is as large has pages of its own, which go back when it is freed."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = 4_096
 
@@ -26,13 +30,18 @@ def resident_bytes() -> int:
 
 
 def find_trim() -> Callable[[], object] | None:
-    """Return the C library's way to give memory back; None where it has none."""
+    """Return the C library's way to give memory back, and keep it from holding on to more; None where it has none."""
     if not _STATM.exists():
         return None
     try:
-        malloc_trim = ctypes.CDLL(None).malloc_trim
+        library = ctypes.CDLL(None)
+        malloc_trim, mallopt = library.malloc_trim, library.mallopt
     except (OSError, AttributeError):
         return None  # not glibc
+    # Else the first large answer that is freed raises both, up to 64 MB: what is free at the end of a thread's heap is
+    # given back only above them, for a trim passes it over.
+    mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
+    mallopt(_M_TRIM_THRESHOLD, LARGE_BYTES)
     return lambda: malloc_trim(0)
 
 
