@@ -12,7 +12,7 @@ BATCH_EVENTS_MAX = 256
 """What a reader that is behind gets at a time: whoever writes it out waits for its client in between."""
 
 BATCH_TEXT_MAX = 262_144
-"""How many characters it gets at a time, or one event: what is written out stays in memory until the client takes it."""
+"""How many characters it gets at a time, or one event: what is written out is held until the client takes it."""
 
 _PIECES = (TextDelta, ReasoningDelta, ArgumentsDelta, RefusalDelta)
 

@@ -49,7 +49,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
 class Endings:
     """Bounds how much text the runs said together that are ended from outside at once.
 
-    An end is written several times over before it is in the store: as parts, as JSON, as rows. Whoever is over the bound
+    An end is written several times over before it is in the store: as parts, as JSON, as rows. What is over the bound
     waits its turn, but no longer than `wait_s`: a store that hangs must not hold all of them one after the other.
     """
 

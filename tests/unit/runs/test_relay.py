@@ -79,7 +79,7 @@ async def test_a_model_that_says_much_is_told_in_several_chunks_one_after_the_ot
     told = Relay(cast("RunJournal", journal), feed)
     told._flush()
     async with asyncio.timeout(relay.FLUSH_S * 50):
-        while feed.kept < 7:
+        while feed.kept < 7:  # noqa: ASYNC110 that it is kept is told to readers alone
             await asyncio.sleep(0)
     assert [(chunk.first, chunk.count) for chunk in journal.chunks] == [(1, 2), (3, 2), (5, 2), (7, 1)]
     await told.close()

@@ -127,7 +127,7 @@ async def test_jobs_of_a_batch_in_which_one_fails_are_freed_at_once(writer: Writ
         assert [type(error) for error in await asyncio.gather(*waiting, return_exceptions=True)] == [Conflict] * 2
         waiting.clear()
         async with asyncio.timeout(WAIT_S):
-            while any(ref() is not None for ref in freed):  # nothing is written after them
+            while any(ref() is not None for ref in freed):  # noqa: ASYNC110 that something is freed is told to nobody
                 await asyncio.sleep(0)
     finally:
         gc.enable()
