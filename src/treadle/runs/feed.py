@@ -1,7 +1,7 @@
 """The events of one live run, for any number of readers, each at its own place and its own pace."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Protocol, Self
 
 import msgspec
@@ -201,15 +201,15 @@ class KeptReader(msgspec.Struct, eq=False):
         raise StopAsyncIteration
 
 
-def count_within(events: Iterable[RunEvent], text_max: int = BATCH_TEXT_MAX) -> int:
+def count_within(events: Sequence[RunEvent], text_max: int = BATCH_TEXT_MAX) -> int:
     """Return how many of the first events say no more than that together; the first one counts in any case."""
-    count = said = 0
-    for count, event in enumerate(events, 1):
+    said = 0
+    for count, event in enumerate(events):
         if isinstance(event, _PIECES):
             said += len(event.text)
-            if said > text_max and count > 1:
-                return count - 1
-    return count
+            if said > text_max and count:
+                return count
+    return len(events)
 
 
 def count_text(events: Iterable[RunEvent]) -> int:
@@ -218,4 +218,4 @@ def count_text(events: Iterable[RunEvent]) -> int:
 
 
 def _bounded(batch: list[Numbered]) -> list[Numbered]:
-    return batch if len(batch) == 1 else batch[: count_within(numbered.event for numbered in batch)]
+    return batch if len(batch) == 1 else batch[: count_within([numbered.event for numbered in batch])]

@@ -46,7 +46,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     is_told: bool = True
 
 
-class Endings:
+class EndingGate:
     """Bounds how much text the runs said together that are ended from outside at once.
 
     An end is written several times over before it is in the store: as parts, as JSON, as rows. What is over the bound
@@ -106,7 +106,7 @@ class Supervisor:
         self._lease = lease
         self._tolls = tolls
         self._tracer = tracer
-        self._endings = Endings()
+        self._endings = EndingGate()
 
     def shares(self, row: RunRow) -> bool:
         """Tell whether what a run says is stored as it goes, for other processes."""

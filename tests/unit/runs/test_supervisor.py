@@ -8,7 +8,7 @@ import pytest
 
 from treadle.canon.errors import UpstreamTimeout
 from treadle.engine.limits import Limits
-from treadle.runs.supervisor import Endings
+from treadle.runs.supervisor import EndingGate
 from treadle.store.approvals.sqlite import SqliteApprovals
 from unit.engine.fakes import FakeModel, say
 from unit.runs.approval.test_carry import asked, going_on
@@ -139,7 +139,7 @@ async def test_who_leaves_while_calls_are_taken_up_cancels_the_run_and_nothing_r
 
 async def test_runs_that_said_much_are_ended_a_few_at_a_time() -> None:
     """In the order they came; one that is larger than all that may be ended at once is ended alone."""
-    gate, ended = Endings(text_max=10, wait_s=60.0), list[int]()
+    gate, ended = EndingGate(text_max=10, wait_s=60.0), list[int]()
 
     async def end(size: int) -> None:
         await gate.enter(size)
@@ -157,7 +157,7 @@ async def test_runs_that_said_much_are_ended_a_few_at_a_time() -> None:
 
 async def test_a_run_does_not_wait_for_ever_to_be_ended() -> None:
     """Not even for one whose write hangs, and what it said counts until it is written."""
-    gate = Endings(text_max=10, wait_s=0.01)
+    gate = EndingGate(text_max=10, wait_s=0.01)
     await gate.enter(8)
     async with asyncio.timeout(20):
         await gate.enter(5)
@@ -170,7 +170,7 @@ async def test_a_run_does_not_wait_for_ever_to_be_ended() -> None:
 
 async def test_a_run_that_waits_to_be_ended_is_ended_though_it_is_cancelled_again() -> None:
     """As while its end is written."""
-    gate = Endings(text_max=10, wait_s=60.0)
+    gate = EndingGate(text_max=10, wait_s=60.0)
     await gate.enter(10)
     waiting = asyncio.create_task(gate.enter(1))
     await asyncio.sleep(0)
