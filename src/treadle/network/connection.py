@@ -62,6 +62,13 @@ def _as_it_is(data: bytes) -> bytes:
     return data
 
 
+def _again(error: OSError) -> OSError:
+    """Return an error like that one, to be raised."""
+    # The one that is kept would get a traceback, whose frames hold this connection and all that was made of its answer:
+    # a cycle around a whole run, which stays until the collector runs.
+    return type(error)(*error.args)
+
+
 class Connection(asyncio.Protocol):
     """A connection. One answer at a time, each of at most `bytes_max`; `lost` is called when it is gone."""
 
@@ -162,7 +169,7 @@ class Connection(asyncio.Protocol):
         self._transport.write(request)
         while not self.status:
             if self._error is not None:
-                raise self._error
+                raise _again(self._error)
             await self._wait()
         if "content-encoding" in self.headers:
             self._heed_packing(self.headers["content-encoding"].strip().lower())
@@ -194,7 +201,7 @@ class Connection(asyncio.Protocol):
                 self._check_packing()
                 return None
             elif self._error is not None:
-                raise self._error
+                raise _again(self._error)
             else:
                 # What is packed is unpacked, a bit at a time, by whoever waits.
                 self._take = take if self._unpacker is None else None
@@ -364,6 +371,8 @@ class Connection(asyncio.Protocol):
         self._wake()
         if self._over is not None:
             self._pass_over()
+        # It holds this connection, and nothing more will come.
+        del self._parser
         self._lost(self)
 
     def on_message_begin(self) -> None:

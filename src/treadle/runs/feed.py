@@ -1,15 +1,20 @@
 """The events of one live run, for any number of readers, each at its own place and its own pace."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from typing import Protocol, Self
 
 import msgspec
 
-from treadle.canon.events import Numbered
+from treadle.canon.events import ArgumentsDelta, Numbered, ReasoningDelta, RefusalDelta, RunEvent, TextDelta
 
 BATCH_EVENTS_MAX = 256
 """What a reader that is behind gets at a time: whoever writes it out waits for its client in between."""
+
+BATCH_TEXT_MAX = 262_144
+"""How many characters it gets at a time, or one event: what is written out is held until the client takes it."""
+
+_PIECES = (TextDelta, ReasoningDelta, ArgumentsDelta, RefusalDelta)
 
 Hear = Callable[[list[Numbered]], bool]
 """Takes a batch at once, in the turn of whoever publishes it, or leaves it to be read."""
@@ -134,7 +139,7 @@ class Reader(msgspec.Struct, eq=False):
                 if self in feed.waiting:
                     feed.waiting.remove(self)
         position = self.position
-        batch = events[position : position + BATCH_EVENTS_MAX]
+        batch = _bounded(events[position : position + BATCH_EVENTS_MAX])
         self.position = position + len(batch)
         return batch
 
@@ -176,7 +181,7 @@ class KeptReader(msgspec.Struct, eq=False):
             finally:
                 if self in feed.waiting_kept:
                     feed.waiting_kept.remove(self)
-        batch = feed.events[self.position : min(feed.kept, self.position + BATCH_EVENTS_MAX)]
+        batch = _bounded(feed.events[self.position : min(feed.kept, self.position + BATCH_EVENTS_MAX)])
         self.position += len(batch)
         return batch
 
@@ -194,3 +199,23 @@ class KeptReader(msgspec.Struct, eq=False):
             self.position = len(events)
             return events[-1:]
         raise StopAsyncIteration
+
+
+def count_within(events: Sequence[RunEvent], text_max: int = BATCH_TEXT_MAX) -> int:
+    """Return how many of the first events say no more than that together; the first one counts in any case."""
+    said = 0
+    for count, event in enumerate(events):
+        if isinstance(event, _PIECES):
+            said += len(event.text)
+            if said > text_max and count:
+                return count
+    return len(events)
+
+
+def count_text(events: Iterable[RunEvent]) -> int:
+    """Return how many characters the pieces among these events have."""
+    return sum(len(event.text) for event in events if isinstance(event, _PIECES))
+
+
+def _bounded(batch: list[Numbered]) -> list[Numbered]:
+    return batch if len(batch) == 1 else batch[: count_within([numbered.event for numbered in batch])]

@@ -13,7 +13,7 @@ import msgspec
 
 from treadle.canon.errors import StoreError, TreadleError
 from treadle.canon.events import RoundStarted, RunEnded, ToolFinished, ToolStarted
-from treadle.runs.feed import Feed
+from treadle.runs.feed import Feed, count_within
 from treadle.store.journal import Chunk, RunJournal
 
 log = logging.getLogger("treadle.runs")
@@ -34,7 +34,7 @@ class Relay:
         self._written = 0
         self._timer: asyncio.TimerHandle | None = None
         self._write: asyncio.Future[None] | None = None
-        self._is_closed = False
+        self._is_closed = self._is_behind = False
 
     def note(self) -> None:
         """Hear that there are more events."""
@@ -69,9 +69,12 @@ class Relay:
             self._first = self._written = self._written + begun
             del fresh[:begun]
         if fresh:
-            chunk = Chunk(first=self._written + 1, count=len(fresh), data=msgspec.json.encode(fresh))
+            # A model that says more than the store takes waits in the feed, where it is anyway, not in the writer too.
+            count = count_within(fresh)
+            self._is_behind = count < len(fresh)
+            chunk = Chunk(first=self._written + 1, count=count, data=msgspec.json.encode(fresh[:count]))
             self._write = asyncio.ensure_future(self._journal.tell(chunk, keep_from=self._first + 1))
-            self._write.add_done_callback(partial(self._told, self._first, self._written + len(fresh)))
+            self._write.add_done_callback(partial(self._told, self._first, self._written + count))
 
     def _told(self, first: int, written: int, write: "asyncio.Future[None]") -> None:
         self._write = None
@@ -87,6 +90,9 @@ class Relay:
         else:
             self._written = written
             self._feed.keep(written)
+            if self._is_behind and not self._is_closed:
+                self._flush()
+                return
         self._wait()
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+from collections import deque
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from treadle.canon.events import DELTAS, Numbered, RoundBroken, RoundStarted, Ru
 from treadle.engine.minutes import wait_out
 from treadle.engine.ports import Clock
 from treadle.runs.approval.turns import Carriage
+from treadle.runs.feed import count_text
 from treadle.runs.live import HEEDED, LiveRun
 from treadle.runs.record.continuation import Continuation, Diverged
 from treadle.runs.record.recovery import close_run
@@ -28,6 +30,8 @@ log = logging.getLogger("treadle.runs")
 
 HANDED_OVER = RunEnded(status="failed", error=endings.HANDED_OVER)
 FREE = Free()
+ENDINGS_TEXT_MAX = 16_777_216
+ENDINGS_WAIT_S = 10.0
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,6 +44,48 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
     is_kept: bool
     is_told: bool = True
+
+
+class EndingGate:
+    """Bounds how much text the runs said together that are ended from outside at once.
+
+    An end is written several times over before it is in the store: as parts, as JSON, as rows. What is over the bound
+    waits its turn, but no longer than `wait_s`: a store that hangs must not hold all of them one after the other.
+    """
+
+    def __init__(self, text_max: int = ENDINGS_TEXT_MAX, wait_s: float = ENDINGS_WAIT_S) -> None:
+        self._text_max = text_max
+        self._wait_s = wait_s
+        self._text = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def enter(self, size: int) -> None:
+        """Wait until so much more may be ended, whatever happens meanwhile; it must leave again."""
+        if not self._text or self._text + size <= self._text_max:
+            self._text += size
+            return
+        loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = loop.create_future()
+        self._waiting.append((size, turn))
+        timer = loop.call_later(self._wait_s, self._admit, size, turn)
+        await wait_out(turn)
+        timer.cancel()
+
+    def leave(self, size: int) -> None:
+        """Let in those who waited longest, as far as there is room."""
+        self._text -= size
+        while self._waiting:
+            next_size, turn = self._waiting[0]
+            if not turn.done():
+                if self._text and self._text + next_size > self._text_max:
+                    return
+                self._admit(next_size, turn)
+            self._waiting.popleft()
+
+    def _admit(self, size: int, turn: "asyncio.Future[None]") -> None:
+        if not turn.done():
+            self._text += size
+            turn.set_result(None)
 
 
 class Supervisor:
@@ -60,6 +106,7 @@ class Supervisor:
         self._lease = lease
         self._tolls = tolls
         self._tracer = tracer
+        self._endings = EndingGate()
 
     def shares(self, row: RunRow) -> bool:
         """Tell whether what a run says is stored as it goes, for other processes."""
@@ -172,6 +219,8 @@ class Supervisor:
             return await self._abort(live, INTERNAL)
 
     async def _abort(self, live: LiveRun, error: ErrorInfo | None) -> RunEnded:
+        size = count_text(numbered.event for numbered in live.feed.events)
+        await self._endings.enter(size)
         try:
             return await live.loop.abort(error)
         except StoreError as problem:
@@ -179,6 +228,8 @@ class Supervisor:
         except Exception:  # the last resort: whoever claims the run next closes its journal
             log.exception("run could not be ended properly", extra={"run_id": live.row.id})
             return self._lost(live, INTERNAL)
+        finally:
+            self._endings.leave(size)
 
     async def _close(self, live: LiveRun, error: Diverged) -> RunEnded:
         """End a run that cannot be gone on with, because it would not take the way it took before."""

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from treadle.canon.events import KeptAlive, Numbered, RunEnded, TextDelta
-from treadle.runs.feed import BATCH_EVENTS_MAX, Feed
+from treadle.runs.feed import BATCH_EVENTS_MAX, BATCH_TEXT_MAX, Feed
 
 
 def event(seq: int, text: str = "") -> Numbered:
@@ -65,6 +65,20 @@ async def test_a_reader_that_is_behind_gets_a_bounded_batch_at_a_time():
     feed.close()
     batches = [batch async for batch in feed.read()]
     assert [len(batch) for batch in batches] == [BATCH_EVENTS_MAX, BATCH_EVENTS_MAX, 7]
+    assert [each for batch in batches for each in batch] == said
+
+
+@pytest.mark.parametrize("stored", [False, True])
+async def test_a_reader_that_is_behind_gets_only_so_much_text_at_a_time(stored: bool):
+    """Large pieces come by few, one that is larger still alone: nobody holds a whole answer a second time."""
+    half, huge = "x" * (BATCH_TEXT_MAX // 2), "y" * (BATCH_TEXT_MAX * 3)
+    said = [event(number, text) for number, text in enumerate((half, half, half, huge, huge, half, ""), 1)]
+    feed = Feed()
+    feed.publish(said)
+    feed.keep(len(said))
+    feed.close()
+    batches = [batch async for batch in (feed.read_kept() if stored else feed.read())]
+    assert [len(batch) for batch in batches] == [2, 1, 1, 1, 2]
     assert [each for batch in batches for each in batch] == said
 
 

@@ -6,7 +6,7 @@ from typing import cast
 from treadle.canon.errors import StoreError
 from treadle.canon.events import Numbered, RoundStarted, TextDelta
 from treadle.runs import relay
-from treadle.runs.feed import Feed
+from treadle.runs.feed import BATCH_TEXT_MAX, Feed
 from treadle.runs.relay import Relay
 from treadle.store.journal import Chunk, RunJournal
 
@@ -68,4 +68,18 @@ async def test_what_could_not_be_told_is_told_again_from_the_beginning_of_its_ca
         await asyncio.wait_for(journal.told.wait(), relay.FLUSH_S * 50)
         await asyncio.sleep(0)
     assert [(chunk.first, chunk.count) for chunk in journal.chunks] == [(2, 2), (4, 1), (2, 4)]
+    await told.close()
+
+
+async def test_a_model_that_says_much_is_told_in_several_chunks_one_after_the_other() -> None:
+    """What waits for the store is bounded, and goes on as soon as the store has taken the last one."""
+    journal, text = Telling(), "x" * (BATCH_TEXT_MAX // 2)
+    events = [Numbered(event=TextDelta(index=0, text=text)) for _ in range(7)]
+    feed = Feed(events=events)
+    told = Relay(cast("RunJournal", journal), feed)
+    told._flush()
+    async with asyncio.timeout(relay.FLUSH_S * 50):
+        while feed.kept < 7:  # noqa: ASYNC110 that it is kept is told to readers alone
+            await asyncio.sleep(0)
+    assert [(chunk.first, chunk.count) for chunk in journal.chunks] == [(1, 2), (3, 2), (5, 2), (7, 1)]
     await told.close()

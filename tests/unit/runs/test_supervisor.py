@@ -8,6 +8,7 @@ import pytest
 
 from treadle.canon.errors import UpstreamTimeout
 from treadle.engine.limits import Limits
+from treadle.runs.supervisor import EndingGate
 from treadle.store.approvals.sqlite import SqliteApprovals
 from unit.engine.fakes import FakeModel, say
 from unit.runs.approval.test_carry import asked, going_on
@@ -134,3 +135,48 @@ async def test_who_leaves_while_calls_are_taken_up_cancels_the_run_and_nothing_r
         await asyncio.wait_for(at.runs.close(WAIT_S), WAIT_S)
         assert [row.status for row in await at.store.list_runs()] == ["cancelled", "requires_action"]
         assert hands.ran == ["a"]
+
+
+async def test_runs_that_said_much_are_ended_a_few_at_a_time() -> None:
+    """In the order they came; one that is larger than all that may be ended at once is ended alone."""
+    gate, ended = EndingGate(text_max=10, wait_s=60.0), list[int]()
+
+    async def end(size: int) -> None:
+        await gate.enter(size)
+        ended.append(size)
+
+    ends = [asyncio.create_task(end(size)) for size in (4, 6, 30, 2, 3)]
+    for leaving, expected in ((0, [4, 6]), (4, [4, 6]), (6, [4, 6, 30]), (30, [4, 6, 30, 2, 3])):
+        if leaving:
+            gate.leave(leaving)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert ended == expected
+    await asyncio.gather(*ends)
+
+
+async def test_a_run_does_not_wait_for_ever_to_be_ended() -> None:
+    """Not even for one whose write hangs, and what it said counts until it is written."""
+    gate = EndingGate(text_max=10, wait_s=0.01)
+    await gate.enter(8)
+    async with asyncio.timeout(20):
+        await gate.enter(5)
+    gate.leave(8)
+    await gate.enter(3)
+    gate.leave(5)
+    gate.leave(3)
+    await gate.enter(10)
+
+
+async def test_a_run_that_waits_to_be_ended_is_ended_though_it_is_cancelled_again() -> None:
+    """As while its end is written."""
+    gate = EndingGate(text_max=10, wait_s=60.0)
+    await gate.enter(10)
+    waiting = asyncio.create_task(gate.enter(1))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    gate.leave(10)
+    async with asyncio.timeout(20):
+        await waiting

@@ -62,6 +62,24 @@ async def test_a_process_that_shrank_is_compared_with_its_smallest_size(heap: He
     assert heap.held == 20 * MEBIBYTE
 
 
+async def test_cycles_are_collected_once_when_little_goes_on(heap: Heap) -> None:
+    """Under load a collection would stop everything, and where it has freed nothing it is not repeated."""
+    collections = list[int]()
+
+    def collect() -> None:
+        collections.append(heap.held)
+        heap.in_use = min(heap.in_use, 150 * MEBIBYTE)
+
+    trimmer = MemoryTrimmer(heap.trim, lambda: heap.held, collect)
+    for grown in (300, 400, 200):
+        heap.held = heap.in_use = grown * MEBIBYTE
+        assert await trimmer.look()
+    assert collections == []
+    for _ in range(3):
+        assert await trimmer.look()
+    assert (collections, heap.held) == ([200 * MEBIBYTE], 150 * MEBIBYTE)
+
+
 def test_this_system_can_trim() -> None:
     """Where the C library is glibc; elsewhere nothing is done."""
     trim = find_trim()

@@ -307,7 +307,7 @@ def abandoned(connection: apsw.Connection, run_ids: Sequence[str], now: float) -
     return [run_id for (run_id,) in select(connection, _ABANDONED, now, json.dumps([*run_ids]))]
 
 
-def put_blobs(connection: apsw.Connection, run: int, datas: Iterable[bytes]) -> list[str]:
+def put_blobs(connection: apsw.Connection, run: int, datas: Iterable[bytes | memoryview]) -> list[str]:
     """Keep pieces of data for a run, each once however often it comes, and return their sha256s."""
     named = [(hashlib.sha256(data).hexdigest(), data) for data in datas]
     names = [name for name, _ in named]

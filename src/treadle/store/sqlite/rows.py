@@ -41,7 +41,7 @@ class Chained(NamedTuple):
 
     place: Place
     rows: list[EventRow]
-    large: dict[int, bytes]
+    large: dict[int, memoryview]
 
 
 class RunColumns(NamedTuple):
@@ -114,7 +114,7 @@ def chain_entries(
 ) -> Chained:
     """Chain entries to a place and write them as rows; input that is shared with other runs stands in few of these."""
     rows: list[EventRow] = []
-    large: dict[int, bytes] = {}
+    large: dict[int, memoryview] = {}
     sha256 = place.sha256
     for entry, link, sha256 in link_entries(entries, run_id, epoch, *place):
         view = link[-1]
@@ -123,7 +123,7 @@ def chain_entries(
             if is_inline(len(view), shares_input and entry.is_input):
                 data = bind_json(view)
             else:
-                large[len(rows)] = bytes(view)
+                large[len(rows)] = view
             if entry.kind == "plan":
                 fingerprint = bind_text(plan_fingerprint(entry))
         kept = (data, None, sha256, fingerprint)

@@ -167,6 +167,8 @@ class Writer:
         try:
             while batch := self._next_batch():
                 self._call_loop(self._resolve, self._commit(batch))
+                # Until the next one comes, which may take long, this would hold all that was written.
+                batch = []
         finally:
             self._call_loop(self._stop, batch)
 
