@@ -306,7 +306,7 @@ def test_what_would_fail_after_a_yes_is_not_asked_about(question: Question, word
     [
         (ask("file_write", path="AGENTS.md", content="x"), here("ask", "AGENTS.md")),
         (ask("file_write", path="AGENTS.md", content="x", protected=True), here()),
-        (ask("file_write", path="/home/a/.config/git/w/a.txt", content="x"), here()),
+        (ask("file_write", path="/srv/.config/git/w/a.txt", content="x"), here()),
         (ask("file_write", path="a.txt", content="x"), here()),
         (bash("git commit -m y", git=True), here()),
         (bash("git commit -m y"), here("ask", ".git")),
