@@ -56,7 +56,7 @@ def abort(target: House, taken: threading.Barrier) -> None:
 
 @pytest.mark.exhaustive
 def test_memory_goes_back_after_a_burst_of_aborted_streams(running: House) -> None:
-    """Half a minute later the process holds at most half as much again as before; the goal is a fifth (1.11 to 1.32 times, 2026-11-19)."""
+    """Half a minute later the process holds at most half as much again as before; the goal is a fifth."""
     assert running.is_well() == ""
     before = running.memory_bytes()
     running.forget_peak()

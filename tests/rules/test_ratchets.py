@@ -20,9 +20,9 @@ SLACK = 0.03
 BOUNDS = {
     "folders of packages": 94,
     "folders with fewer than three modules": 21,
-    "modules under 60 lines": 86,
-    "repeated names of public classes": 134,
-    "lines of source": 112_000,
+    "modules under 60 lines": 90,
+    "repeated names of public classes": 137,
+    "lines of source": 114_400,
 }
 
 
