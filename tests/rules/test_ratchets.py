@@ -20,7 +20,7 @@ SLACK = 0.03
 BOUNDS = {
     "folders of packages": 94,
     "folders with fewer than three modules": 21,
-    "modules under 60 lines": 90,
+    "modules under 60 lines": 84,
     "repeated names of public classes": 137,
     "lines of source": 114_400,
 }
