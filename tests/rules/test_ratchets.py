@@ -22,7 +22,7 @@ BOUNDS = {
     "folders with fewer than three modules": 21,
     "modules under 60 lines": 84,
     "repeated names of public classes": 137,
-    "lines of source": 114_400,
+    "lines of source": 114_500,
 }
 
 

@@ -66,6 +66,22 @@ TEXT = {"type": "text", "text": "Hi"}
             "chat",
             {"choices": [{"message": {"tool_calls": [{"function": {"arguments": "{}"}}]}, "finish_reason": "stop"}]},
         ),
+        (
+            "chat",
+            {
+                "choices": [
+                    {
+                        "message": {
+                            "tool_calls": [
+                                {"id": "a", "type": "custom", "custom": {"name": "f", "input": ""}},
+                                {"id": "a", "type": "custom", "custom": {"input": "x"}},
+                            ]
+                        },
+                        "finish_reason": "stop",
+                    }
+                ]
+            },
+        ),
         ("messages", {"content": [{"type": "tool_use", "id": "a", "input": {}}], "stop_reason": "tool_use"}),
         ("messages", {"content": [TEXT, 7], "stop_reason": "end_turn"}),
         ("messages", {"content": [TEXT, {"text": "Hi"}], "stop_reason": "end_turn"}),

@@ -383,6 +383,9 @@ class Decoder(AnswerDecoder):
             call = as_object(value)
             state = call.get(CALL_STATE)
             piece = _piece(call, position, len(calls) > 1)
+            if not (self._has_deltas or piece.name):
+                # Only pieces of a stream go on with the call that has their id.
+                piece = msgspec.structs.replace(piece, id="")
             self._assembly.add_call(piece, None if state is None else (CALL_STATE, state))
             if self._assembly.meter.is_over:
                 return
