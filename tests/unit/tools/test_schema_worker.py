@@ -17,8 +17,8 @@ from treadle.tools.compiled_schema import BadSchema
 from treadle.tools.schema import PATTERNS_NEAR_MAX, STEPS_NEAR_MAX, Validator
 from treadle.tools.schema_worker import CHECK_S, CheckTimeout, Reply, WorkerSchema
 
-STALL_S_MAX = 0.5
-"""Measured on an idle machine it is under 40 ms, beside other tests up to 0.24 s; the fault was seconds."""
+STALL_S_MAX = 1.0
+"""Idle it is under 40 ms, beside other tests up to 0.6 s, as the work of threads counts; the fault was seconds."""
 ENDS_S_MAX = 4 * CHECK_S + 10
 
 
