@@ -69,12 +69,23 @@ def _says_something(call: dict[str, Any]) -> bool:
     return any(call[call["type"]].get(name) not in (None, "") for name in ("name", "arguments", "input"))
 
 
+def _are_apart(calls: list[dict[str, Any]]) -> bool:
+    """Tell whether every call that has the id of another has a name: in a stream one without is a piece of that other.
+
+    Some servers count a new index for each piece of one call, so only its name says that it is another.
+    """
+    ids = [call.get("id") for call in calls]
+    return all(call[call["type"]].get("name") or not call.get("id") or ids.count(call["id"]) == 1 for call in calls)
+
+
+_CHAT_TOOL_CALLS = st.lists((_CHAT_CALLS | _CHAT_CUSTOM).filter(_says_something), max_size=3).filter(_are_apart)
 _CHAT_MESSAGES = _fields(
     reasoning_content=st.none() | TEXTS,
     content=st.none() | TEXTS | st.lists(_CHAT_PARTS, min_size=1, max_size=3),
     refusal=st.none() | TEXTS,
     audio=st.none() | st.just({"id": "audio_1"}),
-    tool_calls=st.none() | st.lists((_CHAT_CALLS | _CHAT_CUSTOM).filter(_says_something), max_size=3),
+    tool_calls=st.none()
+    | st.lists((_CHAT_CALLS | _CHAT_CUSTOM).filter(_says_something), max_size=3).filter(_are_apart),
 )
 _CHAT_ENDS = st.sampled_from(["stop", "tool_calls", "length", "content_filter", "eos", "error", "strange", None])
 _CHOICES = st.fixed_dictionaries({"message": _CHAT_MESSAGES, "finish_reason": _CHAT_ENDS})
