@@ -24,7 +24,7 @@ from treadle.canon.events import RunEnded
 from treadle.canon.messages import Entry
 from treadle.canon.usage import Usage
 from treadle.cli.serve import GC_THRESHOLDS
-from treadle.network import Pool
+from treadle.network.pool import Pool
 from treadle.runtime.parts import RandomIds
 from treadle.store.journal import RunRow
 from treadle.store.sqlite.store import SqliteStore

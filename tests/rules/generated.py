@@ -33,7 +33,7 @@ from treadle.telemetry.registry import Series
 from treadle.tools.policy.rules import TIGHTER
 from treadle.tools.sandbox.protected_paths import PROTECTED
 from treadle.upstream.quirks.profile import PRESETS, QUIRKS, Preset, Quirk
-from treadle.wire.adapt import Rule
+from treadle.wire.adapt.traits import Rule
 from treadle.wire.support import FEATURES, Support
 
 _BLOCK = re.compile(r"<!-- generated: (?P<name>[a-z-]+) -->\n(?P<text>.*?)<!-- end -->", re.DOTALL)

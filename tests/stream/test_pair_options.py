@@ -20,7 +20,7 @@ from treadle.canon.json import read_json, write_json
 from treadle.canon.plan import Plan
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.model import Call, open_call
-from treadle.wire.adapt import check_fidelity
+from treadle.wire.adapt.fidelity import check_fidelity
 from treadle.wire.gemini.spelling import camel
 from treadle.wire.protocols import PROTOCOLS
 

@@ -111,7 +111,7 @@ def read_flags(args: argparse.Namespace) -> "Loaded":
     from treadle.cli.terminal.clean import clean
     from treadle.cli.trust.question import agree
     from treadle.config import read_settings
-    from treadle.config.trust import Untrusted
+    from treadle.config.trust.memory import Untrusted
 
     named, overrides = vars(args).get("config"), overrides_of(args)
     try:

@@ -74,7 +74,7 @@ def _read(args: argparse.Namespace) -> "tuple[Check, Settings | None]":
     from treadle.cli.checkup.found import Check, broken
     from treadle.config import inspect_settings
     from treadle.config.problems import raise_problems
-    from treadle.config.trust import Untrusted
+    from treadle.config.trust.memory import Untrusted
 
     try:
         loaded, problems = inspect_settings(

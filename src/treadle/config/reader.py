@@ -22,7 +22,8 @@ from treadle.config.problems import Problem, Tree, dotted, find_problems, line_o
 from treadle.config.repository import SWITCHES, Tightened, tighten
 from treadle.config.rules import find_contradictions
 from treadle.config.settings import CASSETTE, SQLITE, Settings
-from treadle.config.trust import Doubt, Trust, Untrusted, bound_files
+from treadle.config.trust.bound import bound_files
+from treadle.config.trust.memory import Doubt, Trust, Untrusted
 
 log = logging.getLogger("treadle.config")
 

@@ -8,7 +8,7 @@ import msgspec
 from treadle.canon.errors import LimitExceeded, ProtocolError
 from treadle.canon.request import Note, Request
 from treadle.canon.tools import AUTO, Offer, ServerTool, ToolChoice, ToolSpec, is_person_only
-from treadle.tools.policy import fits
+from treadle.tools.policy.rules import fits
 from treadle.upstream.direct import DIRECT_MODEL
 from treadle.upstream.router import match_pattern
 from treadle.wire.notes import HOSTED

@@ -6,7 +6,8 @@ import msgspec
 
 from treadle.canon.tools import Effect
 from treadle.config.settings import EffectSection, Settings, ToolRule
-from treadle.tools.policy import EffectDefaults, Policies, Rule
+from treadle.tools.policy.effective import Policies
+from treadle.tools.policy.rules import EffectDefaults, Rule
 
 log = logging.getLogger("treadle.tools")
 

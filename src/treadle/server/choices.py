@@ -23,7 +23,7 @@ from treadle.server.service import Service
 from treadle.server.stream import Reply, as_configured, find_again, manner_of, wishes_of
 from treadle.wire.chat import Choices
 from treadle.wire.gemini import Candidates
-from treadle.wire.resume import Mend
+from treadle.wire.resume.mend import Mend
 
 
 class Joined(Protocol):

@@ -19,7 +19,7 @@ from treadle.server.http import OFF_LOOP_BYTES, Exchange, HttpError
 from treadle.server.in_flight import BodiesInFlight
 from treadle.server.login.gate import Gate, make_gate
 from treadle.server.talk.changes import Changes
-from treadle.wire.adapt import check_fidelity
+from treadle.wire.adapt.fidelity import check_fidelity
 
 T = TypeVar("T")
 GRACE_S = 10.0

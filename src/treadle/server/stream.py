@@ -52,7 +52,7 @@ from treadle.server.delivery.wishes import (
 )
 from treadle.server.http import EVENT_STREAM, JSON, NO_RETRY, NO_STORE, OFF_LOOP_BYTES, Exchange, HttpError
 from treadle.server.service import Service
-from treadle.wire.adapt import fidelity
+from treadle.wire.adapt.fidelity import fidelity
 from treadle.wire.codec import Encoder
 from treadle.wire.protocols import PROTOCOLS
 

@@ -9,7 +9,7 @@ from treadle.canon.errors import ConfigError
 from treadle.canon.tools import ServerTool, is_person_only
 from treadle.tools.function import Tool, function_tool
 from treadle.tools.load import load_file, load_module
-from treadle.tools.policy import Policies
+from treadle.tools.policy.effective import Policies
 
 
 class Registry:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from treadle.canon.errors import ConfigError
-from treadle.upstream.quirks import QuirkProfile, check_quirks, profile_of
+from treadle.upstream.quirks.profile import QuirkProfile, check_quirks, profile_of
 from treadle.wire.answer.ledger import Bounds
 from treadle.wire.dialects.stage import RepairRules
 

@@ -14,7 +14,9 @@ from typing import Any, NoReturn, Protocol
 import msgspec
 
 from treadle.canon.errors import CROWDED, BrokenStream, UpstreamError, UpstreamTimeout
-from treadle.network import ConnectTimeout, NoAddress, NoConnection, NoTls, NoTurn, Pool, Take, TooLarge
+from treadle.network.connection import Take
+from treadle.network.errors import ConnectTimeout, NoAddress, NoConnection, NoTls, NoTurn, TooLarge
+from treadle.network.pool import Pool
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.failure import read_failure
 

@@ -19,16 +19,19 @@ from treadle.canon.events import Batches, Failed, Finished, LiveBatches, ModelEv
 from treadle.canon.ids import IdSource
 from treadle.canon.plan import Plan
 from treadle.canon.request import Note
-from treadle.network import Take
+from treadle.network.connection import Take
 from treadle.telemetry import upstream_request
 from treadle.upstream.endpoint import Endpoint, ProtocolName
 from treadle.upstream.failure import clean_failure
 from treadle.upstream.http import HttpClient, drain, read_into
-from treadle.upstream.quirks import QuirkProfile, profile_of
 from treadle.upstream.quirks.edits import NO_EDITS, edit_body
-from treadle.wire.adapt import Adapted, RestoringDecoder, adapt, check_fidelity
+from treadle.upstream.quirks.profile import QuirkProfile, profile_of
+from treadle.wire.adapt.fidelity import check_fidelity
+from treadle.wire.adapt.restore import RestoringDecoder
+from treadle.wire.adapt.stage import Adapted, adapt
 from treadle.wire.answer.ledger import Bounds
-from treadle.wire.carry import Bearer, BearingDecoder, carry_options
+from treadle.wire.carry.answers import Bearer, BearingDecoder
+from treadle.wire.carry.options import carry_options
 from treadle.wire.codec import Decoder
 from treadle.wire.dialects.stage import RepairRules, scanner_of
 from treadle.wire.notes import Notes

@@ -30,8 +30,8 @@ from treadle.canon.tools import ToolSpec
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.reply import Faults, Reply, ReplyCall
 from treadle.upstream.shapes import spoil
-from treadle.wire.adapt import Adapted
 from treadle.wire.adapt.custom import wrapped_input
+from treadle.wire.adapt.stage import Adapted
 from treadle.wire.errors import write_error
 from treadle.wire.protocols import PROTOCOLS
 

@@ -21,7 +21,7 @@ from treadle.upstream.failure import read_failure
 from treadle.upstream.model import AnswerRules, decode, open_call
 from treadle.upstream.render import cut, sent_reply, write_frames, write_refusal
 from treadle.upstream.reply import Reply
-from treadle.wire.adapt import Adapted
+from treadle.wire.adapt.stage import Adapted
 from treadle.wire.dialects.stage import RepairRules
 
 Heard = Callable[[Plan, bytes], None]

@@ -19,7 +19,7 @@ from treadle.config import (
     read_settings,
 )
 from treadle.config.reader import data_directory, examine_file
-from treadle.config.trust import Trust
+from treadle.config.trust.memory import Trust
 
 HOME = {"HOME": "/home/ada"}
 DEFAULT_STORE = "sqlite:////home/ada/.local/share/treadle/treadle.db"

@@ -7,8 +7,8 @@ import weakref
 
 import pytest
 
-from treadle.network import BrokenOff
 from treadle.network.connection import Connection
+from treadle.network.errors import BrokenOff
 from unit.network.test_pool import CHUNKED, Server, get, on_both_loops, read_all, serving
 
 BROKEN = b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhello"

@@ -17,9 +17,10 @@ from typing import Any
 
 import pytest
 
-from treadle.network import BrokenOff, NoConnection, NoTls, NoTurn, Pool, TooLarge, connection, pool
+from treadle.network import connection, pool
 from treadle.network.address import target_of
-from treadle.network.pool import Reply, write_head
+from treadle.network.errors import BrokenOff, NoConnection, NoTls, NoTurn, TooLarge
+from treadle.network.pool import Pool, Reply, write_head
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"

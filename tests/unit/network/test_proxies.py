@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.network import NoConnection, pool
+from treadle.network import pool
 from treadle.network.address import Place
+from treadle.network.errors import NoConnection
 from treadle.network.proxies import ProxiedPool, is_exempt, proxy_of, read_proxy
 from unit.network.test_pool import WHOLE, Server, certificate, get, on_both_loops, read_all, serving
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from treadle.network import Pool
+from treadle.network.pool import Pool
 from unit.network.test_pool import WHOLE, Server, get, on_both_loops, read_all, serving
 
 BEGUN = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from treadle.canon.errors import UpstreamError
-from treadle.network import BrokenOff
+from treadle.network.errors import BrokenOff
 from treadle.upstream.endpoint import Endpoint, Secret
 from treadle.upstream.http import Answer, HttpClient
 

@@ -18,7 +18,7 @@ from treadle.canon.tools import AUTO, ToolSpec
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.failure import clean_failure
 from treadle.upstream.model import AnswerRules, Begun, Unguarded, decode, open_call
-from treadle.upstream.quirks import profile_of
+from treadle.upstream.quirks.profile import profile_of
 from treadle.wire.answer.ledger import Bounds
 from unit.canon import strategies
 

@@ -18,9 +18,9 @@ from treadle.canon.tools import ToolChoice, ToolSpec
 from treadle.upstream.endpoint import Endpoint, Secret
 from treadle.upstream.failure import read_failure
 from treadle.upstream.model import open_call
-from treadle.upstream.quirks import PRESETS, QUIRKS, check_quirks, profile_of
 from treadle.upstream.quirks.edits import EDITS, NO_EDITS
-from treadle.wire.adapt import TRAITS, Traits
+from treadle.upstream.quirks.profile import PRESETS, QUIRKS, check_quirks, profile_of
+from treadle.wire.adapt.traits import TRAITS, Traits
 
 USER = text_message("user", "hi")
 ASKED = (

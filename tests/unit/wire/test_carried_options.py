@@ -14,7 +14,9 @@ from treadle.canon.items import text_message
 from treadle.canon.json import read_json, write_json
 from treadle.canon.plan import Plan
 from treadle.canon.request import Note, Options
-from treadle.wire.adapt import TRAITS, adapt, check_fidelity
+from treadle.wire.adapt.fidelity import check_fidelity
+from treadle.wire.adapt.stage import adapt
+from treadle.wire.adapt.traits import TRAITS
 from treadle.wire.notes import unread
 from treadle.wire.protocols import PROTOCOLS, UPSTREAMS
 

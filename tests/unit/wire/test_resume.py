@@ -35,7 +35,7 @@ from treadle.canon.items import (
 )
 from treadle.canon.request import Request, Surface
 from treadle.wire.protocols import PROTOCOLS
-from treadle.wire.resume import DIVERGED, Mend
+from treadle.wire.resume.mend import DIVERGED, Mend
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
 ROUND = RoundStarted(round=1, fingerprint="f")

@@ -30,7 +30,7 @@ from treadle.cli.terminal.lines import finished_line, line_of
 from treadle.cli.terminal.look import look_of
 from treadle.cli.terminal.waiting import Waiting
 from treadle.cli.terminal.words import ANSWERS_ANEW, error_lines, limit_text, note_text
-from treadle.wire.resume import Mend
+from treadle.wire.resume.mend import Mend
 
 if TYPE_CHECKING:
     from treadle.cli.talk.host import SessionInfo

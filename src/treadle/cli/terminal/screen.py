@@ -35,7 +35,7 @@ from treadle.cli.terminal.clean import clean
 from treadle.cli.terminal.markdown import Block, Blocks, chop, render, wrap
 from treadle.cli.terminal.results import Folded, Folds, bounded, result_lines
 from treadle.cli.terminal.words import ANSWERS_ANEW, error_lines, limit_text, note_text, plural
-from treadle.wire.resume import Mend
+from treadle.wire.resume.mend import Mend
 
 if TYPE_CHECKING:
     from treadle.cli.terminal.look import Look

@@ -13,7 +13,7 @@ from treadle.cli.terminal.clean import one_line, reveal
 from treadle.cli.trust.question import remember, told
 
 if TYPE_CHECKING:
-    from treadle.config.trust import Trust
+    from treadle.config.trust.memory import Trust
 
 EPILOG = """\
 A treadle.toml that is found in the working directory is used only if you agreed to it, as it is now: whoever wrote it
@@ -45,7 +45,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Do what was asked for."""
     from treadle.config.reader import FILE_NAME, data_directory
-    from treadle.config.trust import Trust
+    from treadle.config.trust.memory import Trust
 
     trust, file = Trust(data_directory(os.environ)), Path(args.file or FILE_NAME)
     if args.list:
@@ -89,7 +89,7 @@ def _revoke(trust: "Trust", file: Path, *, is_json: bool) -> int:
 
 def _show(file: Path, *, is_json: bool) -> int:
     from treadle.config.reader import examine_file
-    from treadle.config.trust import list_deeds
+    from treadle.config.trust.deeds import list_deeds
 
     found = examine_file(file, env=os.environ)
     if is_json:

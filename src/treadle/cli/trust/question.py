@@ -10,7 +10,7 @@ from treadle.cli.terminal.clean import one_line, reveal
 
 if TYPE_CHECKING:
     from treadle.config.reader import Examined
-    from treadle.config.trust import Doubt
+    from treadle.config.trust.memory import Doubt
 
 LINES_MAX = 40
 """Lines of a question: what stands above them is out of sight when it is answered."""
@@ -53,7 +53,9 @@ def _is_anybody_there() -> bool:
 
 def told(found: "Examined") -> list[str]:
     """Return what a file would do, below the line that says which one it is."""
-    from treadle.config.trust import MISSING, list_deeds, words_of
+    from treadle.config.trust.bound import MISSING
+    from treadle.config.trust.deeds import list_deeds
+    from treadle.config.trust.memory import words_of
 
     doubt = found.doubt
     head = _HEADS[doubt.state].format(path=_safe(doubt.path))
@@ -71,7 +73,7 @@ def remember(doubt: "Doubt") -> None:
     Raises: ConfigError, when that can not be kept.
     """
     from treadle.config.reader import data_directory
-    from treadle.config.trust import Trust
+    from treadle.config.trust.memory import Trust
 
     folder = data_directory(os.environ)
     try:

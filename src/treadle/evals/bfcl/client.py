@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.canon.errors import BrokenStream
 from treadle.evals.bfcl.archive import Function
-from treadle.network import Pool
+from treadle.network.pool import Pool
 
 APIS = ("chat", "responses")
 CONNECT_S = 30.0

@@ -19,7 +19,7 @@ from treadle.upstream.cassette.tape import Call, Cassette, data_of, load_cassett
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.loopback import plan_of
 from treadle.upstream.model import AnswerRules, open_call
-from treadle.upstream.quirks import QUIRKS
+from treadle.upstream.quirks.profile import QUIRKS
 from treadle.wire import gemini
 from treadle.wire.dialects.stage import RepairRules
 from treadle.wire.protocols import PROTOCOLS

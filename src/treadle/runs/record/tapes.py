@@ -44,8 +44,8 @@ from treadle.upstream.cassette.tape import (
 )
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.model import open_call
-from treadle.wire.adapt import Adapted
 from treadle.wire.adapt.custom import wrapped_input
+from treadle.wire.adapt.stage import Adapted
 from treadle.wire.errors import write_error
 from treadle.wire.gemini.parts import seal
 from treadle.wire.protocols import PROTOCOLS

@@ -32,7 +32,7 @@ from treadle.canon.ids import SeededIds
 from treadle.canon.request import Request
 from treadle.server.delivery.position import Delta, Frames
 from treadle.wire.codec import Encoder
-from treadle.wire.resume import Mend, diverged
+from treadle.wire.resume.mend import Mend, diverged
 
 WAITING = frozenset({RunEnded})
 """Events that are not told without waiting, for the end to be taken."""

@@ -10,7 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from treadle.canon.errors import BrokenStream
-from treadle.network import BrokenOff, Take
+from treadle.network.connection import Take
+from treadle.network.errors import BrokenOff
 from treadle.upstream.cassette.record import Secrets
 from treadle.upstream.cassette.tape import Call, Cassette, canonical_body, data_of, first_difference
 from treadle.upstream.http import Answer, read_into

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from treadle.canon.errors import ConfigError
-from treadle.network import Take
+from treadle.network.connection import Take
 from treadle.upstream.cassette.tape import (
     SUFFIX,
     VERSION,

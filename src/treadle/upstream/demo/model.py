@@ -19,7 +19,7 @@ from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.model import decode, open_call
 from treadle.upstream.render import sent_reply, write_frames
 from treadle.upstream.reply import Reply, ReplyCall
-from treadle.wire.adapt import Adapted
+from treadle.wire.adapt.stage import Adapted
 
 NAME = "demo"
 

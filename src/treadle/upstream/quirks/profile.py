@@ -12,8 +12,7 @@ import msgspec
 
 from treadle.canon.errors import ConfigError
 from treadle.upstream.quirks.edits import NO_EDITS, BodyEdits, known_edits
-from treadle.wire.adapt import TRAITS, Rule, Traits
-from treadle.wire.adapt.traits import ALL_CHOICES
+from treadle.wire.adapt.traits import ALL_CHOICES, TRAITS, Rule, Traits
 
 
 class Quirk(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,20 +2,3 @@
 
 Canonical in, canonical out: no protocol is spelled here, and nothing is lost without a note.
 """
-
-from treadle.wire.adapt.fidelity import check_fidelity, fidelity
-from treadle.wire.adapt.restore import Restorer, RestoringDecoder
-from treadle.wire.adapt.stage import Adapted, adapt
-from treadle.wire.adapt.traits import TRAITS, Rule, Traits
-
-__all__ = [
-    "TRAITS",
-    "Adapted",
-    "Restorer",
-    "RestoringDecoder",
-    "Rule",
-    "Traits",
-    "adapt",
-    "check_fidelity",
-    "fidelity",
-]

@@ -2,8 +2,3 @@
 
 By tables; what cannot be carried readably is noted.
 """
-
-from treadle.wire.carry.answers import Bearer, BearingDecoder
-from treadle.wire.carry.options import carry_options
-
-__all__ = ["Bearer", "BearingDecoder", "carry_options"]

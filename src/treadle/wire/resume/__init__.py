@@ -2,7 +2,3 @@
 
 Pure.
 """
-
-from treadle.wire.resume.mend import DIVERGED, Mend, diverged
-
-__all__ = ["DIVERGED", "Mend", "diverged"]

@@ -8,7 +8,8 @@ import pytest
 
 from treadle.canon.errors import ConfigError
 from treadle.config.reader import data_directory, examine_file, read_settings
-from treadle.config.trust import Trust, Untrusted, bound
+from treadle.config.trust import bound
+from treadle.config.trust.memory import Trust, Untrusted
 
 TOML = """
 [tools]

@@ -7,8 +7,7 @@ import pytest
 from treadle.config import Settings, write_example
 from treadle.config.example import list_keys
 from treadle.config.reader import examine_file
-from treadle.config.trust import list_deeds
-from treadle.config.trust.deeds import GRAVE
+from treadle.config.trust.deeds import GRAVE, list_deeds
 
 
 def deeds(folder: Path, text: str) -> list[str]:

@@ -8,7 +8,7 @@ from treadle import Runtime
 from treadle.canon.errors import ConfigError
 from treadle.config import inspect_settings, load_settings, read_settings, write_example
 from treadle.config.reader import data_directory, examine_file
-from treadle.config.trust import Trust, Untrusted
+from treadle.config.trust.memory import Trust, Untrusted
 
 HARM = '[[mcp]]\nname = "m"\ncommand = ["sh"]\n'
 

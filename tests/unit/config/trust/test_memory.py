@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.config.trust import Trust
-from treadle.config.trust.memory import Agreed, words_of
+from treadle.config.trust.memory import Agreed, Trust, words_of
 
 
 @pytest.fixture

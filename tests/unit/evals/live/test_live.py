@@ -24,7 +24,7 @@ from treadle.evals.results.table import summarise
 from treadle.evals.scenario import Scenario, find_scenarios, load_scenario
 from treadle.runtime import SystemClock
 from treadle.upstream.loopback import ScriptServer
-from treadle.upstream.quirks import profile_of
+from treadle.upstream.quirks.profile import profile_of
 from unit.evals.live.flaky import FlakyModel, Rates
 
 CHOSEN = ("select.one_tool", "parallel.results_in_order", "state.carry_id", "restrain.no_tool_needed")

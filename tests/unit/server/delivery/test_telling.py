@@ -30,7 +30,7 @@ from treadle.server.delivery.position import Frames, Position, read_position
 from treadle.server.delivery.telling import FoldedRun, MendedRun, OneRun, RunIds
 from treadle.wire.codec import Encoder
 from treadle.wire.protocols import PROTOCOLS
-from treadle.wire.resume import DIVERGED
+from treadle.wire.resume.mend import DIVERGED
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
 ROUND = RoundStarted(round=1, fingerprint="f")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from treadle.canon.tools import Approval, Effect, ServerTool, ToolPolicy, ToolSpec
 from treadle.tools import Registry, Tool, tool
 from treadle.tools.function import foreign_tool
-from treadle.tools.policy import EffectDefaults, Policies, Rule, fits
-from treadle.tools.policy.rules import is_tighter
+from treadle.tools.policy.effective import Policies
+from treadle.tools.policy.rules import EffectDefaults, Rule, fits, is_tighter
 
 FIELDS = ToolPolicy.__struct_fields__
 VALUES: dict[str, st.SearchStrategy[Any]] = {

@@ -18,7 +18,7 @@ from treadle.canon.errors import (
 )
 from treadle.canon.events import Failed, Finished, ModelEvent, Noted, TextDelta
 from treadle.canon.plan import Plan
-from treadle.network import Take
+from treadle.network.connection import Take
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.http import read_into
 from treadle.upstream.model import Begun

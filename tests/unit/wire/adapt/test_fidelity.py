@@ -4,7 +4,7 @@ import pytest
 
 from treadle.canon.errors import UnsupportedFeature
 from treadle.canon.request import Note, NoteAction
-from treadle.wire.adapt import check_fidelity, fidelity
+from treadle.wire.adapt.fidelity import check_fidelity, fidelity
 
 
 def note(code: str, action: NoteAction, field: str | None = None, count: int = 1) -> Note:

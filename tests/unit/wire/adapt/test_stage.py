@@ -11,9 +11,9 @@ from treadle.canon.json import read_json
 from treadle.canon.plan import Plan
 from treadle.canon.request import Options
 from treadle.canon.tools import ToolChoice, ToolSpec
-from treadle.wire.adapt import TRAITS, Rule, Traits, adapt
 from treadle.wire.adapt.names import fits
-from treadle.wire.adapt.traits import ALL_CHOICES
+from treadle.wire.adapt.stage import adapt
+from treadle.wire.adapt.traits import ALL_CHOICES, TRAITS, Rule, Traits
 
 PROTOCOLS = ["chat", "responses", "messages", "gemini"]
 EXEC = ToolSpec(name="exec", kind="custom", namespace="functions", strict=None)

@@ -7,8 +7,7 @@ import pytest
 
 from treadle.canon.json import read_json, write_json
 from treadle.canon.request import Options
-from treadle.wire.carry import carry_options
-from treadle.wire.carry.options import MEANINGS, SPELLINGS, TIERS
+from treadle.wire.carry.options import MEANINGS, SPELLINGS, TIERS, carry_options
 from treadle.wire.notes import Notes
 
 

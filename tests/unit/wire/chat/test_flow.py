@@ -12,7 +12,8 @@ from treadle.canon.ids import CountingIds
 from treadle.canon.items import MessageItem, TextPart
 from treadle.canon.plan import Plan
 from treadle.canon.tools import ToolSpec
-from treadle.wire.adapt import RestoringDecoder, adapt
+from treadle.wire.adapt.restore import RestoringDecoder
+from treadle.wire.adapt.stage import adapt
 from treadle.wire.adapt.traits import Traits
 from treadle.wire.chat import Decoder
 from treadle.wire.dialects.stage import RepairRules, scanner_of
