@@ -16,6 +16,7 @@ from treadle.upstream.cassette.tape import load_cassette
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import ScriptTurn
+from unit.cli.journal.own_journal import here as here
 from unit.cli.journal.stored import PRICE, TURNS, get_price, run_script, settings_in
 
 Capture = pytest.CaptureFixture[str]

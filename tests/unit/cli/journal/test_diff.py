@@ -15,6 +15,7 @@ from treadle.cli.terminal.look import Look
 from treadle.store.journal import RunRow
 from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import ScriptTurn
+from unit.cli.journal.own_journal import here as here
 from unit.cli.journal.stored import TURNS, run_script
 
 Capture = pytest.CaptureFixture[str]

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from treadle.cli.main import main
+from unit.cli.journal.own_journal import here as here
 from unit.cli.journal.stored import run_script
 
 Capture = pytest.CaptureFixture[str]

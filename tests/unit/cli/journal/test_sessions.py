@@ -10,6 +10,7 @@ import pytest
 from treadle.cli.main import main
 from treadle.runtime import SystemClock
 from treadle.upstream.script import ScriptTurn
+from unit.cli.journal.own_journal import here as here
 from unit.cli.journal.stored import run_script
 
 Capture = pytest.CaptureFixture[str]
