@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from treadle.canon.events import Finished, ItemAdded, ModelEvent, TextDelta
-from treadle.canon.items import MessageItem
-from treadle.canon.plan import Plan
-from treadle.canon.tools import ToolSpec
 from treadle.cli.wire.render import render
+from treadle.core.events import Finished, ItemAdded, ModelEvent, TextDelta
+from treadle.core.items import MessageItem
+from treadle.core.plan import Plan
+from treadle.core.tool_definitions import ToolSpec
 from treadle.wire.dialects.stage import RepairRules, Scanner
 from treadle.wire.dialects.table import DIALECTS
 from treadle.wire.dialects.text import Found, TextScanner

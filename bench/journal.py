@@ -23,10 +23,10 @@ import asyncpg
 
 from bench.report import results
 from bench.report.machine import describe
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import text_message
-from treadle.canon.messages import Entry
-from treadle.canon.request import Request
+from treadle.core.ids import CountingIds
+from treadle.core.items import text_message
+from treadle.core.journal_entries import Entry
+from treadle.core.request import Request
 from treadle.engine.limits import Limits
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.runtime import RandomIds, SystemClock
@@ -155,7 +155,7 @@ class PlainPostgres:
 
 async def round_s(store: Store, *, is_kept: bool) -> float:
     """Return the seconds of one tool round (model call, tool, result) of a model and a tool that cost nothing."""
-    from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
+    from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
     from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, ok, say
 
     class Ports:

@@ -20,10 +20,10 @@ from contextlib import contextmanager
 
 from playwright.sync_api import Browser, Route, expect, sync_playwright
 
-from treadle.canon.events import Finished, ItemAdded, ItemDone, ModelEvent, TextDelta
-from treadle.canon.items import MessageItem, TextPart
-from treadle.canon.plan import Plan
 from treadle.config import ServerSection, Settings, StoreSection
+from treadle.core.events import Finished, ItemAdded, ItemDone, ModelEvent, TextDelta
+from treadle.core.items import MessageItem, TextPart
+from treadle.core.plan import Plan
 from treadle.runtime import Parts, Runtime
 from treadle.server.serve import serve
 

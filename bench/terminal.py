@@ -77,12 +77,12 @@ async def ours(text: str, lags: Lags) -> None:
     """Draw as `treadle chat` does: finished blocks once, the open one below, an editor and a status line."""
     from prompt_toolkit.history import InMemoryHistory
 
-    from treadle.canon.events import RunEnded, TextDelta
     from treadle.cli.inline.app import Inline
     from treadle.cli.inline.complete import Completions
     from treadle.cli.terminal.look import Look
     from treadle.cli.terminal.markdown import warm
     from treadle.cli.terminal.screen import Screen
+    from treadle.core.events import RunEnded, TextDelta
 
     look = Look(rich=True, colour=True)
     face = Inline(sys.stdout, look, history=InMemoryHistory(), completer=Completions({}, {}, ".", list))

@@ -15,10 +15,10 @@ from pathlib import Path
 from statistics import median
 
 from treadle import tool
-from treadle.canon.events import Finished, ItemAdded, ItemDone, ModelEvent
-from treadle.canon.items import CallItem, ResultItem, text_message
-from treadle.canon.plan import Plan
 from treadle.config import Settings, StoreSection
+from treadle.core.events import Finished, ItemAdded, ItemDone, ModelEvent
+from treadle.core.items import CallItem, ResultItem, text_message
+from treadle.core.plan import Plan
 from treadle.runtime import Parts, Runtime
 from treadle.tools import ToolContext
 from treadle.tools.local.glob import make_glob

@@ -13,13 +13,13 @@ from typing import Any, NamedTuple
 
 from bench.report.figures import MICRO, Table, ratio, spread
 from bench.report.results import Options, Result, main_of
-from treadle.canon.events import Finished, ItemAdded, ItemDone, ModelEvent, RunEvent, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import MessageItem, TextPart
-from treadle.canon.plan import Plan
-from treadle.canon.request import Request, Surface
-from treadle.canon.tools import ToolSpec
 from treadle.config import Settings, StoreSection
+from treadle.core.events import Finished, ItemAdded, ItemDone, ModelEvent, RunEvent, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import MessageItem, TextPart
+from treadle.core.plan import Plan
+from treadle.core.request import Request, Surface
+from treadle.core.tool_definitions import ToolSpec
 from treadle.runtime import Parts, Runtime
 from treadle.wire.dialects.stage import RepairRules, Scanner
 from treadle.wire.protocols import PROTOCOLS, UPSTREAMS

@@ -25,8 +25,8 @@ from bench.report.results import Options, Plot, Result, main_of
 from bench.rig.replies import TOOL
 from bench.rig.targets import Stage, Target
 from bench.rig.turns import in_turns
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
 from treadle.runtime import RandomIds
 from treadle.store.journal import RunRow, Store
 from treadle.store.open import open_store

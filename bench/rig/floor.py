@@ -20,10 +20,10 @@ import msgspec
 import uvicorn
 import uvloop
 
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
-from treadle.canon.usage import Usage
 from treadle.cli.serve import GC_THRESHOLDS
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
+from treadle.core.usage import Usage
 from treadle.network.pool import Pool
 from treadle.runtime.parts import RandomIds
 from treadle.store.journal import RunRow

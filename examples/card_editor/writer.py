@@ -10,10 +10,10 @@ from typing import Any
 
 from cards import FIELDS
 
-from treadle.canon.events import ModelEvent
-from treadle.canon.ids import IdSource
-from treadle.canon.items import MessageItem, ResultItem, text_of
-from treadle.canon.plan import Plan
+from treadle.core.events import ModelEvent
+from treadle.core.ids import IdSource
+from treadle.core.items import MessageItem, ResultItem, text_of
+from treadle.core.plan import Plan
 from treadle.upstream.model import decode, open_call
 from treadle.upstream.render import sent_reply, write_frames
 from treadle.upstream.reply import Reply, ReplyCall

@@ -8,10 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from treadle.canon.errors import TreadleError
-    from treadle.canon.events import RunEnded, RunEvent, RunStarted, TextDelta, ToolFinished, ToolStarted
-    from treadle.canon.usage import Usage
     from treadle.config import Settings, load_settings
+    from treadle.core.errors import TreadleError
+    from treadle.core.events import RunEnded, RunEvent, RunStarted, TextDelta, ToolFinished, ToolStarted
+    from treadle.core.usage import Usage
     from treadle.runtime import Runtime
     from treadle.tools import Tool, ToolContext, file, image, tool
 
@@ -35,18 +35,18 @@ __all__ = [
 ]
 
 _HOME = {
-    "RunEnded": "treadle.canon.events",
-    "RunEvent": "treadle.canon.events",
-    "RunStarted": "treadle.canon.events",
+    "RunEnded": "treadle.core.events",
+    "RunEvent": "treadle.core.events",
+    "RunStarted": "treadle.core.events",
     "Runtime": "treadle.runtime",
     "Settings": "treadle.config",
-    "TextDelta": "treadle.canon.events",
+    "TextDelta": "treadle.core.events",
     "Tool": "treadle.tools",
     "ToolContext": "treadle.tools",
-    "ToolFinished": "treadle.canon.events",
-    "ToolStarted": "treadle.canon.events",
-    "TreadleError": "treadle.canon.errors",
-    "Usage": "treadle.canon.usage",
+    "ToolFinished": "treadle.core.events",
+    "ToolStarted": "treadle.core.events",
+    "TreadleError": "treadle.core.errors",
+    "Usage": "treadle.core.usage",
     "file": "treadle.tools",
     "image": "treadle.tools",
     "load_settings": "treadle.config",

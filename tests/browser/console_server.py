@@ -35,8 +35,8 @@ from treadle.runtime import Parts, RandomIds, Runtime
 from treadle.server.serve import serve
 from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
-from treadle.canon.items import MessageItem, ResultItem, text_of
-from treadle.canon.usage import Usage
+from treadle.core.items import MessageItem, ResultItem, text_of
+from treadle.core.usage import Usage
 
 
 @tool(effect="read")

@@ -9,7 +9,7 @@ from chaos.stores import rows, violations
 from chaos.test_postgres import heal
 from crash.test_foreign import Load
 from postgres import PostgresServer
-from treadle.canon.events import ENDED
+from treadle.core.events import ENDED
 from treadle.store.address import PostgresAddress
 from treadle.store.postgres.connection import connect
 

@@ -9,7 +9,7 @@ import msgspec
 from chaos.server import Server, prepare, servers
 from chaos.stores import rows, violations
 from postgres import PostgresServer
-from treadle.canon.events import ENDED
+from treadle.core.events import ENDED
 
 KILLS = 20
 RECOVERY_S = 5.0

@@ -12,7 +12,7 @@ from chaos.stores import KINDS, address, rows, violations
 from chaos.test_kill import effects
 from chaos.test_temporal import ended
 from chaos.test_workers import load, stop
-from treadle.canon.events import ENDED
+from treadle.core.events import ENDED
 
 BOUND_S = 60.0
 NEWER = """

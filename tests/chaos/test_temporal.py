@@ -10,7 +10,7 @@ from chaos.server import Server, prepare, servers
 from chaos.stores import address, rows, violations
 from chaos.temporal import cancel, states, temporal
 from chaos.test_kill import effects
-from treadle.canon.events import ENDED
+from treadle.core.events import ENDED
 
 BOUND_S = 60.0
 

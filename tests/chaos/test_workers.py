@@ -13,7 +13,7 @@ from mcp import Client
 
 from chaos.server import Server, prepare, servers
 from chaos.stores import KINDS, address, rows, violations
-from treadle.canon.events import ENDED
+from treadle.core.events import ENDED
 
 BOUND_S = 60.0
 WORKERS = ("--workers", "3")

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.items import ResultItem, text_of
-from treadle.canon.plan import Plan
-from treadle.canon.tools import ToolSpec
-from treadle.canon.usage import Usage
+from treadle.core.items import ResultItem, text_of
+from treadle.core.plan import Plan
+from treadle.core.tool_definitions import ToolSpec
+from treadle.core.usage import Usage
 from treadle.upstream.reply import Reply, ReplyCall
 
 COMMAND = "cat note.txt"

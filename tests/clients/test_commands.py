@@ -15,9 +15,9 @@ from clients.commands import COMMANDS, follow
 from clients.model import answer, learnt
 from clients.recipes import read_recipes
 from clients.watched import Watched
-from treadle.canon.items import MessageItem, text_of
-from treadle.canon.plan import Plan
-from treadle.canon.usage import Usage
+from treadle.core.items import MessageItem, text_of
+from treadle.core.plan import Plan
+from treadle.core.usage import Usage
 from treadle.tools import tool
 from treadle.upstream.reply import Reply
 

@@ -17,8 +17,8 @@ from clients.model import answer
 from clients.sandbox import Home
 from clients.watched import Watched
 from peers.visit import until, visit
-from treadle.canon.items import ImagePart
 from treadle.config import Mcp, ServerSection
+from treadle.core.items import ImagePart
 from treadle.tools.demo import DEMO_TOOLS
 from treadle.tools.mcp import ServerOptions
 

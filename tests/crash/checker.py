@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from crash.reader import Resumed, Streamed
-from treadle.canon.events import ENDED, RoundBroken, RunEnded, RunEvent, ToolFinished, ToolStarted
-from treadle.canon.events import ItemDone as Done
-from treadle.canon.items import AnyItem, CallItem, ResultItem, text_of
-from treadle.canon.messages import Entry, item_of_entry
+from treadle.core.events import ENDED, RoundBroken, RunEnded, RunEvent, ToolFinished, ToolStarted
+from treadle.core.events import ItemDone as Done
+from treadle.core.items import AnyItem, CallItem, ResultItem, text_of
+from treadle.core.journal_entries import Entry, item_of_entry
 from treadle.runs.history import close_orphans, read_history
 from treadle.runs.record.teller import Damaged, Teller, tell_all
 from treadle.store.audit import audit_run

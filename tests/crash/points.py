@@ -6,11 +6,11 @@ import signal
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import Any, TypeVar
 
-from treadle.canon.events import ModelEvent, RunEnded
-from treadle.canon.items import CallItem
-from treadle.canon.messages import Entry
-from treadle.canon.plan import Plan
-from treadle.canon.tools import CallContext, Outcome
+from treadle.core.events import ModelEvent, RunEnded
+from treadle.core.items import CallItem
+from treadle.core.journal_entries import Entry
+from treadle.core.plan import Plan
+from treadle.core.tool_definitions import CallContext, Outcome
 from treadle.engine.ports import Model, Toolbox
 from treadle.store.journal import Chunk, RunJournal, RunRow, Store
 

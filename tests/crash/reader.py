@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 import msgspec
 
 from gateway.apis import text_of
-from treadle.canon.events import Numbered, Numbering, RunEnded, RunEvent, RunRecovered
-from treadle.canon.messages import Entry
-from treadle.canon.request import Protocol as ProtocolName
-from treadle.canon.request import Request, Surface
+from treadle.core.events import Numbered, Numbering, RunEnded, RunEvent, RunRecovered
+from treadle.core.journal_entries import Entry
+from treadle.core.request import Protocol as ProtocolName
+from treadle.core.request import Request, Surface
 from treadle.runs.record.teller import Damaged, tell_all
 from treadle.server.delivery.position import Frames, Position, read_position
 from treadle.server.delivery.telling import MendedRun, RunIds, tell_again

@@ -11,8 +11,8 @@ from pathlib import Path
 import msgspec
 
 from crash.checker import Effect, unpaired
-from treadle.canon.errors import ErrorInfo, UpstreamTimeout
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo, UpstreamTimeout
+from treadle.core.events import (
     ArgumentsDelta,
     Failed,
     Finished,
@@ -24,12 +24,12 @@ from treadle.canon.events import (
     Stop,
     TextDelta,
 )
-from treadle.canon.ids import CountingIds, IdSource
-from treadle.canon.items import AnyItem, CallItem, MessageItem, ReasoningItem, TextPart
-from treadle.canon.plan import Plan
-from treadle.canon.request import Note
-from treadle.canon.tools import CallContext, Outcome, ServerTool, ToolPolicy, ToolSpec
-from treadle.canon.usage import Usage
+from treadle.core.ids import CountingIds, IdSource
+from treadle.core.items import AnyItem, CallItem, MessageItem, ReasoningItem, TextPart
+from treadle.core.plan import Plan
+from treadle.core.request import Note
+from treadle.core.tool_definitions import CallContext, Outcome, ServerTool, ToolPolicy, ToolSpec
+from treadle.core.usage import Usage
 from treadle.engine.limits import Limits
 
 Batch = list[ModelEvent]

@@ -28,7 +28,7 @@ sys.exit(main())
 """
 BROKEN: dict[str, tuple[str, str, str, str]] = {
     "the numbers of a recovered run do not leap": (
-        "from treadle.canon import events; events.NUMBER_STEP = 0",
+        "from treadle.core import events; events.NUMBER_STEP = 0",
         "sqlite",
         "tools",
         "a client that went on after a crash",

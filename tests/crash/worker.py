@@ -22,10 +22,10 @@ from crash.checker import History, check, read, wrong_times
 from crash.points import FatalModel, FatalStore, FatalToolbox, Points
 from crash.reader import Got, Resumed, numbered
 from crash.scenes import CLIENT_TOOL, SCENES, Ledger, Scene, SceneModel, SceneToolbox, server_tools
-from treadle.canon.events import Numbered, Numbering, RunEvent, read_event
-from treadle.canon.items import text_message
-from treadle.canon.request import Request, Surface
-from treadle.canon.tools import ToolSpec
+from treadle.core.events import Numbered, Numbering, RunEvent, read_event
+from treadle.core.items import text_message
+from treadle.core.request import Request, Surface
+from treadle.core.tool_definitions import ToolSpec
 from treadle.engine.ports import Model
 from treadle.runs import Rooms, Runs, RunsOptions, relay
 from treadle.runs.sessions import Sessions

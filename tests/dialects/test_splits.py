@@ -2,8 +2,8 @@
 
 import pytest
 
-from treadle.canon.json import read_json
 from treadle.cli.wire.render import render
+from treadle.core.json import read_json
 from treadle.wire.dialects import read_tools
 from treadle.wire.dialects.grammar import Dialect
 from treadle.wire.dialects.table import DIALECTS

@@ -10,9 +10,9 @@ from contextlib import suppress
 import atheris
 
 with atheris.instrument_imports(include=["treadle"]):
-    from treadle.canon.errors import TreadleError
-    from treadle.canon.events import Failed, Finished
-    from treadle.canon.ids import CountingIds
+    from treadle.core.errors import TreadleError
+    from treadle.core.events import Failed, Finished
+    from treadle.core.ids import CountingIds
     from treadle.wire.protocols import PROTOCOLS, UPSTREAMS
 
 DECODERS = [UPSTREAMS[name].decoder for name in sorted(UPSTREAMS)]

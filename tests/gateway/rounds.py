@@ -13,13 +13,13 @@ import msgspec
 
 from stream.answers import decode
 from stream.pairs import Seen, seen_of
-from treadle.canon.events import ModelEvent, Numbered, RunEnded, RunStarted
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import AnyItem, ResultItem, text_message
-from treadle.canon.plan import Plan
-from treadle.canon.request import Request, Surface
-from treadle.canon.tools import ToolSpec
 from treadle.config import LimitsSection, Settings, StoreSection
+from treadle.core.events import ModelEvent, Numbered, RunEnded, RunStarted
+from treadle.core.ids import CountingIds
+from treadle.core.items import AnyItem, ResultItem, text_message
+from treadle.core.plan import Plan
+from treadle.core.request import Request, Surface
+from treadle.core.tool_definitions import ToolSpec
 from treadle.runtime import Parts, RandomIds, Runtime
 from treadle.tools import Tool
 from treadle.upstream.model import decode as read_answer

@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator, Iterator
 
 from prompt_toolkit.history import InMemoryHistory
 
-from treadle.canon.events import RunEnded, RunEvent, RunStarted, TextDelta
 from treadle.cli.consent.allowed import Allowances
 from treadle.cli.consent.policy import Policy
 from treadle.cli.inline.app import FRAME_S, Inline
@@ -21,6 +20,7 @@ from treadle.cli.talk.chat import Chat
 from treadle.cli.talk.conversation import Conversation
 from treadle.cli.terminal.look import Look
 from treadle.cli.terminal.screen import Screen
+from treadle.core.events import RunEnded, RunEvent, RunStarted, TextDelta
 from unit.cli.talk.fake import FakeHost
 
 TEXT = """\

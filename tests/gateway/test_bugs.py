@@ -15,7 +15,7 @@ from gateway.rounds import PAIRS, QUESTION, Canned, Rounds, Told, opened
 from stream import gemini_shapes, messages_shapes, responses_shapes, shapes
 from stream.answers import as_run, decode
 from stream.pairs import Seen, function, seen_of
-from treadle.canon.events import (
+from treadle.core.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -25,12 +25,12 @@ from treadle.canon.events import (
     TextDelta,
     ToolFinished,
 )
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem, MessageItem, ResultItem, TextPart, text_message, text_of, text_result
-from treadle.canon.plan import Plan
-from treadle.canon.request import Request, Surface
-from treadle.canon.tools import ToolSpec
-from treadle.canon.usage import Usage
+from treadle.core.ids import CountingIds
+from treadle.core.items import CallItem, MessageItem, ResultItem, TextPart, text_message, text_of, text_result
+from treadle.core.plan import Plan
+from treadle.core.request import Request, Surface
+from treadle.core.tool_definitions import ToolSpec
+from treadle.core.usage import Usage
 from treadle.tools import ToolContext, tool
 from treadle.upstream.model import open_call
 from treadle.upstream.reply import ReplyCall

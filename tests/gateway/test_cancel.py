@@ -18,8 +18,8 @@ import pytest
 from gateway.apis import APIS, BOUND_S
 from gateway.gateway import Gateway
 from person import person_headers
-from treadle.canon.errors import StoreError
 from treadle.config import Route, ServerSection
+from treadle.core.errors import StoreError
 from treadle.store.futures import failed
 from treadle.store.journal import RunRow
 from treadle.tools import tool

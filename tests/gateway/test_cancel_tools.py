@@ -20,10 +20,10 @@ from guests.wat import ALLOCATOR, TOOL_TYPE
 from peers.visit import HERE
 from person import person_headers
 from treadle import Tool, ToolContext, tool
-from treadle.canon.items import ResultItem
-from treadle.canon.plan import Plan
 from treadle.config import Mcp, Settings, ToolsSection
 from treadle.config.settings import Guest, GuestsSection, LocalSection
+from treadle.core.items import ResultItem
+from treadle.core.plan import Plan
 from treadle.upstream.reply import Reply, ReplyCall
 
 WAIT_S = 20.0

@@ -8,10 +8,10 @@ import pytest
 from postgres import postgres_server
 from treadle import tool
 from treadle.access.keyring import Keyring
-from treadle.canon.errors import Unauthorised
-from treadle.canon.items import text_message
-from treadle.canon.request import Request
 from treadle.config import Settings, StoreSection
+from treadle.core.errors import Unauthorised
+from treadle.core.items import text_message
+from treadle.core.request import Request
 from treadle.runs.approval.service import Answer
 from treadle.runtime import Parts, RandomIds, Runtime, SystemClock
 from treadle.store.keys.kept import Grant

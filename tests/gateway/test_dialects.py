@@ -9,13 +9,13 @@ import pytest
 
 from gateway.gateway import Gateway
 from gateway.judges import JUDGES, TOOL_NAME, Seen, close_clients
-from treadle.canon.items import CallItem, ResultItem, text_of
-from treadle.canon.messages import item_of_entry
-from treadle.canon.plan import Plan
-from treadle.canon.usage import Usage
 from treadle.cli.wire.render import render
 from treadle.config import Settings
 from treadle.config.settings import ApprovalsSection, RepairSection
+from treadle.core.items import CallItem, ResultItem, text_of
+from treadle.core.journal_entries import item_of_entry
+from treadle.core.plan import Plan
+from treadle.core.usage import Usage
 from treadle.tools import tool
 from treadle.upstream.reply import Reply
 from treadle.wire.dialects.table import BY_ID

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from gateway.gateway import Gateway
 from treadle import Runtime, tool
-from treadle.canon.errors import ToolFailed
-from treadle.canon.events import RoundStarted, ToolFinished
-from treadle.canon.ids import CountingIds
 from treadle.config import ToolsSection, load_settings
+from treadle.core.errors import ToolFailed
+from treadle.core.events import RoundStarted, ToolFinished
+from treadle.core.ids import CountingIds
 from treadle.runtime import Parts
 from treadle.upstream.reply import ReplyCall
 from treadle.upstream.script import Script, ScriptedModel, ScriptTurn

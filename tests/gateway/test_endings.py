@@ -18,13 +18,13 @@ from google.genai import types as genai_types
 
 from gateway.gateway import Gateway
 from gateway.test_keys import key
-from treadle.canon.endings import ENDINGS, REVOKED, SERVER_STOPPING, Ending, failure_of, may_retry
-from treadle.canon.errors import StoreError
-from treadle.canon.items import ResultItem
-from treadle.canon.plan import Plan
 from treadle.config import ServerSection
 from treadle.config.access import KeysSection
 from treadle.config.settings import ApprovalsSection, LimitsSection
+from treadle.core.errors import StoreError
+from treadle.core.items import ResultItem
+from treadle.core.plan import Plan
+from treadle.core.run_endings import ENDINGS, REVOKED, SERVER_STOPPING, Ending, failure_of, may_retry
 from treadle.engine.turn import Turn
 from treadle.runs.live import LiveRun
 from treadle.store.futures import failed

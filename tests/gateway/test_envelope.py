@@ -13,10 +13,10 @@ import pytest
 from gateway.gateway import Gateway
 from peers.visit import HERE
 from treadle import ToolContext
-from treadle.canon.items import CallItem
-from treadle.canon.tools import CallContext, Envelope, Outcome
 from treadle.config import LimitsSection, Mcp, Settings
 from treadle.config.settings import Guest, GuestsSection, LocalSection, ToolsSection, WorkspaceSection
+from treadle.core.items import CallItem
+from treadle.core.tool_definitions import CallContext, Envelope, Outcome
 from treadle.runtime import SystemClock
 from treadle.tools import Runner, Tool, tool
 from treadle.upstream.reply import ReplyCall

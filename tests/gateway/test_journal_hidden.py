@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from treadle import tool
-from treadle.canon.items import ResultItem
 from treadle.config import LocalSection, Settings, StoreSection, ToolsSection
 from treadle.config.settings import ServerSection
+from treadle.core.items import ResultItem
 from treadle.runtime import Runtime
 from warm import start
 

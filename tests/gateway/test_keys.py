@@ -14,10 +14,10 @@ from google.genai import types as genai_types
 
 from gateway.gateway import Gateway
 from treadle.access.keyring import Keyring
-from treadle.canon.usage import Usage
 from treadle.config import Settings, StoreSection
 from treadle.config.access import KeysSection
 from treadle.config.settings import Price
+from treadle.core.usage import Usage
 from treadle.server.login.secret import kept_secret, secret_for
 from treadle.store.keys.kept import Budget, Grant, Rates
 from treadle.upstream.script import Script, ScriptTurn

@@ -15,10 +15,10 @@ import pytest
 import uvicorn
 
 from treadle import Runtime, Settings
-from treadle.canon.events import Finished, ItemAdded, ItemDone, ModelEvent, TextDelta
-from treadle.canon.items import MessageItem, TextPart
-from treadle.canon.plan import Plan
 from treadle.config import StoreSection
+from treadle.core.events import Finished, ItemAdded, ItemDone, ModelEvent, TextDelta
+from treadle.core.items import MessageItem, TextPart
+from treadle.core.plan import Plan
 from treadle.runtime import Parts
 from treadle.server.app import App
 from treadle.server.edge import protocol

@@ -7,7 +7,7 @@ import aiohttp
 import openai
 import pytest
 
-from treadle.canon.json import read_json
+from treadle.core.json import read_json
 from treadle.upstream.demo.model import reply_to
 from treadle.upstream.loopback import Canned, CannedTable, ScriptServer, main
 from treadle.upstream.reply import Faults, ReplyCall

@@ -11,9 +11,9 @@ import pytest
 
 from gateway.gateway import Gateway
 from gateway.judges import FAILED, JUDGES, TOOL_NAME, Seen, close_clients
-from treadle.canon.items import ResultItem
-from treadle.canon.plan import Plan
-from treadle.canon.usage import Usage
+from treadle.core.items import ResultItem
+from treadle.core.plan import Plan
+from treadle.core.usage import Usage
 from treadle.tools.demo import DEMO_TOOLS
 from treadle.upstream.reply import Faults, Reply, ReplyCall
 

@@ -9,7 +9,7 @@ import pytest
 from openai import AsyncOpenAI, OpenAI
 
 from gateway.gateway import Gateway
-from treadle.canon.usage import Usage
+from treadle.core.usage import Usage
 from treadle.tools.demo import DEMO_TOOLS
 from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import Script, ScriptTurn, Sees

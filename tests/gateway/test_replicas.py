@@ -14,9 +14,9 @@ from gateway.gateway import Gateway
 from person import person_headers
 from postgres import postgres_server
 from treadle import tool
-from treadle.canon.items import ResultItem
-from treadle.canon.plan import Plan
 from treadle.config import ServerSection, StoreSection
+from treadle.core.items import ResultItem
+from treadle.core.plan import Plan
 from treadle.tools import Tool
 from treadle.upstream.reply import Reply, ReplyCall
 

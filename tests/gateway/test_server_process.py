@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gateway.server_process import BOUND_S, Served, served
-from treadle.canon.errors import ConfigError
 from treadle.config import ServerSection
+from treadle.core.errors import ConfigError
 from treadle.server.serve import Address, bind
 
 JSON_TYPE = {"content-type": "application/json"}

@@ -14,9 +14,9 @@ from places import socket_folder
 from treadle.access.client import Client
 from treadle.access.rates import Rates, Window
 from treadle.access.redis import RedisRates
-from treadle.canon.errors import ConfigError, Exhausted, StoreError
 from treadle.config import Settings, StoreSection
 from treadle.config.access import RatesSection
+from treadle.core.errors import ConfigError, Exhausted, StoreError
 from treadle.runtime import Parts, Runtime
 from treadle.store.journal import RunRow
 

@@ -15,8 +15,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from gateway.gateway import Gateway
 from treadle import tool
-from treadle.canon.usage import Usage
 from treadle.config.telemetry import TelemetrySection
+from treadle.core.usage import Usage
 from treadle.telemetry import JsonLines, Redactor
 from treadle.upstream.reply import ReplyCall
 from treadle.upstream.script import Script, ScriptTurn

@@ -10,11 +10,11 @@ import msgspec
 
 from gateway.gateway import Gateway
 from treadle import tool
-from treadle.canon.items import ResultItem, text_message
-from treadle.canon.plan import Plan
-from treadle.canon.request import Request
 from treadle.config import Route, Settings, ToolsSection
 from treadle.config.settings import LocalSection, ToolRule
+from treadle.core.items import ResultItem, text_message
+from treadle.core.plan import Plan
+from treadle.core.request import Request
 from treadle.runs.rooms import Instead
 from treadle.store.journal import RunRow
 from treadle.tools.sandbox import find_level

@@ -14,10 +14,10 @@ import pytest
 from gateway.gateway import Gateway
 from person import person_headers
 from treadle import tool
-from treadle.canon.items import ResultItem, text_of
-from treadle.canon.plan import Plan
 from treadle.config import LocalSection, ToolsSection
 from treadle.config.settings import WebSection, WorkspaceSection
+from treadle.core.items import ResultItem, text_of
+from treadle.core.plan import Plan
 from treadle.tools.sandbox import find_level
 from treadle.upstream.reply import Reply, ReplyCall
 

@@ -14,9 +14,9 @@ from gateway.gateway import Gateway
 from gateway.test_replicas import store_of
 from person import person_headers
 from treadle import tool
-from treadle.canon.items import ResultItem
-from treadle.canon.plan import Plan
 from treadle.config.settings import CacheSection
+from treadle.core.items import ResultItem
+from treadle.core.plan import Plan
 from treadle.server.app import TABLE
 from treadle.upstream.reply import Faults, Reply, ReplyCall
 from warm import start

@@ -8,13 +8,13 @@ import traceback
 
 import pytest
 
-from treadle.canon.errors import BrokenStream, UpstreamError, UpstreamStatus, UpstreamTimeout
-from treadle.canon.events import Failed, Finished, ModelEvent, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import text_message
-from treadle.canon.plan import Plan
 from treadle.config import Settings
 from treadle.config.settings import UpstreamsSection
+from treadle.core.errors import BrokenStream, UpstreamError, UpstreamStatus, UpstreamTimeout
+from treadle.core.events import Failed, Finished, ModelEvent, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import text_message
+from treadle.core.plan import Plan
 from treadle.runtime.parts import SystemClock
 from treadle.runtime.upstreams import make_client
 from treadle.upstream.endpoint import Endpoint, Secret

@@ -5,14 +5,14 @@ from typing import Any, get_args
 
 import pytest
 
-from treadle.canon.errors import UpstreamStatus
-from treadle.canon.events import ArgumentsDelta, Failed, Finished, ItemDone, ModelEvent, Noted
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import AnyItem, CallItem, MessageItem, TextPart, text_message, text_result
-from treadle.canon.json import read_json
-from treadle.canon.plan import Plan
-from treadle.canon.tools import ToolSpec
-from treadle.canon.usage import Usage
+from treadle.core.errors import UpstreamStatus
+from treadle.core.events import ArgumentsDelta, Failed, Finished, ItemDone, ModelEvent, Noted
+from treadle.core.ids import CountingIds
+from treadle.core.items import AnyItem, CallItem, MessageItem, TextPart, text_message, text_result
+from treadle.core.json import read_json
+from treadle.core.plan import Plan
+from treadle.core.tool_definitions import ToolSpec
+from treadle.core.usage import Usage
 from treadle.upstream.endpoint import Endpoint, ProtocolName, Secret
 from treadle.upstream.http import HttpClient
 from treadle.upstream.loopback import ScriptServer

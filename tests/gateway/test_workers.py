@@ -10,8 +10,8 @@ import pytest
 
 from chaos.server import Server, prepare, servers
 from chaos.test_kill import effects
-from treadle.canon.errors import ConfigError
 from treadle.config import read_settings
+from treadle.core.errors import ConfigError
 
 BOUND_S = 60.0
 

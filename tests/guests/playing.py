@@ -5,11 +5,11 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from treadle.canon.errors import NotFound
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import ResultItem, text_of
-from treadle.canon.messages import Entry, item_of_entry
-from treadle.canon.tools import CallContext, Outcome, ServerTool
+from treadle.core.errors import NotFound
+from treadle.core.ids import CountingIds
+from treadle.core.items import ResultItem, text_of
+from treadle.core.journal_entries import Entry, item_of_entry
+from treadle.core.tool_definitions import CallContext, Outcome, ServerTool
 from treadle.engine.limits import Limits
 from treadle.guests.quarters import GuestModule, Quarters
 from treadle.guests.sandbox.compiler import Compiler

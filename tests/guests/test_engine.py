@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.guests.sandbox import engine
 from treadle.guests.sandbox.engine import EngineSpec, engine_of, load_wasmtime
 from treadle.guests.sandbox.instance import Control, Sandbox

@@ -8,8 +8,8 @@ import pytest
 from guests.hostile import CASES, Case
 from guests.playing import OnePool, Played, stage
 from guests.wat import Wat, with_tool
-from treadle.canon.events import ModelEvent
-from treadle.canon.plan import Plan
+from treadle.core.events import ModelEvent
+from treadle.core.plan import Plan
 from treadle.guests.quarters import TooManyGuests
 from treadle.guests.sandbox.compiler import BadGuest
 from treadle.guests.sandbox.limits import EngineMode, Isolation, SandboxLimits

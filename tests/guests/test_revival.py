@@ -10,9 +10,9 @@ import pytest
 from guests.playing import stage
 from guests.wat import ALLOCATOR, Wat
 from treadle import tool
-from treadle.canon.items import ResultItem, text_of
-from treadle.canon.messages import item_of_entry
 from treadle.config import Settings, StoreSection
+from treadle.core.items import ResultItem, text_of
+from treadle.core.journal_entries import item_of_entry
 from treadle.guests.sandbox.limits import Isolation
 from treadle.runtime import Parts, Runtime, SystemClock
 from unit.engine.fakes import FakeModel, ask_for, call, say

@@ -7,9 +7,9 @@ import pytest
 
 from guests.playing import calling, stage
 from guests.wat import ALLOCATOR, ECHO, Wat, with_tool
-from treadle.canon.items import CallItem, ResultItem
-from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
-from treadle.canon.usage import Usage
+from treadle.core.items import CallItem, ResultItem
+from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
+from treadle.core.usage import Usage
 from treadle.guests.sandbox.limits import EngineMode, Isolation, SandboxLimits
 from unit.engine.fakes import FakeModel, ask_for, call, say
 

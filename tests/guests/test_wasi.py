@@ -8,7 +8,7 @@ import pytest
 
 from guests.playing import Played, stage
 from guests.wat import Wat
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.guests.sandbox.grant import Folder, Grant, GrantWords, read_grant
 from treadle.guests.sandbox.limits import Isolation, SandboxLimits
 

@@ -9,9 +9,9 @@ import pytest
 
 from gateway.gateway import Gateway
 from peers.visit import HERE
-from treadle.canon.items import ResultItem, text_of
-from treadle.canon.plan import Plan
 from treadle.config import Mcp
+from treadle.core.items import ResultItem, text_of
+from treadle.core.plan import Plan
 from treadle.upstream.reply import Reply, ReplyCall
 
 

@@ -16,10 +16,10 @@ from gateway.gateway import Gateway
 from treadle import tool
 from treadle.access.budget import used_by
 from treadle.access.keyring import Keyring
-from treadle.canon.events import RunEnded
-from treadle.canon.usage import Usage
 from treadle.config import ServerSection
 from treadle.config.access import KeysSection
+from treadle.core.events import RunEnded
+from treadle.core.usage import Usage
 from treadle.runtime import Runtime
 from treadle.server.login.secret import kept_secret, secret_for
 from treadle.store.journal import RunRow

@@ -10,7 +10,7 @@ PROGRAM = """
 import asyncio, sys
 sys.modules["mcp"] = None
 sys.modules["mcp_types"] = None
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.config import Mcp, ServerSection, Settings, StoreSection
 from treadle.runtime import Runtime
 from treadle.server.app import App

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.errors import ToolError
+from treadle.core.errors import ToolError
 from treadle.tools.own_ports import OwnPorts, is_own, meanings
 from treadle.tools.web import GuardedClient, Policy
 

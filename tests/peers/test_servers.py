@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from peers.visit import hostile, toy, until, visit
-from treadle.canon.items import FilePart, ImagePart
+from treadle.core.items import FilePart, ImagePart
 from treadle.tools import Registry, tool
 from treadle.tools.mcp import Pins, ServerOptions, server
 

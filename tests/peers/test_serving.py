@@ -16,9 +16,9 @@ from mcp.client.stdio import StdioServerParameters
 from gateway.gateway import Gateway
 from peers.visit import until, visit
 from treadle import ToolContext, image, tool
-from treadle.canon.items import ImagePart
 from treadle.config import ServerSection
 from treadle.config.settings import ApprovalsSection
+from treadle.core.items import ImagePart
 from treadle.runs.approval.service import Answer
 from treadle.store.journal import RunRow
 from treadle.tools.mcp import ServerOptions

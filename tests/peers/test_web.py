@@ -12,9 +12,9 @@ from aiohttp import web as http
 
 from gateway.gateway import Gateway
 from peers.visit import until, visit
-from treadle.canon.items import ResultItem
-from treadle.canon.plan import Plan
 from treadle.config import Mcp
+from treadle.core.items import ResultItem
+from treadle.core.plan import Plan
 from treadle.tools.mcp import ServerOptions, web
 from treadle.upstream.reply import Reply, ReplyCall
 

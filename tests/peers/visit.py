@@ -9,9 +9,9 @@ from collections.abc import AsyncGenerator, Callable
 from pathlib import Path
 from typing import Any
 
-from treadle.canon.items import CallItem
-from treadle.canon.json import write_json
-from treadle.canon.tools import CallContext, Outcome
+from treadle.core.items import CallItem
+from treadle.core.json import write_json
+from treadle.core.tool_definitions import CallContext, Outcome
 from treadle.runtime import SystemClock
 from treadle.tools import Registry, Runner
 from treadle.tools.mcp import Pins, ServerOptions

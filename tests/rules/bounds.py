@@ -25,7 +25,7 @@ FIXED: tuple[Fixed, ...] = (
         "treadle.wire.sse:LINE_BYTES_MAX",
         _DECODE,
     ),
-    Fixed("depth of JSON", "treadle.canon.json:DEPTH_MAX", "readers everywhere recurse; no schema or answer is deeper"),
+    Fixed("depth of JSON", "treadle.core.json:DEPTH_MAX", "readers everywhere recurse; no schema or answer is deeper"),
     Fixed(
         "notes told of one answer", "treadle.wire.answer.ledger:NOTES_MAX", "further ones are counted in `more_notes`"
     ),

@@ -4,12 +4,12 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.endings import ENDINGS, Ending, failure_of, may_retry
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import ItemAdded, RunEnded, RunStarted, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import MessageItem
-from treadle.canon.request import Request, Surface
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import ItemAdded, RunEnded, RunStarted, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import MessageItem
+from treadle.core.request import Request, Surface
+from treadle.core.run_endings import ENDINGS, Ending, failure_of, may_retry
 from treadle.wire.protocols import PROTOCOLS
 from treadle.wire.sse import SseReader
 

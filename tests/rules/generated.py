@@ -16,7 +16,6 @@ from rules import readmes, reference, test_cost
 from rules.bounds import fixed_bounds
 from rules.endings import endings
 from rules.tree import ROOT, files, shown
-from treadle.canon.tools import SANDBOXES, ToolPolicy
 from treadle.cli.checkup.guarantees import GUARANTEES, NOT_GUARANTEED
 from treadle.cli.consent.policy import MODES
 from treadle.cli.inline.keys import BUILT_IN, KEYS
@@ -27,6 +26,7 @@ from treadle.cli.wire.dialects import rows as dialect_rows
 from treadle.config import Settings, StoreSection, write_example
 from treadle.config.repository import TIGHTER as REPOSITORY_KEYS
 from treadle.config.settings import ToolRule
+from treadle.core.tool_definitions import SANDBOXES, ToolPolicy
 from treadle.runtime import Runtime
 from treadle.server.app import App
 from treadle.telemetry.registry import Series

@@ -11,8 +11,8 @@ import msgspec
 from gateway.mistakes import MISTAKES
 from rules.api import documented, signature_of, type_text
 from rules.tree import ROOT
-from treadle.canon import events
 from treadle.cli.main import COMMANDS, build_parser
+from treadle.core import events
 from treadle.guests.abi import CALLS, MODULE, MODULE_COMPATIBLE
 from treadle.server.openapi.document import TABLE as OPERATIONS
 

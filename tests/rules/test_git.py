@@ -10,7 +10,7 @@ PLACES = {
     "src/treadle/cli/consent/programs.py": "tables of what programs do; nothing is started",
 }
 ARGUMENTS = {
-    "src/treadle/canon/tools.py": "the name of an argument of bash",
+    "src/treadle/core/tool_definitions.py": "the name of an argument of bash",
     "src/treadle/cli/consent/policy.py": "the name of an argument of bash",
     "src/treadle/runs/approval/rules.py": "the name of an argument of bash",
 }

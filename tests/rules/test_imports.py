@@ -35,7 +35,7 @@ def test_every_room_is_in_the_layers() -> None:
 def test_the_pure_rooms_are_all_under_contract() -> None:
     """What ARCHITECTURE.md calls pure is what the contract keeps pure."""
     pure = {
-        "treadle.canon",
+        "treadle.core",
         "treadle.wire",
         "treadle.engine.turn",
         "treadle.engine.decisions",

@@ -21,14 +21,14 @@ import treadle
 from rules.api import documented
 from rules.generated import all_series
 from rules.tree import SOURCE, modules, parsed
-from treadle.canon import events
-from treadle.canon.errors import STORE_MESSAGES, StoreError, TreadleError
-from treadle.canon.messages import EntryKind
 from treadle.cli.main import COMMANDS, build_parser
 from treadle.cli.slash.table import COMMANDS as SLASH
 from treadle.config import Settings
 from treadle.config.environment import ENABLE_TOOLS, PROVIDERS, leaf_paths, variable_of
 from treadle.config.problems import bare_type, field_types, is_struct, row_type
+from treadle.core import events
+from treadle.core.errors import STORE_MESSAGES, StoreError, TreadleError
+from treadle.core.journal_entries import EntryKind
 from treadle.guests.abi import CALLS, MODULE, MODULE_COMPATIBLE
 from treadle.server.app import TABLE as ROUTES
 from treadle.server.openapi.document import document, written

@@ -25,13 +25,13 @@ from typing import Any
 
 from sandbox.bash_lines import NEW, Lines
 from sandbox.stage import PYTHON, listening, shared_memory
-from treadle.canon.errors import ToolError
-from treadle.canon.events import ApprovalRequested
-from treadle.canon.items import CallItem
-from treadle.canon.json import read_json, write_json
 from treadle.cli.consent.allowed import Allowances
 from treadle.cli.consent.policy import Policy, question_of
 from treadle.cli.consent.shell import parse
+from treadle.core.errors import ToolError
+from treadle.core.events import ApprovalRequested
+from treadle.core.items import CallItem
+from treadle.core.json import read_json, write_json
 from treadle.tools import ToolContext
 from treadle.tools.envelope import write_text
 from treadle.tools.local.bash import make_bash

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.stage import LEVELS, SECRET, found_at, make_sandbox
-from treadle.canon.errors import ToolError
+from treadle.core.errors import ToolError
 from treadle.tools import ToolContext
 from treadle.tools.envelope import Answer, write_text
 from treadle.tools.local.glob import make_glob

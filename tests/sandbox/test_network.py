@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from sandbox.stage import found_at, listening, make_sandbox
-from treadle.canon.errors import ConfigError, ToolError
 from treadle.config import LocalSection, ToolsSection
+from treadle.core.errors import ConfigError, ToolError
 from treadle.runtime.toolset import make_local_tools
 from treadle.store.sqlite.store import SqliteStore
 from treadle.tools.own_ports import OwnPorts

@@ -8,8 +8,8 @@ import pytest
 
 from crash.checker import RETRYABLE
 from sim.store import CURRENT
-from treadle.canon import events
-from treadle.canon.events import Numbered, RunEnded
+from treadle.core import events
+from treadle.core.events import Numbered, RunEnded
 from treadle.engine import loop
 from treadle.engine.loop import Loop
 from treadle.engine.minutes import Minutes

@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 from crash.checker import Effect
 from crash.scenes import Scene, SceneModel, server_tools
 from sim.store import CURRENT
-from treadle.canon.errors import StoreError
-from treadle.canon.events import ModelEvent, RunEnded
-from treadle.canon.ids import CountingIds, SeededIds
-from treadle.canon.items import CallItem
-from treadle.canon.messages import Entry
-from treadle.canon.plan import Plan
-from treadle.canon.tools import CallContext, Outcome, ServerTool
+from treadle.core.errors import StoreError
+from treadle.core.events import ModelEvent, RunEnded
+from treadle.core.ids import CountingIds, SeededIds
+from treadle.core.items import CallItem
+from treadle.core.journal_entries import Entry
+from treadle.core.plan import Plan
+from treadle.core.tool_definitions import CallContext, Outcome, ServerTool
 from treadle.engine.ports import Model
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.runtime.clock import SharedClock

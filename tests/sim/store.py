@@ -7,7 +7,7 @@ from typing import Any
 
 import apsw
 
-from treadle.canon.errors import TreadleError
+from treadle.core.errors import TreadleError
 from treadle.store.sqlite.connection import BUSY_TIMEOUT_MS, MEMORY, connect, constraint_error, select, store_error
 from treadle.store.sqlite.migrate import migrate, read_migrations
 from treadle.store.sqlite.store import SqliteStore

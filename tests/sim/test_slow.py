@@ -8,12 +8,12 @@ import pytest
 
 from sim.loop import run
 from sim.store import SimStore
-from treadle.canon.events import Finished, ItemAdded, ItemDone, ModelEvent, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import MessageItem, TextPart, text_message
-from treadle.canon.messages import Entry
-from treadle.canon.plan import Plan
-from treadle.canon.request import Request, Surface
+from treadle.core.events import Finished, ItemAdded, ItemDone, ModelEvent, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import MessageItem, TextPart, text_message
+from treadle.core.journal_entries import Entry
+from treadle.core.plan import Plan
+from treadle.core.request import Request, Surface
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.store.journal import Chunk, RunJournal
 from treadle.telemetry import Metrics

@@ -16,12 +16,12 @@ from crash.scenes import CLIENT_TOOL, Reply, Scene
 from sim.loop import run
 from sim.process import LEASE_S, Process, Sink, task_factory
 from sim.store import CURRENT, SimStore
-from treadle.canon.errors import StoreError, TreadleError
-from treadle.canon.events import ENDED, RunEvent
-from treadle.canon.items import text_message
-from treadle.canon.request import Protocol as ProtocolName
-from treadle.canon.request import Request
-from treadle.canon.tools import ToolSpec
+from treadle.core.errors import StoreError, TreadleError
+from treadle.core.events import ENDED, RunEvent
+from treadle.core.items import text_message
+from treadle.core.request import Protocol as ProtocolName
+from treadle.core.request import Request
+from treadle.core.tool_definitions import ToolSpec
 from treadle.engine.limits import Limits
 
 FAULTS_S = 60.0

@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import Conflict, RequestError, StoreError, UpstreamTimeout
-from treadle.canon.events import ENDED, ModelEvent
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem, MessageItem, text_message, text_of, text_result
-from treadle.canon.plan import Plan
-from treadle.canon.request import Assent, Options, Request
-from treadle.canon.tools import CallContext, Outcome, ServerTool, ToolPolicy, ToolSpec
+from treadle.core.errors import Conflict, RequestError, StoreError, UpstreamTimeout
+from treadle.core.events import ENDED, ModelEvent
+from treadle.core.ids import CountingIds
+from treadle.core.items import CallItem, MessageItem, text_message, text_of, text_result
+from treadle.core.plan import Plan
+from treadle.core.request import Assent, Options, Request
+from treadle.core.tool_definitions import CallContext, Outcome, ServerTool, ToolPolicy, ToolSpec
 from treadle.engine.limits import GATEWAY_LIMITS, Limits
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.runs.approval.desk import ApprovalDesk

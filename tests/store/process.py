@@ -12,8 +12,8 @@ import sys
 import msgspec
 
 from store.sample import COMPLETED, OWNER, called, resulted, run_row, said
-from treadle.canon.errors import StoreError
-from treadle.canon.events import RunEnded
+from treadle.core.errors import StoreError
+from treadle.core.events import RunEnded
 from treadle.store.journal import Chunk
 from treadle.store.sqlite.store import SqliteStore
 

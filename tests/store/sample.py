@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.events import RunEnded
-from treadle.canon.items import CallItem, ResultItem, TextPart, text_message
-from treadle.canon.messages import Entry, entry_of_item
+from treadle.core.events import RunEnded
+from treadle.core.items import CallItem, ResultItem, TextPart, text_message
+from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.store.journal import Chunk, RunRow
 
 OWNER = "owner_a"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from store.sample import COMPLETED, LEASE_S, OWNER, WAIT_S, SetClock, run_row
-from treadle.canon.errors import Conflict, NotFound
+from treadle.core.errors import Conflict, NotFound
 from treadle.store.approvals.kept import DECIDED, USED, ApprovalRow, Decision, Question, Rule, RuleRow
 from treadle.store.journal import RunJournal, SessionRow, Store
 

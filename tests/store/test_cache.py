@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from store.sample import SetClock
-from treadle.canon.errors import UpstreamTimeout
-from treadle.canon.events import ItemDone, Noted, Numbered, RunEnded, TextDelta
-from treadle.canon.items import MessageItem, text_of
-from treadle.canon.tools import Effect, ServerTool, ToolPolicy, ToolSpec
-from treadle.canon.usage import Usage
+from treadle.core.errors import UpstreamTimeout
+from treadle.core.events import ItemDone, Noted, Numbered, RunEnded, TextDelta
+from treadle.core.items import MessageItem, text_of
+from treadle.core.tool_definitions import Effect, ServerTool, ToolPolicy, ToolSpec
+from treadle.core.usage import Usage
 from treadle.runs import Rooms, RunHandle, Runs, RunsOptions
 from treadle.runs.cache.answers import HIT, CacheRules
 from treadle.runtime import RandomIds

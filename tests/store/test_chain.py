@@ -3,8 +3,8 @@
 import pytest
 
 from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, SetClock, called, noted, resulted, run_row, said
-from treadle.canon.errors import Conflict, NotFound
-from treadle.canon.messages import Entry
+from treadle.core.errors import Conflict, NotFound
+from treadle.core.journal_entries import Entry
 from treadle.store.chain import entry_hash
 from treadle.store.journal import INLINE_BYTES_MAX, Store
 from treadle.store.seal import root_hash

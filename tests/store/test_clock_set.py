@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from store.sample import LEASE_S, OTHER, OWNER, run_row, said
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 from treadle.engine.ports import Clock
 from treadle.store.journal import Store
 from treadle.store.open import open_store

@@ -9,9 +9,9 @@ import apsw
 import pytest
 
 from store.sample import COMPLETED, LEASE_S, OWNER, called, planned, resulted, run_row, said
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import EntryKind
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import EntryKind
 from treadle.store import journal
 from treadle.store.sqlite.store import SqliteStore
 

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from store.sample import COMPLETED, LEASE_S, OWNER, SetClock, run_row
-from treadle.canon.errors import Conflict
-from treadle.canon.usage import Usage
+from treadle.core.errors import Conflict
+from treadle.core.usage import Usage
 from treadle.store.journal import Store
 from treadle.store.keys.kept import (
     TAKEN,

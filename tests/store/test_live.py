@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, WAIT_S, SetClock, run_row, said, told
-from treadle.canon.errors import Conflict, NotFound, StoreError
+from treadle.core.errors import Conflict, NotFound, StoreError
 from treadle.store.journal import Chunk, RunJournal, Store
 
 

@@ -23,8 +23,8 @@ from hypothesis.stateful import (
 
 from store.conftest import FACTORIES
 from store.sample import COMPLETED, LEASE_S, SetClock, called, numbered, resulted, run_row, said
-from treadle.canon.errors import Conflict, NotFound, StoreError
-from treadle.canon.messages import ITEM_KINDS, Entry
+from treadle.core.errors import Conflict, NotFound, StoreError
+from treadle.core.journal_entries import ITEM_KINDS, Entry
 from treadle.store.journal import Chunk, RunJournal
 
 owners = st.sampled_from(["owner_a", "owner_b"])

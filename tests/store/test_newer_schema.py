@@ -11,7 +11,7 @@ from postgres import postgres_server
 from rules.tree import modules, shown
 from store.histories import House
 from store.test_audit import problems
-from treadle.canon.events import ENDED
+from treadle.core.events import ENDED
 from treadle.store.address import PostgresAddress
 from treadle.store.open import open_store
 from treadle.store.postgres.connection import connect

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, SetClock, run_row, said
-from treadle.canon.errors import Conflict, NotFound, ProtocolError
+from treadle.core.errors import Conflict, NotFound, ProtocolError
 from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, RunJournal, Store
 
 

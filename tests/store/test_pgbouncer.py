@@ -8,9 +8,9 @@ import pytest
 from pgbouncer import MISSING, PROGRAM, Mode, pooler
 from postgres import postgres_server
 from store.sample import LEASE_S, OTHER, OWNER, run_row, said
-from treadle.canon.errors import StoreError
 from treadle.cli.checkup.store import check_store
 from treadle.config import Settings, StoreSection
+from treadle.core.errors import StoreError
 from treadle.store.address import PostgresAddress
 from treadle.store.postgres.migrate import look
 from treadle.store.postgres.store import PostgresStore

@@ -10,7 +10,7 @@ import pytest
 from postgres import postgres_server
 from proxy import Loss, Proxy, proxy_before
 from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, WAIT_S, numbered, run_row, said
-from treadle.canon.errors import Conflict, ProtocolError, StoreError, TreadleError
+from treadle.core.errors import Conflict, ProtocolError, StoreError, TreadleError
 from treadle.store.address import PostgresAddress
 from treadle.store.journal import Chunk, RunJournal, SessionRow
 from treadle.store.postgres import run, store

@@ -10,7 +10,7 @@ import pytest
 
 from postgres import postgres_server
 from store.sample import COMPLETED, LEASE_S, OWNER, WAIT_S, run_row, said
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 from treadle.store.address import PostgresAddress
 from treadle.store.postgres.connection import connect
 from treadle.store.postgres.store import PostgresStore

@@ -9,7 +9,7 @@ import pytest
 
 from postgres import postgres_server
 from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, WAIT_S, numbered, run_row, said
-from treadle.canon.errors import Conflict, NotFound, StoreError
+from treadle.core.errors import Conflict, NotFound, StoreError
 from treadle.store.address import PostgresAddress
 from treadle.store.journal import Chunk, RunJournal
 from treadle.store.postgres import bell

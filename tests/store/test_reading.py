@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from store.sample import COMPLETED, LEASE_S, OWNER, called, noted, numbered, planned, resulted, run_row, said
-from treadle.canon.errors import NotFound
-from treadle.canon.events import RunEnded
-from treadle.canon.items import ReasoningItem
-from treadle.canon.messages import Entry, entry_of_item, item_of_entry
-from treadle.canon.request import DIRECT_MODEL
+from treadle.core.errors import NotFound
+from treadle.core.events import RunEnded
+from treadle.core.items import ReasoningItem
+from treadle.core.journal_entries import Entry, entry_of_item, item_of_entry
+from treadle.core.request import DIRECT_MODEL
 from treadle.store.journal import INLINE_BYTES_MAX, INPUT_INLINE_BYTES_MAX, RunJournal, RunRow, SessionRow, Store
 from treadle.store.memory import MemoryStore
 

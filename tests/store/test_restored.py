@@ -10,7 +10,7 @@ import pytest
 
 from postgres import postgres_programs, postgres_server
 from store.sample import COMPLETED, LEASE_S, OWNER, run_row, said, told
-from treadle.canon.errors import NotFound
+from treadle.core.errors import NotFound
 from treadle.store.address import PostgresAddress
 from treadle.store.backup import postgres
 from treadle.store.journal import Store

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 
 from store.sample import COMPLETED, LEASE_S, OWNER, noted, numbered, planned, resulted, run_row, said
-from treadle.canon.errors import Conflict, ErrorInfo, NotFound
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
-from treadle.canon.usage import Usage
+from treadle.core.errors import Conflict, ErrorInfo, NotFound
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
+from treadle.core.usage import Usage
 from treadle.store.journal import INLINE_BYTES_MAX, INPUT_INLINE_BYTES_MAX, RunJournal, RunRow, SessionRow, Store
 
 LARGE = b'"' + b"x" * INLINE_BYTES_MAX + b'"'

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from store.sample import COMPLETED, LEASE_S, OWNER, called, resulted, run_row, said
-from treadle.canon.errors import ErrorInfo, NotFound
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
+from treadle.core.errors import ErrorInfo, NotFound
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
 from treadle.store.journal import RunSearch, Store
 
 FAILED = RunEnded(

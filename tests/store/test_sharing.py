@@ -23,7 +23,7 @@ from store.sample import (
     surroundings,
     told,
 )
-from treadle.canon.errors import Conflict, StoreError
+from treadle.core.errors import Conflict, StoreError
 from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN
 from treadle.store.sqlite.store import SqliteStore
 

@@ -8,7 +8,7 @@ import pytest
 from postgres import postgres_server
 from proxy import Loss, Proxy, proxy_before
 from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, SetClock, called, noted, numbered, resulted, run_row, said
-from treadle.canon.errors import Conflict, StoreError, TreadleError
+from treadle.core.errors import Conflict, StoreError, TreadleError
 from treadle.store.address import PostgresAddress
 from treadle.store.journal import LEASE_LOST, Chunk, RunJournal, Store
 from treadle.store.postgres.store import PostgresStore

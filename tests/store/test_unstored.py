@@ -8,8 +8,8 @@ import pytest
 
 from store.sample import COMPLETED, LEASE_S, OTHER, called, planned, resulted, run_row, said
 from store.test_retention import blob_is_there, start
-from treadle.canon.errors import ErrorInfo, StoreError
-from treadle.canon.events import RunEnded
+from treadle.core.errors import ErrorInfo, StoreError
+from treadle.core.events import RunEnded
 from treadle.store.journal import RunSearch, SessionRow, Store
 from treadle.store.memory import MemoryStore
 from treadle.store.postgres import run as postgres_run

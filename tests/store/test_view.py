@@ -10,8 +10,8 @@ import msgspec
 import pytest
 
 from store.sample import LEASE_S, OWNER, called, noted, resulted, run_row, said
-from treadle.canon.items import CallItem, ImagePart, MessageItem, TextPart
-from treadle.canon.messages import Entry, entry_of_item
+from treadle.core.items import CallItem, ImagePart, MessageItem, TextPart
+from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.store.journal import INLINE_BYTES_MAX
 from treadle.store.sqlite.store import SqliteStore
 

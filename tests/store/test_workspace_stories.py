@@ -10,8 +10,8 @@ import pytest
 
 from postgres import postgres_server
 from store.sample import SetClock
-from treadle.canon.errors import Conflict, TreadleError, WorkspaceConflict
-from treadle.canon.ids import CountingIds
+from treadle.core.errors import Conflict, TreadleError, WorkspaceConflict
+from treadle.core.ids import CountingIds
 from treadle.store.address import PostgresAddress
 from treadle.store.journal import Store
 from treadle.store.postgres.store import PostgresStore

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from store.sample import SetClock
-from treadle.canon.errors import Conflict, NotFound, WorkspaceConflict
-from treadle.canon.ids import CountingIds
+from treadle.core.errors import Conflict, NotFound, WorkspaceConflict
+from treadle.core.ids import CountingIds
 from treadle.store.journal import SessionRow, Store
 from treadle.store.workspaces.kept import DECIDED, MOVED, ChangeRow, ProposalRow, WorkspaceRow
 from treadle.workspace.desk import Consent, Workspaces

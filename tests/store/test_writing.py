@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, SetClock, called, numbered, resulted, run_row, said
-from treadle.canon.errors import Conflict, ErrorInfo, NotFound, ProtocolError, StoreError
-from treadle.canon.events import RunEnded
-from treadle.canon.usage import Usage
+from treadle.core.errors import Conflict, ErrorInfo, NotFound, ProtocolError, StoreError
+from treadle.core.events import RunEnded
+from treadle.core.usage import Usage
 from treadle.store.journal import RunJournal, RunRow, Store
 
 FULL_ROW = run_row(

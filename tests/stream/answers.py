@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.events import (
+from treadle.core.events import (
     ArgumentsDelta,
     Failed,
     Finished,
@@ -20,7 +20,7 @@ from treadle.canon.events import (
     RunStarted,
     TextDelta,
 )
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     CallItem,
     MessageItem,
@@ -30,7 +30,7 @@ from treadle.canon.items import (
     TextPart,
     text_of,
 )
-from treadle.canon.usage import Usage
+from treadle.core.usage import Usage
 
 CHUNK_SIZES = (1, 2, 3, 5, 7, 11, 23, 64, 256, 4096, 1 << 30)
 
@@ -83,7 +83,7 @@ def _continues(last: Any, event: Any) -> bool:
 
 
 def answer(events: list[ModelEvent]) -> Answer:
-    """Fold events, checking on the way that they keep the contract of canon/events.py."""
+    """Fold events, checking on the way that they keep the contract of core/events.py."""
     check_contract(events)
     last = events[-1]
     notes = tuple(event.note.code for event in events if isinstance(event, Noted))

@@ -16,9 +16,9 @@ from stream import messages_shapes as messages
 from stream import responses_shapes as responses
 from stream import shapes as chat
 from stream.answers import decode
-from treadle.canon.events import Failed, Finished, ItemDone, ModelEvent, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem
+from treadle.core.events import Failed, Finished, ItemDone, ModelEvent, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import CallItem
 from treadle.wire.protocols import UPSTREAMS
 
 Call = tuple[str, str]

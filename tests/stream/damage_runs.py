@@ -10,14 +10,14 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Any
 
 from stream.damage import Call, Damaged, Recorded, Said, misread
-from treadle.canon.events import RunStarted
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem
-from treadle.canon.json import BadJson, read_json
-from treadle.canon.messages import ITEM_KINDS, item_of_entry
-from treadle.canon.plan import Plan
-from treadle.canon.request import Request, Surface
-from treadle.canon.tools import CallContext, Offer, Outcome, ToolPolicy, ToolSpec, failure
+from treadle.core.events import RunStarted
+from treadle.core.ids import CountingIds
+from treadle.core.items import CallItem
+from treadle.core.journal_entries import ITEM_KINDS, item_of_entry
+from treadle.core.json import BadJson, read_json
+from treadle.core.plan import Plan
+from treadle.core.request import Request, Surface
+from treadle.core.tool_definitions import CallContext, Offer, Outcome, ToolPolicy, ToolSpec, failure
 from treadle.upstream.model import AnswerRules, decode, open_call
 from treadle.wire.dialects.stage import RepairRules
 from treadle.wire.protocols import PROTOCOLS

@@ -8,7 +8,7 @@ from typing import Any
 
 from stream.answers import Answer
 from stream.shapes import BROKEN, CET, PARIS, TIME, USED, WEATHER, Shape
-from treadle.canon.usage import Usage
+from treadle.core.usage import Usage
 
 DONE = "[DONE]"
 USAGE = {"promptTokenCount": 11, "candidatesTokenCount": 7, "totalTokenCount": 18}

@@ -8,9 +8,9 @@ import httpx2
 from google import genai
 from google.genai import types
 
-from treadle.canon.events import RunEvent
-from treadle.canon.ids import CountingIds
-from treadle.canon.request import Request
+from treadle.core.events import RunEvent
+from treadle.core.ids import CountingIds
+from treadle.core.request import Request
 from treadle.wire.gemini import Encoder, read_request
 
 Answer = Callable[[Request], Iterable[RunEvent]]

@@ -11,9 +11,9 @@ from anthropic.types import Message
 from anthropic.types.beta import BetaMessage, BetaRawMessageStreamEvent
 from pydantic import TypeAdapter
 
-from treadle.canon.events import RunEnded, RunEvent, RunStarted
-from treadle.canon.ids import CountingIds
-from treadle.canon.request import Request, Surface
+from treadle.core.events import RunEnded, RunEvent, RunStarted
+from treadle.core.ids import CountingIds
+from treadle.core.request import Request, Surface
 from treadle.wire.messages import Encoder
 from treadle.wire.sse import Frame, SseReader
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.events import Failed, Finished, ItemDone, ModelEvent
-from treadle.canon.items import CallItem, MessageItem, ReasoningItem, RefusalPart, text_of
-from treadle.canon.usage import Usage
+from treadle.core.events import Failed, Finished, ItemDone, ModelEvent
+from treadle.core.items import CallItem, MessageItem, ReasoningItem, RefusalPart, text_of
+from treadle.core.usage import Usage
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

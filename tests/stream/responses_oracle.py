@@ -10,9 +10,9 @@ import openai
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
-from treadle.canon.events import RunEnded, RunEvent, RunStarted
-from treadle.canon.ids import CountingIds
-from treadle.canon.request import Request
+from treadle.core.events import RunEnded, RunEvent, RunStarted
+from treadle.core.ids import CountingIds
+from treadle.core.request import Request
 from treadle.wire.responses import Encoder, read_request
 from treadle.wire.sse import Frame, SseReader
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.events import (
+from treadle.core.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -14,7 +14,7 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.items import (
+from treadle.core.items import (
     CallItem,
     MessageItem,
     TextPart,

@@ -8,7 +8,7 @@ from typing import Any
 
 from stream.answers import Answer
 from stream.shapes import BROKEN, CET, PARIS, TIME, WEATHER, Shape
-from treadle.canon.usage import Usage
+from treadle.core.usage import Usage
 
 USAGE = {
     "input_tokens": 11,

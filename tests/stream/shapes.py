@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from stream.answers import Answer
-from treadle.canon.usage import Usage
+from treadle.core.usage import Usage
 
 DONE = "[DONE]"
 WEATHER = ("call", "get_weather", '{"city":"Paris"}')

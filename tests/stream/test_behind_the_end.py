@@ -13,7 +13,7 @@ from stream import messages_shapes as messages
 from stream import responses_shapes as responses
 from stream import shapes as chat
 from stream.answers import Answer, answer, decode
-from treadle.canon.ids import CountingIds
+from treadle.core.ids import CountingIds
 from treadle.wire.protocols import UPSTREAMS
 
 CALL = responses.call('{"a":1}', name="f")

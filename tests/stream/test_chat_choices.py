@@ -9,9 +9,9 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from stream.answers import as_run, decode
 from stream.shapes import ALL_SHAPES, Shape
-from treadle.canon.events import RunEvent
-from treadle.canon.ids import CountingIds
-from treadle.canon.request import Request, Surface
+from treadle.core.events import RunEvent
+from treadle.core.ids import CountingIds
+from treadle.core.request import Request, Surface
 from treadle.wire.chat import Choices, Decoder
 from treadle.wire.sse import SseReader
 

@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stream.answers import check_contract, decode
-from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, RunEnded, RunEvent, RunStarted, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import AnyItem, CallItem, ImagePart, MessageItem, ReasoningItem, RefusalPart, TextPart
-from treadle.canon.json import write_json
-from treadle.canon.request import Request, Surface
+from treadle.core.events import ArgumentsDelta, ItemAdded, ItemDone, RunEnded, RunEvent, RunStarted, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import AnyItem, CallItem, ImagePart, MessageItem, ReasoningItem, RefusalPart, TextPart
+from treadle.core.json import write_json
+from treadle.core.request import Request, Surface
 from treadle.wire.chat import Decoder, Encoder
 
 _TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)

@@ -10,8 +10,8 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from stream.answers import answer, as_run, decode, unsteady
 from stream.shapes import ALL_SHAPES, CITATION, SHAPES, Shape
-from treadle.canon.ids import CountingIds
-from treadle.canon.request import Request, Surface
+from treadle.core.ids import CountingIds
+from treadle.core.request import Request, Surface
 from treadle.wire.chat import Decoder, Encoder
 from treadle.wire.sse import SseReader
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from stream.answers import as_run, decode
 from stream.gemini_shapes import ALL_SHAPES, Shape
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import RunEnded, RunEvent
-from treadle.canon.ids import CountingIds
-from treadle.canon.request import Request, Surface
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import RunEnded, RunEvent
+from treadle.core.ids import CountingIds
+from treadle.core.request import Request, Surface
 from treadle.wire.gemini import Candidates, Decoder
 from treadle.wire.sse import SseReader
 

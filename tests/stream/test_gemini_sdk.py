@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from stream.answers import as_run, decode
 from stream.gemini_shapes import SIGNATURE, call, chunk, end, stream, text, thought
 from stream.genai import Wire
-from treadle.canon.events import RunEvent
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import (
+from treadle.core.events import RunEvent
+from treadle.core.ids import CountingIds
+from treadle.core.items import (
     Blob,
     CallItem,
     FilePart,
@@ -25,10 +25,10 @@ from treadle.canon.items import (
     text_message,
     text_result,
 )
-from treadle.canon.json import read_json
-from treadle.canon.plan import Plan
-from treadle.canon.request import Request
-from treadle.canon.tools import ToolChoice
+from treadle.core.json import read_json
+from treadle.core.plan import Plan
+from treadle.core.request import Request
+from treadle.core.tool_definitions import ToolChoice
 from treadle.wire.gemini import Decoder, write_request
 
 PNG = b"\x89PNG\xfb\xff\xfe"

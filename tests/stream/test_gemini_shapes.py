@@ -10,8 +10,8 @@ from stream import shapes
 from stream.answers import Answer, answer, as_run, decode, unsteady
 from stream.gemini_shapes import ALL_SHAPES, SHAPES, Shape
 from stream.genai import Wire
-from treadle.canon.ids import CountingIds
-from treadle.canon.request import Request, Surface
+from treadle.core.ids import CountingIds
+from treadle.core.request import Request, Surface
 from treadle.wire import chat
 from treadle.wire.gemini import Decoder, Encoder
 

@@ -9,8 +9,8 @@ import pytest
 
 from stream.messages_oracle import COMPLETED, STARTED, Verdict, client, encode, judge, request
 from stream.responses_runs import call, called, message, round_started, said, tool_finished, tool_started
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -24,8 +24,8 @@ from treadle.canon.events import (
     TextDelta,
     ToolFinished,
 )
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import (
+from treadle.core.ids import CountingIds
+from treadle.core.items import (
     Blob,
     CallItem,
     Extra,
@@ -37,8 +37,8 @@ from treadle.canon.items import (
     ResultItem,
     TextPart,
 )
-from treadle.canon.request import Note, Options, Request, Surface
-from treadle.canon.usage import Usage
+from treadle.core.request import Note, Options, Request, Surface
+from treadle.core.usage import Usage
 from treadle.wire.errors import CUT_CALL, write_error
 from treadle.wire.messages import read_request
 from treadle.wire.protocols import PROTOCOLS

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from stream.answers import check_contract, decode, merged, pieces
 from stream.messages_oracle import COMPLETED, STARTED, encode, judge, request
 from stream.messages_shapes import ALL_SHAPES, stream
-from treadle.canon.events import ArgumentsDelta, Failed, Finished, ItemAdded, ItemDone, RunEnded, RunEvent, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem, MessageItem, TextPart
+from treadle.core.events import ArgumentsDelta, Failed, Finished, ItemAdded, ItemDone, RunEnded, RunEvent, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import CallItem, MessageItem, TextPart
 from treadle.wire.messages import Decoder
 
 leaves = st.none() | st.booleans() | st.integers(-2, 3) | st.text(max_size=4) | st.just("text_delta")

@@ -9,10 +9,10 @@ from anthropic import beta_tool
 
 from stream.messages_oracle import STARTED
 from stream.responses_runs import called, message
-from treadle.canon.events import RunEnded, RunEvent
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem, ResultItem, TextPart, text_message
-from treadle.canon.request import Request
+from treadle.core.events import RunEnded, RunEvent
+from treadle.core.ids import CountingIds
+from treadle.core.items import CallItem, ResultItem, TextPart, text_message
+from treadle.core.request import Request
 from treadle.wire.messages import Encoder, read_request
 
 CALL = CallItem(id="fc_1", call_id="toolu_1", name="get_weather", arguments='{"city":"Paris"}')

@@ -10,9 +10,9 @@ import pytest
 from stream.answers import answer, as_run, decode, unsteady
 from stream.messages_oracle import client, encode, judge, request
 from stream.messages_shapes import ALL_SHAPES, SHAPES, Shape
-from treadle.canon.events import ItemDone, RunStarted
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import Blob, ReasoningItem
+from treadle.core.events import ItemDone, RunStarted
+from treadle.core.ids import CountingIds
+from treadle.core.items import Blob, ReasoningItem
 from treadle.wire.messages import Decoder
 from treadle.wire.messages.decode import KEPT_REASONS
 

@@ -14,9 +14,9 @@ from stream.pairs import Seen, seen_of, strays
 from stream.sdk_judges import READERS, close_clients, plain
 from stream.shapes import Shape
 from stream.test_pairs import SCENARIOS, TOOLS, UPSTREAM, said
-from treadle.canon.events import ModelEvent
-from treadle.canon.ids import CountingIds
-from treadle.canon.request import Request, Surface
+from treadle.core.events import ModelEvent
+from treadle.core.ids import CountingIds
+from treadle.core.request import Request, Surface
 from treadle.wire.protocols import PROTOCOLS, UPSTREAMS
 
 SIZES = [7, *(pytest.param(size, marks=pytest.mark.exhaustive) for size in (1, 1 << 30))]

@@ -13,11 +13,11 @@ from google.genai import types as google_types
 from openai.types.chat import completion_create_params as chat_params
 from openai.types.responses import response_create_params as responses_params
 
-from treadle.canon.errors import UnsupportedFeature
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import text_message
-from treadle.canon.json import read_json, write_json
-from treadle.canon.plan import Plan
+from treadle.core.errors import UnsupportedFeature
+from treadle.core.ids import CountingIds
+from treadle.core.items import text_message
+from treadle.core.json import read_json, write_json
+from treadle.core.plan import Plan
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.model import Call, open_call
 from treadle.wire.adapt.fidelity import check_fidelity

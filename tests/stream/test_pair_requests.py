@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import (
+from treadle.core.ids import CountingIds
+from treadle.core.items import (
     AnyItem,
     CallItem,
     FilePart,
@@ -23,10 +23,10 @@ from treadle.canon.items import (
     text_of,
     text_result,
 )
-from treadle.canon.json import read_json, write_json
-from treadle.canon.plan import Plan
-from treadle.canon.request import Request
-from treadle.canon.tools import ToolSpec
+from treadle.core.json import read_json, write_json
+from treadle.core.plan import Plan
+from treadle.core.request import Request
+from treadle.core.tool_definitions import ToolSpec
 from treadle.upstream.model import Call, open_call
 from treadle.wire.protocols import PROTOCOLS
 

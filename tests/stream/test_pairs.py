@@ -15,13 +15,13 @@ from stream import gemini_shapes, messages_shapes, responses_shapes, shapes
 from stream.answers import CHUNK_SIZES, Answer, as_run, decode
 from stream.pairs import Seen, function, seen_of, strays
 from stream.shapes import Shape
-from treadle.canon.events import ModelEvent
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import text_message
-from treadle.canon.plan import Plan
-from treadle.canon.request import Request, Surface
-from treadle.canon.tools import ToolSpec
-from treadle.canon.usage import Usage
+from treadle.core.events import ModelEvent
+from treadle.core.ids import CountingIds
+from treadle.core.items import text_message
+from treadle.core.plan import Plan
+from treadle.core.request import Request, Surface
+from treadle.core.tool_definitions import ToolSpec
+from treadle.core.usage import Usage
 from treadle.upstream.reply import Faults, Reply, ReplyCall
 from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
 from treadle.wire.protocols import PROTOCOLS, UPSTREAMS

@@ -7,10 +7,10 @@ import msgspec
 
 from stream.responses_oracle import COMPLETED, judge
 from stream.responses_runs import CALL, START, TEXT, call, called, function_call, message_item
-from treadle.canon.events import ItemAdded, ItemDone, RunEnded, RunEvent, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import AnyPart, FilePart, ImagePart, MessageItem, OpaquePart, TextPart
-from treadle.canon.plan import Plan
+from treadle.core.events import ItemAdded, ItemDone, RunEnded, RunEvent, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import AnyPart, FilePart, ImagePart, MessageItem, OpaquePart, TextPart
+from treadle.core.plan import Plan
 from treadle.upstream.model import open_call
 from treadle.wire.chat import Decoder
 from treadle.wire.responses import read_request

@@ -22,7 +22,7 @@ from stream.responses_runs import (
     tool_finished,
     tool_started,
 )
-from treadle.canon.events import (
+from treadle.core.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -31,8 +31,8 @@ from treadle.canon.events import (
     RunEvent,
     ToolFinished,
 )
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import (
+from treadle.core.ids import CountingIds
+from treadle.core.items import (
     ImagePart,
     ResultItem,
     TextPart,

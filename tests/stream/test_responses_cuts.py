@@ -16,7 +16,7 @@ from stream.responses_runs import (
     tool_finished,
     tool_started,
 )
-from treadle.canon.events import (
+from treadle.core.events import (
     ItemAdded,
     RunEvent,
     ToolStarted,

@@ -19,8 +19,8 @@ from stream.responses_runs import (
     server_call,
     tool_started,
 )
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -30,9 +30,9 @@ from treadle.canon.events import (
     RunEvent,
     TextDelta,
 )
-from treadle.canon.ids import CountingIds
-from treadle.canon.request import Note
-from treadle.canon.usage import Usage
+from treadle.core.ids import CountingIds
+from treadle.core.request import Note
+from treadle.core.usage import Usage
 from treadle.wire.responses import Encoder
 
 

@@ -2,8 +2,8 @@
 
 from stream.responses_oracle import COMPLETED, judge
 from stream.responses_runs import message, message_item
-from treadle.canon.events import ItemAdded, ItemDone, RunEvent
-from treadle.canon.items import AnyItem, ReferenceItem, ResultItem
+from treadle.core.events import ItemAdded, ItemDone, RunEvent
+from treadle.core.items import AnyItem, ReferenceItem, ResultItem
 
 
 def test_what_is_no_output_is_not_shown_as_any() -> None:

@@ -6,7 +6,7 @@ import msgspec
 
 from stream.responses_oracle import COMPLETED, judge
 from stream.responses_runs import CALL, START, TEXT, call, message, message_item, round_started, said
-from treadle.canon.events import (
+from treadle.core.events import (
     ItemAdded,
     ItemDone,
     ReasoningDelta,
@@ -14,7 +14,7 @@ from treadle.canon.events import (
     RunEvent,
     TextDelta,
 )
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     Blob,
     CallItem,

@@ -6,8 +6,8 @@ from typing import Any
 from stream.answers import as_run, decode
 from stream.responses_oracle import Verdict, judge
 from stream.responses_shapes import SEARCH, A, added, called, completed, done, ev, frames, message, text
-from treadle.canon.ids import CountingIds
-from treadle.canon.plan import Plan
+from treadle.core.ids import CountingIds
+from treadle.core.plan import Plan
 from treadle.wire.replies import Decoder, write_request
 from treadle.wire.responses import read_request
 

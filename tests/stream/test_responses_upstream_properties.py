@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from stream.answers import check_contract, decode, merged
 from stream.responses_oracle import request
-from treadle.canon.events import (
+from treadle.core.events import (
     ArgumentsDelta,
     Finished,
     ItemAdded,
@@ -21,8 +21,8 @@ from treadle.canon.events import (
     RunStarted,
     TextDelta,
 )
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import (
+from treadle.core.ids import CountingIds
+from treadle.core.items import (
     AnyItem,
     Blob,
     CallItem,
@@ -31,7 +31,7 @@ from treadle.canon.items import (
     RefusalPart,
     TextPart,
 )
-from treadle.canon.usage import Usage
+from treadle.core.usage import Usage
 from treadle.wire.replies import Decoder
 from treadle.wire.responses import Encoder
 from treadle.wire.responses.seal import unseal

@@ -8,7 +8,7 @@ from stream.answers import answer, as_run, decode, unsteady
 from stream.responses_oracle import judge
 from stream.responses_shapes import ALL_SHAPES, SHAPES
 from stream.shapes import Shape
-from treadle.canon.ids import CountingIds
+from treadle.core.ids import CountingIds
 from treadle.wire.replies import Decoder
 
 BY_NAME = pytest.mark.parametrize("shape", ALL_SHAPES, ids=lambda shape: shape.name)

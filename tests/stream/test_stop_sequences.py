@@ -7,9 +7,9 @@ import pytest
 from anthropic.types import Message
 
 from stream.answers import CHUNK_SIZES, as_run, decode
-from treadle.canon.events import Finished, ModelEvent, Noted, RunEnded
-from treadle.canon.ids import CountingIds
-from treadle.canon.request import Options, Request, Surface
+from treadle.core.events import Finished, ModelEvent, Noted, RunEnded
+from treadle.core.ids import CountingIds
+from treadle.core.request import Options, Request, Surface
 from treadle.wire.protocols import PROTOCOLS, UPSTREAMS
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from stream import responses_shapes as responses
 from stream.answers import decode
 from stream.replies import REPLIES, Reply, messages_stream, responses_stream
-from treadle.canon.errors import BrokenStream
-from treadle.canon.events import Failed, Finished, ItemDone, ModelEvent
-from treadle.canon.ids import CountingIds
+from treadle.core.errors import BrokenStream
+from treadle.core.events import Failed, Finished, ItemDone, ModelEvent
+from treadle.core.ids import CountingIds
 from treadle.wire.protocols import UPSTREAMS
 
 

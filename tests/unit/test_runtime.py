@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from treadle import Runtime, Settings, TextDelta, ToolFinished, tool
-from treadle.canon.errors import ConfigError, NotFound, RequestError
-from treadle.canon.events import RunEnded, RunEvent
-from treadle.canon.ids import CountingIds
 from treadle.config import LimitsSection, LocalSection, StoreSection, ToolsSection, Upstream
 from treadle.config.settings import WebSection
+from treadle.core.errors import ConfigError, NotFound, RequestError
+from treadle.core.events import RunEnded, RunEvent
+from treadle.core.ids import CountingIds
 from treadle.runtime import Parts
 from treadle.upstream.reply import ReplyCall
 from treadle.upstream.script import Script, ScriptedModel, ScriptTurn

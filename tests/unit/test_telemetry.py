@@ -3,10 +3,10 @@ import logging
 import msgspec
 import pytest
 
-from treadle.canon.events import RunEnded, ToolFinished
-from treadle.canon.items import CallItem, ResultItem
-from treadle.canon.request import Note
-from treadle.canon.usage import Usage
+from treadle.core.events import RunEnded, ToolFinished
+from treadle.core.items import CallItem, ResultItem
+from treadle.core.request import Note
+from treadle.core.usage import Usage
 from treadle.telemetry import REDACTED, JsonLines, Metrics, Redactor, rc_label
 from treadle.telemetry.registry import write_text
 

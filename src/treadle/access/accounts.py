@@ -21,10 +21,10 @@ from treadle.access.client import Client
 from treadle.access.keyring import Clock
 from treadle.access.limiter import Limiter
 from treadle.access.rates import Hit
-from treadle.canon.errors import Exhausted, TreadleError
-from treadle.canon.memo import Memo
-from treadle.canon.messages import Entry
-from treadle.canon.usage import Usage
+from treadle.core.errors import Exhausted, TreadleError
+from treadle.core.journal_entries import Entry
+from treadle.core.memoized import Memo
+from treadle.core.usage import Usage
 from treadle.store.journal import RunRow
 from treadle.store.keys.kept import Budget, KeyStore, ReservationResult, Spent
 from treadle.store.keys.kept import Rates as Limits

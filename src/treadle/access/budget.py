@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from functools import lru_cache
 
 from treadle.access.client import Client
-from treadle.canon.errors import Exhausted
-from treadle.canon.usage import Usage
+from treadle.core.errors import Exhausted
+from treadle.core.usage import Usage
 from treadle.store.keys.kept import Budget, Charge, Debt, KeyStore, Period, Reservation, ReservationResult, Spent
 
 TOTAL = "total"

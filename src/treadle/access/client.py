@@ -4,7 +4,7 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
-from treadle.canon.errors import Forbidden, Unauthorised
+from treadle.core.errors import Forbidden, Unauthorised
 from treadle.store.keys.kept import Grant, KeyRow, Role
 
 ROLES: tuple[Role, ...] = ("none", "viewer", "operator", "admin")

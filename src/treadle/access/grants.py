@@ -3,7 +3,7 @@
 import math
 
 from treadle.access.client import fits
-from treadle.canon.errors import ProtocolError
+from treadle.core.errors import ProtocolError
 from treadle.store.keys.kept import Budget, Grant, Rates
 
 APIS = ("chat", "responses", "messages", "gemini", "treadle", "mcp")

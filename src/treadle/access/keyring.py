@@ -12,8 +12,8 @@ from typing import Protocol
 from treadle.access.client import Client, client_of
 from treadle.access.grants import check_grant
 from treadle.access.token import PEPPER_BYTES_MIN, Token, is_proved, mac_of, new_token, read_token
-from treadle.canon.errors import ConfigError, NotFound, ProtocolError, StoreError, Unauthorised
-from treadle.canon.ids import KEY, IdSource
+from treadle.core.errors import ConfigError, NotFound, ProtocolError, StoreError, Unauthorised
+from treadle.core.ids import KEY, IdSource
 from treadle.store.keys.kept import Grant, KeyRow, KeyStore
 
 log = logging.getLogger("treadle.access")

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from treadle.access.rates import Hit, Rates
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 
 log = logging.getLogger("treadle.access")
 

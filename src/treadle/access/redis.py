@@ -9,7 +9,7 @@ from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
 from treadle.access.rates import Hit, Window
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 
 ANSWER_S = 0.5
 """How long an answer may take: no request waits longer for being counted."""

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from typing import get_args
 
-from treadle.canon.endings import REVOKED
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import ENDED, Status
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import ENDED, Status
+from treadle.core.run_endings import REVOKED
 from treadle.store.journal import RunRow, RunSearch, Store
 
 PAGE = 200

@@ -13,10 +13,10 @@ import time
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING, TextIO
 
-from treadle.canon.errors import RequestError
 from treadle.cli import command
 from treadle.cli.terminal.look import THEMES, look_of
 from treadle.cli.terminal.prints import own_screen, own_stdout
+from treadle.core.errors import RequestError
 
 if TYPE_CHECKING:
     from treadle.cli.inline.face import Face

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, NotApproved, RequestError, TreadleError
 from treadle.cli.terminal.exits import CANCELLED as CANCELLED
 from treadle.cli.terminal.exits import DENIED as DENIED
 from treadle.cli.terminal.exits import ERROR as ERROR
@@ -22,6 +21,7 @@ from treadle.cli.terminal.exits import LIMIT as LIMIT
 from treadle.cli.terminal.exits import OK as OK
 from treadle.cli.terminal.exits import TERMINATED as TERMINATED
 from treadle.cli.terminal.exits import USAGE as USAGE
+from treadle.core.errors import ConfigError, NotApproved, RequestError, TreadleError
 
 if TYPE_CHECKING:
     from treadle.config import Loaded, Settings

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
 from treadle.cli import command
 from treadle.cli.terminal.clean import clean
+from treadle.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from treadle.cli.checkup.found import Check

@@ -13,10 +13,10 @@ from typing import NoReturn, Protocol, cast
 
 import msgspec
 
-from treadle.canon.errors import TreadleError
 from treadle.cli import command
 from treadle.cli.manual.pages import Manual, finish_help
 from treadle.cli.parser import Parser
+from treadle.core.errors import TreadleError
 
 EPILOG = """\
 Without a command Treadle opens a chat; `treadle -p "text"` is `treadle run "text"`.

@@ -16,8 +16,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, Conflict, RequestError, TreadleError
-from treadle.canon.events import (
+from treadle.cli import command
+from treadle.cli.chat import add_session_flags
+from treadle.cli.talk.attach import join_prompt, message_of, read_piped
+from treadle.cli.talk.spending import Spending
+from treadle.cli.terminal.output import WRITERS, Writer
+from treadle.cli.terminal.prints import Prints, own_stdout
+from treadle.cli.terminal.waiting import ticking
+from treadle.core.errors import ConfigError, Conflict, RequestError, TreadleError
+from treadle.core.events import (
     ApprovalRequested,
     ArgumentsDelta,
     ReasoningDelta,
@@ -26,20 +33,13 @@ from treadle.canon.events import (
     TextDelta,
     ToolStarted,
 )
-from treadle.cli import command
-from treadle.cli.chat import add_session_flags
-from treadle.cli.talk.attach import join_prompt, message_of, read_piped
-from treadle.cli.talk.spending import Spending
-from treadle.cli.terminal.output import WRITERS, Writer
-from treadle.cli.terminal.prints import Prints, own_stdout
-from treadle.cli.terminal.waiting import ticking
 
 if TYPE_CHECKING:
-    from treadle.canon.items import MessageItem
     from treadle.cli.consent.policy import Policy
     from treadle.cli.talk.conversation import Conversation
     from treadle.cli.talk.interrupts import Interrupts
     from treadle.config import Settings
+    from treadle.core.items import MessageItem
 
 NOBODY = "nobody can be asked in `treadle run`; --policy or --yes says what may run"
 EPILOG = f"""\

@@ -10,8 +10,8 @@ import sys
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from treadle.canon.errors import ConfigError
 from treadle.cli import command
+from treadle.core.errors import ConfigError
 from treadle.store.address import shown_url
 
 if TYPE_CHECKING:

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, NotFound
-from treadle.canon.tools import SANDBOXES, ToolPolicy
 from treadle.cli import command
 from treadle.cli.terminal.clean import clean
 from treadle.cli.terminal.words import plural
+from treadle.core.errors import ConfigError, NotFound
+from treadle.core.tool_definitions import SANDBOXES, ToolPolicy
 
 if TYPE_CHECKING:
-    from treadle.canon.tools import ServerTool
     from treadle.config import Settings
+    from treadle.core.tool_definitions import ServerTool
     from treadle.tools import Registry, Tool
     from treadle.tools.mcp.servers import Servers
 

@@ -9,7 +9,6 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from treadle.canon.json import BadJson, read_json
 from treadle.config.problems import (
     Path,
     Problem,
@@ -23,6 +22,7 @@ from treadle.config.problems import (
     type_at,
 )
 from treadle.config.settings import Settings
+from treadle.core.json import BadJson, read_json
 
 PREFIX = "TREADLE_"
 CONFIG_VARIABLE = "TREADLE_CONFIG"

@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from treadle.canon.errors import ConfigError
 from treadle.config.reader import data_directory
 from treadle.config.settings import Mcp, Settings, sqlite_path
+from treadle.core.errors import ConfigError
 from treadle.store.address import is_postgres
 from treadle.tools.mcp import Pins, ServerOptions
 from treadle.tools.mcp.pins import Waiting

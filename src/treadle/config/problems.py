@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, cast, get_args, get_origin
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 
 Path = tuple[str | int, ...]
 Tree = dict[str, Any]

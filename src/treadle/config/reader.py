@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
 from treadle.config.environment import CONFIG_VARIABLE, Setting, provider_upstreams, read_environment
 from treadle.config.problems import Path as KeyPath
 from treadle.config.problems import Problem, Tree, dotted, find_problems, line_of, raise_problems, sound_part
@@ -24,6 +23,7 @@ from treadle.config.rules import find_contradictions
 from treadle.config.settings import CASSETTE, SQLITE, Settings
 from treadle.config.trust.bound import bound_files
 from treadle.config.trust.memory import Doubt, Trust, Untrusted
+from treadle.core.errors import ConfigError
 
 log = logging.getLogger("treadle.config")
 

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, NotFound
 from treadle.config.problems import KEY_HINT, Problem, nearest, origin_of
 from treadle.config.settings import CASSETTE, DEMO_MODEL, SQLITE, TIERS, Mcp, Settings, ToolRule, Upstream
+from treadle.core.errors import ConfigError, NotFound
 from treadle.store.address import PostgresAddress, is_postgres
 from treadle.wire.dialects.table import BY_ID
 

@@ -8,11 +8,11 @@ from typing import Any, Literal, cast, get_args
 
 import msgspec
 
-from treadle.canon.events import ApprovalDecided, ApprovalRequested, Verdict
-from treadle.canon.items import AnyItem, CallItem, MessageItem, OpaqueItem, OpaquePart, TextPart
-from treadle.canon.json import BadJson, read_json, write_json
-from treadle.canon.messages import Entry
-from treadle.canon.tools import ASKED_BY_NAME, LOCAL, Effect, Offer, Outcome, ToolPolicy, failure
+from treadle.core.events import ApprovalDecided, ApprovalRequested, Verdict
+from treadle.core.items import AnyItem, CallItem, MessageItem, OpaqueItem, OpaquePart, TextPart
+from treadle.core.journal_entries import Entry
+from treadle.core.json import BadJson, read_json, write_json
+from treadle.core.tool_definitions import ASKED_BY_NAME, LOCAL, Effect, Offer, Outcome, ToolPolicy, failure
 
 NEVER_READ = frozenset({"denied", "expired", "cancelled", "interrupted", "limit_reached", "skipped", "unknown_tool"})
 """Codes of results in which Treadle speaks and no tool."""

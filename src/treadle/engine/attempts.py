@@ -5,7 +5,7 @@ What such a call said is forgotten, as if it had never been made. How often that
 
 from collections.abc import Sequence
 
-from treadle.canon.events import Batches, LiveBatches, ModelEvent, Noted
+from treadle.core.events import Batches, LiveBatches, ModelEvent, Noted
 from treadle.engine.deadline import Deadline
 from treadle.engine.early import Early
 from treadle.engine.turn import Turn

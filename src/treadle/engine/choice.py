@@ -6,9 +6,9 @@ Upstreams ignore choices, or know only some of them, so each reply is checked he
 
 from collections.abc import Collection
 
-from treadle.canon.events import Stop
-from treadle.canon.request import Note
-from treadle.canon.tools import AUTO, NONE, Outcome, ToolChoice, failure, listed_names
+from treadle.core.events import Stop
+from treadle.core.request import Note
+from treadle.core.tool_definitions import AUTO, NONE, Outcome, ToolChoice, failure, listed_names
 
 NAME_CHARS_SHOWN = 128
 """Names come from models: one of a megabyte is not shown whole."""

@@ -6,10 +6,10 @@ are journalled and replayed like these.
 
 from collections.abc import Sequence
 
-from treadle.canon.errors import ErrorInfo, NoAnswer
-from treadle.canon.events import ItemAdded, ItemDone, ModelEvent, Noted, RefusalDelta, RunEvent, TextDelta
-from treadle.canon.items import AnyItem, CallItem, MessageItem, RefusalPart, ResultItem, TextPart, text_of
-from treadle.canon.request import Note
+from treadle.core.errors import ErrorInfo, NoAnswer
+from treadle.core.events import ItemAdded, ItemDone, ModelEvent, Noted, RefusalDelta, RunEvent, TextDelta
+from treadle.core.items import AnyItem, CallItem, MessageItem, RefusalPart, ResultItem, TextPart, text_of
+from treadle.core.request import Note
 
 LIMIT_ANSWER = "limit_answer"
 CALLS_SHOWN = 10

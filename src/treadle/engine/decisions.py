@@ -2,10 +2,10 @@
 
 import msgspec
 
-from treadle.canon.events import RunEnded
-from treadle.canon.items import AnyItem, CallItem, ResultItem
-from treadle.canon.plan import Plan
-from treadle.canon.tools import Offer, Outcome
+from treadle.core.events import RunEnded
+from treadle.core.items import AnyItem, CallItem, ResultItem
+from treadle.core.plan import Plan
+from treadle.core.tool_definitions import Offer, Outcome
 from treadle.engine.approval import DecisionRecord, RequestRecord
 
 

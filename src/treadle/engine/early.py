@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
-from treadle.canon.tools import Outcome
+from treadle.core.tool_definitions import Outcome
 from treadle.engine.decisions import PlannedCall
 from treadle.engine.ports import Clock
 

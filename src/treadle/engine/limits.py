@@ -8,9 +8,9 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from treadle.canon.items import CallItem, TextPart
-from treadle.canon.json import BadJson, canonical_json, read_json, write_json
-from treadle.canon.tools import Outcome, failure
+from treadle.core.items import CallItem, TextPart
+from treadle.core.json import BadJson, canonical_json, read_json, write_json
+from treadle.core.tool_definitions import Outcome, failure
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,8 +12,8 @@ import asyncio
 
 import msgspec
 
-from treadle.canon.errors import BrokenStream, ErrorInfo, RequestError, UpstreamError
-from treadle.canon.events import (
+from treadle.core.errors import BrokenStream, ErrorInfo, RequestError, UpstreamError
+from treadle.core.events import (
     Failed,
     Finished,
     ItemDone,
@@ -23,10 +23,10 @@ from treadle.canon.events import (
     Numbered,
     RunEnded,
 )
-from treadle.canon.ids import RESULT, IdSource
-from treadle.canon.items import CallItem, ResultItem
-from treadle.canon.messages import entry_of_item
-from treadle.canon.tools import CallContext, Outcome, failure
+from treadle.core.ids import RESULT, IdSource
+from treadle.core.items import CallItem, ResultItem
+from treadle.core.journal_entries import entry_of_item
+from treadle.core.tool_definitions import CallContext, Outcome, failure
 from treadle.engine import steps
 from treadle.engine.approval import (
     DecisionRecord,

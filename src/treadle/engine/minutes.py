@@ -5,9 +5,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from treadle.canon.errors import StoreError, TreadleError
-from treadle.canon.events import Numbered, RunEnded
-from treadle.canon.messages import Entry
+from treadle.core.errors import StoreError, TreadleError
+from treadle.core.events import Numbered, RunEnded
+from treadle.core.journal_entries import Entry
 from treadle.engine.ports import Journal
 from treadle.engine.steps import Step
 

@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ArgumentsDelta,
     Failed,
     Finished,
@@ -26,11 +26,11 @@ from treadle.canon.events import (
     Stop,
     TextDelta,
 )
-from treadle.canon.items import AnyItem, ResultItem
-from treadle.canon.messages import ITEM_KINDS, Entry, item_of_entry
-from treadle.canon.request import Note
-from treadle.canon.tools import Outcome
-from treadle.canon.usage import Usage
+from treadle.core.items import AnyItem, ResultItem
+from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
+from treadle.core.request import Note
+from treadle.core.tool_definitions import Outcome
+from treadle.core.usage import Usage
 from treadle.engine import tape
 from treadle.engine.approval import DecisionRecord, RequestRecord
 

@@ -6,11 +6,11 @@ from typing import Any, Protocol
 
 import msgspec
 
-from treadle.canon.events import Batches, RunEnded
-from treadle.canon.items import CallItem
-from treadle.canon.messages import Entry
-from treadle.canon.plan import Plan
-from treadle.canon.tools import CallContext, Offer, Outcome
+from treadle.core.events import Batches, RunEnded
+from treadle.core.items import CallItem
+from treadle.core.journal_entries import Entry
+from treadle.core.plan import Plan
+from treadle.core.tool_definitions import CallContext, Offer, Outcome
 
 
 class Model(Protocol):

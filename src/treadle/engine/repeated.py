@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from treadle.canon.events import ItemAdded, RunEvent, RunRecovered
-from treadle.canon.ids import IdSource
-from treadle.canon.items import AnyItem, CallItem, Side
+from treadle.core.events import ItemAdded, RunEvent, RunRecovered
+from treadle.core.ids import IdSource
+from treadle.core.items import AnyItem, CallItem, Side
 
 
 class Repeated:

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.json import BadJson, read_json
-from treadle.canon.tools import ToolPolicy
+from treadle.core.json import BadJson, read_json
+from treadle.core.tool_definitions import ToolPolicy
 
 EVERYTHING = "*"
 LONE = [[0]], [list[int]()]

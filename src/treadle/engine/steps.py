@@ -4,13 +4,13 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from treadle.canon.envelope import envelope_of
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import RoundBroken, RoundStarted, RunEnded, RunEvent, ToolFinished, ToolStarted
-from treadle.canon.items import CallItem, ResultItem, TextPart
-from treadle.canon.messages import Entry, entry_of_item
-from treadle.canon.request import Note
-from treadle.canon.tools import LOCAL, OUTSIDE_ROOT, Outcome, ToolPolicy, failure, flat_failure
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import RoundBroken, RoundStarted, RunEnded, RunEvent, ToolFinished, ToolStarted
+from treadle.core.items import CallItem, ResultItem, TextPart
+from treadle.core.journal_entries import Entry, entry_of_item
+from treadle.core.request import Note
+from treadle.core.result_envelope import envelope_of
+from treadle.core.tool_definitions import LOCAL, OUTSIDE_ROOT, Outcome, ToolPolicy, failure, flat_failure
 from treadle.engine import tape
 from treadle.engine.approval import DecisionRecord, as_run
 from treadle.engine.decisions import AskAgain, AskModel, PlannedCall

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.events import (
+from treadle.core.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -28,7 +28,7 @@ from treadle.canon.events import (
     TextDelta,
     read_event,
 )
-from treadle.canon.items import AnyItem, CallItem, MessageItem, ReasoningItem, RefusalPart, TextPart
+from treadle.core.items import AnyItem, CallItem, MessageItem, ReasoningItem, RefusalPart, TextPart
 
 Tape = list[list[Any]]
 Delta = TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta

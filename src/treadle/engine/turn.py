@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from treadle.canon.endings import CANCELS
-from treadle.canon.errors import ErrorInfo, UnknownTool
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo, UnknownTool
+from treadle.core.events import (
     DELTAS,
     ArgumentsDelta,
     Failed,
@@ -32,16 +31,17 @@ from treadle.canon.events import (
     Stop,
     TextDelta,
 )
-from treadle.canon.ids import CALL, MESSAGE, IdSource
-from treadle.canon.items import (
+from treadle.core.ids import CALL, MESSAGE, IdSource
+from treadle.core.items import (
     AnyItem,
     CallItem,
     MessageItem,
     ResultItem,
     Side,
 )
-from treadle.canon.plan import Planner
-from treadle.canon.tools import (
+from treadle.core.plan import Planner
+from treadle.core.run_endings import CANCELS
+from treadle.core.tool_definitions import (
     AUTO,
     Offer,
     Outcome,
@@ -50,7 +50,7 @@ from treadle.canon.tools import (
     is_person_only,
     refuse_person_only,
 )
-from treadle.canon.usage import Usage, add_usage
+from treadle.core.usage import Usage, add_usage
 from treadle.engine.approval import (
     FROM_TEXT,
     HOSTED,

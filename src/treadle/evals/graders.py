@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 from msgspec import UNSET
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.json import canonical_json
+from treadle.core.errors import ProtocolError
+from treadle.core.json import canonical_json
 from treadle.evals.invariants import log_problems
 from treadle.evals.matching import arguments_of, compare_calls, is_same, show_call
 from treadle.evals.scenario import Expect, Setting

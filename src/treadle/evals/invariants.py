@@ -6,9 +6,9 @@ and nothing after it; the same end told to whoever listened.
 
 from collections.abc import Sequence
 
-from treadle.canon.events import RunEnded
-from treadle.canon.items import CallItem
-from treadle.canon.messages import Entry, item_of_entry
+from treadle.core.events import RunEnded
+from treadle.core.items import CallItem
+from treadle.core.journal_entries import Entry, item_of_entry
 from treadle.evals.transcript import PlayedRun, Transcript, end_of
 
 

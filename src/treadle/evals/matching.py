@@ -9,7 +9,7 @@ from datetime import datetime
 from posixpath import normpath
 from typing import Any, cast
 
-from treadle.canon.json import BadJson, canonical_json, read_json
+from treadle.core.json import BadJson, canonical_json, read_json
 from treadle.evals.scenario import Comparator, ExpectedCall, Mode
 from treadle.evals.transcript import MadeCall
 

@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.envelope import error_in
-from treadle.canon.events import Stop, TextDelta
-from treadle.canon.items import (
+from treadle.core.events import Stop, TextDelta
+from treadle.core.items import (
     AnyItem,
     CallItem,
     MessageItem,
@@ -22,8 +21,9 @@ from treadle.canon.items import (
     text_message,
     text_of,
 )
-from treadle.canon.json import BadJson, read_json
-from treadle.canon.tools import Offer
+from treadle.core.json import BadJson, read_json
+from treadle.core.result_envelope import error_in
+from treadle.core.tool_definitions import Offer
 from treadle.evals.scenario import CannedResult
 from treadle.evals.toml import write_toml, write_value
 from treadle.runs.record.rounds import ModelCall, StoredRun

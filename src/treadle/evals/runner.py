@@ -14,11 +14,11 @@ from pathlib import Path
 
 import msgspec
 
-from treadle.canon.errors import TreadleError, UpstreamError
-from treadle.canon.events import ModelEvent
-from treadle.canon.ids import CountingIds
-from treadle.canon.plan import Plan
 from treadle.config import Settings, ToolsSection
+from treadle.core.errors import TreadleError, UpstreamError
+from treadle.core.events import ModelEvent
+from treadle.core.ids import CountingIds
+from treadle.core.plan import Plan
 from treadle.evals.graders import Evidence, grade
 from treadle.evals.play.clock import StillClock, no_sleep
 from treadle.evals.play.cuts import CutWatch

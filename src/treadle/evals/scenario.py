@@ -16,11 +16,11 @@ from typing import Annotated, Any, Literal, get_args
 import msgspec
 from msgspec import Meta
 
-from treadle.canon.errors import ConfigError, ProtocolError
-from treadle.canon.json import BadJson, read_json
-from treadle.canon.tools import Effect
 from treadle.config import LimitsSection
 from treadle.config.settings import RepairSection
+from treadle.core.errors import ConfigError, ProtocolError
+from treadle.core.json import BadJson, read_json
+from treadle.core.tool_definitions import Effect
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.script import ScriptTurn
 from treadle.workspace.pointer import read_pointer

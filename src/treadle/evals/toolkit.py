@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, ToolFailed, TreadleError
-from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
+from treadle.core.errors import ConfigError, ToolFailed, TreadleError
+from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
 from treadle.evals.kit.plain import READ, WRITE, Named, plain_tools
 from treadle.evals.kit.things import Things
 from treadle.evals.scenario import CannedResult, CannedTool, Decision, World

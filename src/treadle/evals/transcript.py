@@ -5,13 +5,13 @@ Everything is read from journal entries, so a stored transcript can be graded ag
 
 import msgspec
 
-from treadle.canon.envelope import error_in
-from treadle.canon.events import Noted, RunEnded, RunEvent, read_event
-from treadle.canon.items import CallItem, ResultItem, Side, text_of
-from treadle.canon.messages import Entry, item_of_entry
-from treadle.canon.request import Note
-from treadle.canon.tools import ServerTool, ToolSpec
-from treadle.canon.usage import Usage, add_usage
+from treadle.core.events import Noted, RunEnded, RunEvent, read_event
+from treadle.core.items import CallItem, ResultItem, Side, text_of
+from treadle.core.journal_entries import Entry, item_of_entry
+from treadle.core.request import Note
+from treadle.core.result_envelope import error_in
+from treadle.core.tool_definitions import ServerTool, ToolSpec
+from treadle.core.usage import Usage, add_usage
 
 
 class PlayedRun(msgspec.Struct, frozen=True, kw_only=True):

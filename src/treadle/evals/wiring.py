@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.endings import failure_of
-from treadle.canon.events import Failed, ItemDone, ModelEvent, RunEnded, RunStarted
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem, MessageItem, text_of
-from treadle.canon.json import BadJson, canonical_json, read_json
-from treadle.canon.messages import item_of_entry
-from treadle.canon.request import Protocol, Request, Surface
+from treadle.core.events import Failed, ItemDone, ModelEvent, RunEnded, RunStarted
+from treadle.core.ids import CountingIds
+from treadle.core.items import CallItem, MessageItem, text_of
+from treadle.core.journal_entries import item_of_entry
+from treadle.core.json import BadJson, canonical_json, read_json
+from treadle.core.request import Protocol, Request, Surface
+from treadle.core.run_endings import failure_of
 from treadle.evals.transcript import PlayedRun, Transcript
 from treadle.wire.protocols import PROTOCOLS, UPSTREAMS
 from treadle.wire.sse import Frame, SseReader

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from treadle.canon.json import cut_text, write_json
-from treadle.canon.tools import Outcome, failure
+from treadle.core.json import cut_text, write_json
+from treadle.core.tool_definitions import Outcome, failure
 from treadle.guests.abi import OUT_BYTES_FIRST, TOOL, Errno, outcome_of, wants_space
 from treadle.guests.sandbox.instance import Sandbox, Signature
 

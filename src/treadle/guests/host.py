@@ -9,8 +9,8 @@ import secrets
 import time
 from collections.abc import Callable
 
-from treadle.canon.items import CallItem, ResultItem, Role, text_message, text_result
-from treadle.canon.tools import Outcome, failure
+from treadle.core.items import CallItem, ResultItem, Role, text_message, text_result
+from treadle.core.tool_definitions import Outcome, failure
 from treadle.guests.abi import (
     ABI_VERSION,
     BY_EXPORT_NAME,

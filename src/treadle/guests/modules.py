@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from treadle.canon.errors import ConfigError, ToolError, ToolFailed, ToolTimeout
-from treadle.canon.json import BadJson, read_json, write_json
-from treadle.canon.tools import Outcome, ServerTool, ToolPolicy, ToolSpec
+from treadle.core.errors import ConfigError, ToolError, ToolFailed, ToolTimeout
+from treadle.core.json import BadJson, read_json, write_json
+from treadle.core.tool_definitions import Outcome, ServerTool, ToolPolicy, ToolSpec
 from treadle.guests.quarters import TOOLS_AT_ONCE, GuestModule, Quarters
 from treadle.guests.register import Refusal, read_tool
 from treadle.guests.sandbox.compiler import Compiled

@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from treadle.canon.json import write_json
+from treadle.core.json import write_json
 from treadle.guests.abi import Errno
 from treadle.guests.register import Refusal, read_guest_json
 

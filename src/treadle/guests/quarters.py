@@ -10,8 +10,8 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
-from treadle.canon.errors import NotFound, RequestError
-from treadle.canon.tools import Approval, Effect
+from treadle.core.errors import NotFound, RequestError
+from treadle.core.tool_definitions import Approval, Effect
 from treadle.guests.sandbox.compiler import BadGuest, Compiled, Compiler
 from treadle.guests.sandbox.engine import EngineSpec, load_wasmtime
 from treadle.guests.sandbox.grant import Grant, check_place

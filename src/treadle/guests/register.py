@@ -10,8 +10,8 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from treadle.canon.json import BadJson, read_json
-from treadle.canon.tools import EMPTY_SCHEMA, ToolSpec
+from treadle.core.json import BadJson, read_json
+from treadle.core.tool_definitions import EMPTY_SCHEMA, ToolSpec
 from treadle.guests.abi import Errno
 
 TOOL_JSON_BYTES_MAX = 65_536

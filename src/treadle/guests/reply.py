@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.items import AnyItem, CallItem, MessageItem, RefusalPart, ResultItem, text_of
-from treadle.canon.json import write_json
+from treadle.core.items import AnyItem, CallItem, MessageItem, RefusalPart, ResultItem, text_of
+from treadle.core.json import write_json
 from treadle.guests.stage.lines import Sent
 
 _FINISH = {

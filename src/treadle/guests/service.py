@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import NotFound
+from treadle.core.errors import NotFound
 from treadle.guests.quarters import GuestModule, Quarters, off_loop
 from treadle.guests.sandbox.compiler import BadGuest, Compiled
 from treadle.guests.sandbox.instance import Control

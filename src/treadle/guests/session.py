@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.items import AnyItem, CallItem
-from treadle.canon.tools import ToolSpec
+from treadle.core.items import AnyItem, CallItem
+from treadle.core.tool_definitions import ToolSpec
 from treadle.guests.abi import FIRST_FD
 from treadle.guests.parameter import KNOWN, Parameter
 

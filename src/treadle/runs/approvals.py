@@ -1,6 +1,6 @@
 """Who may say that a call runs, where nobody can be asked. The desk in `approval/` asks people."""
 
-from treadle.canon.tools import CallContext
+from treadle.core.tool_definitions import CallContext
 from treadle.engine.ports import Plea, Ticket, Verdict
 
 

@@ -6,7 +6,7 @@ from typing import Protocol, Self
 
 import msgspec
 
-from treadle.canon.events import ArgumentsDelta, Numbered, ReasoningDelta, RefusalDelta, RunEvent, TextDelta
+from treadle.core.events import ArgumentsDelta, Numbered, ReasoningDelta, RefusalDelta, RunEvent, TextDelta
 
 BATCH_EVENTS_MAX = 256
 """What a reader that is behind gets at a time: whoever writes it out waits for its client in between."""

@@ -10,9 +10,9 @@ from typing import TypeGuard
 
 import msgspec
 
-from treadle.canon.errors import Conflict, NotFound
-from treadle.canon.events import ENDED
-from treadle.canon.ids import (
+from treadle.core.errors import Conflict, NotFound
+from treadle.core.events import ENDED
+from treadle.core.ids import (
     APPROVAL,
     CALL_ITEM,
     ITEM,
@@ -22,7 +22,7 @@ from treadle.canon.ids import (
     shown_call_id,
     stored_call_id,
 )
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     CallItem,
     MessageItem,
@@ -33,9 +33,9 @@ from treadle.canon.items import (
     text_of,
     text_result,
 )
-from treadle.canon.json import BadJson, canonical_json, read_json
-from treadle.canon.messages import ITEM_KINDS, Entry, entry_of_item, item_of_entry
-from treadle.canon.request import Note, Request
+from treadle.core.journal_entries import ITEM_KINDS, Entry, entry_of_item, item_of_entry
+from treadle.core.json import BadJson, canonical_json, read_json
+from treadle.core.request import Note, Request
 from treadle.engine.approval import RequestRecord
 from treadle.runs.approval.turns import Waiting
 from treadle.runs.pairing import check_results, note_repairs

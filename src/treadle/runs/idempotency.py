@@ -9,8 +9,8 @@ import itertools
 
 import msgspec
 
-from treadle.canon.endings import may_retry
-from treadle.canon.errors import Conflict
+from treadle.core.errors import Conflict
+from treadle.core.run_endings import may_retry
 from treadle.store.journal import RunRow, Store
 
 _NEXT_TRY = "\x1e{number}"

@@ -6,9 +6,8 @@ from typing import Protocol, cast
 
 import msgspec
 
-from treadle.canon.endings import failure_of
-from treadle.canon.errors import ErrorInfo, StoreError
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo, StoreError
+from treadle.core.events import (
     ItemDone,
     Noted,
     Numbered,
@@ -17,8 +16,9 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.messages import Entry
-from treadle.canon.request import Note
+from treadle.core.journal_entries import Entry
+from treadle.core.request import Note
+from treadle.core.run_endings import failure_of
 from treadle.engine.loop import Loop
 from treadle.runs.approval.turns import Carriage
 from treadle.runs.cache.answers import HIT, CachedModel

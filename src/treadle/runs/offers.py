@@ -5,9 +5,9 @@ from typing import Literal
 
 import msgspec
 
-from treadle.canon.errors import LimitExceeded, ProtocolError
-from treadle.canon.request import Note, Request
-from treadle.canon.tools import AUTO, Offer, ServerTool, ToolChoice, ToolSpec, is_person_only
+from treadle.core.errors import LimitExceeded, ProtocolError
+from treadle.core.request import Note, Request
+from treadle.core.tool_definitions import AUTO, Offer, ServerTool, ToolChoice, ToolSpec, is_person_only
 from treadle.tools.policy.rules import fits
 from treadle.upstream.direct import DIRECT_MODEL
 from treadle.upstream.router import match_pattern

@@ -8,10 +8,10 @@ is called exact. Shapes that stock clients are known to send are listed in docs/
 import logging
 from collections.abc import Collection, Sequence
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.items import AnyItem, CallItem, MessageItem, ResultItem
-from treadle.canon.json import cut_text
-from treadle.canon.request import Note, Request
+from treadle.core.errors import ProtocolError
+from treadle.core.items import AnyItem, CallItem, MessageItem, ResultItem
+from treadle.core.json import cut_text
+from treadle.core.request import Note, Request
 from treadle.wire.notes import HISTORY
 
 log = logging.getLogger("treadle.runs")

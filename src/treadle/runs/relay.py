@@ -11,8 +11,8 @@ from functools import partial
 
 import msgspec
 
-from treadle.canon.errors import StoreError, TreadleError
-from treadle.canon.events import RoundStarted, RunEnded, ToolFinished, ToolStarted
+from treadle.core.errors import StoreError, TreadleError
+from treadle.core.events import RoundStarted, RunEnded, ToolFinished, ToolStarted
 from treadle.runs.feed import Feed, count_within
 from treadle.store.journal import Chunk, RunJournal
 

@@ -5,10 +5,10 @@ from typing import Protocol
 
 import msgspec
 
-from treadle.canon.ids import IdSource
-from treadle.canon.messages import Entry
-from treadle.canon.tools import ServerTool
-from treadle.canon.usage import Usage
+from treadle.core.ids import IdSource
+from treadle.core.journal_entries import Entry
+from treadle.core.tool_definitions import ServerTool
+from treadle.core.usage import Usage
 from treadle.engine.limits import GATEWAY_LIMITS, Limits
 from treadle.engine.loop import Ports
 from treadle.engine.ports import Approver, Clock, Model, Toolbox
@@ -147,7 +147,7 @@ class Rooms(msgspec.Struct, frozen=True, kw_only=True):
     runner: Runner = Here()
     tracer: Tracer | None = None
     elsewhere: Callable[[Iterable[str]], bool] = _nowhere
-    """Tells whether another process has all of these tools, each as `canon.tools.essence` writes it."""
+    """Tells whether another process has all of these tools, each as `core.tool_definitions.essence` writes it."""
 
 
 class Instead(msgspec.Struct, frozen=True, kw_only=True):

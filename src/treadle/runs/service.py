@@ -9,11 +9,11 @@ from typing import TypedDict, Unpack
 import msgspec
 
 from treadle.access.revocation import why_cancelled
-from treadle.canon.endings import SERVER_STOPPING
-from treadle.canon.errors import Conflict, NotFound, RequestError, StoreError, TreadleError
-from treadle.canon.events import ENDED, Numbered, Status
-from treadle.canon.ids import COMPLETION, CONVERSATION, MESSAGE, RESPONSE, RUN
-from treadle.canon.request import DIRECT_MODEL, Request, inherit
+from treadle.core.errors import Conflict, NotFound, RequestError, StoreError, TreadleError
+from treadle.core.events import ENDED, Numbered, Status
+from treadle.core.ids import COMPLETION, CONVERSATION, MESSAGE, RESPONSE, RUN
+from treadle.core.request import DIRECT_MODEL, Request, inherit
+from treadle.core.run_endings import SERVER_STOPPING
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Model
 from treadle.runs.approval.carry import Carrier

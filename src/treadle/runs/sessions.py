@@ -2,9 +2,9 @@
 
 import asyncio
 
-from treadle.canon.errors import Conflict, NotFound
-from treadle.canon.events import ENDED
-from treadle.canon.messages import ITEM_KINDS
+from treadle.core.errors import Conflict, NotFound
+from treadle.core.events import ENDED
+from treadle.core.journal_entries import ITEM_KINDS
 from treadle.store.journal import RunRow, SessionRow, Store, busy
 
 

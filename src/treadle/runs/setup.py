@@ -10,13 +10,13 @@ from typing import Protocol
 
 import msgspec
 
-from treadle.canon.events import Noted, Numbered, RunStarted
-from treadle.canon.items import AnyItem, text_message
-from treadle.canon.memo import Memo
-from treadle.canon.messages import Entry
-from treadle.canon.plan import Planner
-from treadle.canon.request import Note, Request
-from treadle.canon.tools import GUEST, CallContext, Offer, ToolChoice, ToolPolicy, ToolSpec, essence
+from treadle.core.events import Noted, Numbered, RunStarted
+from treadle.core.items import AnyItem, text_message
+from treadle.core.journal_entries import Entry
+from treadle.core.memoized import Memo
+from treadle.core.plan import Planner
+from treadle.core.request import Note, Request
+from treadle.core.tool_definitions import GUEST, CallContext, Offer, ToolChoice, ToolPolicy, ToolSpec, essence
 from treadle.engine.decisions import Carried
 from treadle.engine.limits import Limits
 from treadle.engine.loop import Loop, Ports

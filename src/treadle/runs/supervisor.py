@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon import endings
-from treadle.canon.endings import INTERNAL
-from treadle.canon.errors import Conflict, ErrorInfo, StoreError, TreadleError
-from treadle.canon.events import DELTAS, Numbered, RoundBroken, RoundStarted, RunEnded, RunEvent
+from treadle.core import run_endings as endings
+from treadle.core.errors import Conflict, ErrorInfo, StoreError, TreadleError
+from treadle.core.events import DELTAS, Numbered, RoundBroken, RoundStarted, RunEnded, RunEvent
+from treadle.core.run_endings import INTERNAL
 from treadle.engine.minutes import wait_out
 from treadle.engine.ports import Clock
 from treadle.runs.approval.turns import Carriage

@@ -5,8 +5,8 @@ from contextlib import aclosing
 
 import msgspec
 
-from treadle.canon.endings import NOT_STORED, failure_of
-from treadle.canon.events import ENDED, Numbered, Numbering, RunEnded, RunEvent, RunRecovered
+from treadle.core.events import ENDED, Numbered, Numbering, RunEnded, RunEvent, RunRecovered
+from treadle.core.run_endings import NOT_STORED, failure_of
 from treadle.runs.feed import Batches
 from treadle.runs.record.teller import Teller
 from treadle.store.journal import Store

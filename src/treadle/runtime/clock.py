@@ -9,7 +9,7 @@ while it runs changes what is due.
 import logging
 from collections.abc import Awaitable, Callable
 
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 from treadle.engine.ports import Clock
 
 log = logging.getLogger("treadle.runtime")

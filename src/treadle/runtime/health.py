@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections import Counter
 
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 from treadle.engine.ports import Clock
 from treadle.store.journal import Store
 from treadle.telemetry import Metrics

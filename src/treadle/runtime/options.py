@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from treadle.access.limiter import Limiter
 from treadle.access.rates import Rates as LocalRates
-from treadle.canon.errors import ConfigError
 from treadle.config import Settings, mcp, sqlite_path
 from treadle.config.reader import data_directory
+from treadle.core.errors import ConfigError
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Clock
 from treadle.runs import RunsOptions

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from treadle.canon.ids import IdSource, SeededIds
+from treadle.core.ids import IdSource, SeededIds
 from treadle.engine.ports import Clock, Model
 from treadle.telemetry.watch import Tracer
 from treadle.tools.runner import Report

@@ -4,8 +4,8 @@ import logging
 
 import msgspec
 
-from treadle.canon.tools import Effect
 from treadle.config.settings import EffectSection, Settings, ToolRule
+from treadle.core.tool_definitions import Effect
 from treadle.tools.policy.effective import Policies
 from treadle.tools.policy.rules import EffectDefaults, Rule
 

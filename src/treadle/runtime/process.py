@@ -10,13 +10,13 @@ import msgspec
 
 from treadle.access.accounts import Accounts
 from treadle.access.client import LOCAL, Client
-from treadle.canon.errors import ConfigError, Conflict, RequestError, ToolFailed
-from treadle.canon.events import ApprovalRequested, RunEnded, RunEvent, ToolFinished
-from treadle.canon.ids import SESSION
-from treadle.canon.items import ResultItem, text_message
-from treadle.canon.request import Request
-from treadle.canon.tools import CallContext
 from treadle.config import Settings, load_settings, mcp
+from treadle.core.errors import ConfigError, Conflict, RequestError, ToolFailed
+from treadle.core.events import ApprovalRequested, RunEnded, RunEvent, ToolFinished
+from treadle.core.ids import SESSION
+from treadle.core.items import ResultItem, text_message
+from treadle.core.request import Request
+from treadle.core.tool_definitions import CallContext
 from treadle.engine.ports import Model
 from treadle.guests.quarters import GuestModule, Quarters
 from treadle.guests.sandbox.compiler import Compiler

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from treadle.canon.endings import INTERNAL
-from treadle.canon.errors import StoreError, TreadleError
-from treadle.canon.tools import ServerTool, essence
 from treadle.config import Settings
+from treadle.core.errors import StoreError, TreadleError
+from treadle.core.run_endings import INTERNAL
+from treadle.core.tool_definitions import ServerTool, essence
 from treadle.engine.ports import Clock
 from treadle.store.journal import Store
 from treadle.store.replicas.kept import ReplicaRow

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from treadle.canon.errors import ConfigError, RequestError
 from treadle.config import LocalSection, Settings, ToolsSection
 from treadle.config.mcp import PINS_NAME, own_paths
 from treadle.config.reader import data_directory
 from treadle.config.settings import Guest
+from treadle.core.errors import ConfigError, RequestError
 from treadle.guests.modules import ToolGuest
 from treadle.guests.quarters import GuestModule, Quarters
 from treadle.guests.sandbox.grant import Grant, GrantWords, read_grant

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import msgspec
 
-from treadle.canon.errors import NotFound
-from treadle.canon.usage import Price, Usage, cost_of
 from treadle.config import Settings, Upstream
 from treadle.config.settings import CASSETTE, DEMO_MODEL, TIERS
+from treadle.core.errors import NotFound
+from treadle.core.usage import Price, Usage, cost_of
 from treadle.engine.ports import Clock, Model
 from treadle.runtime.parts import Parts
 from treadle.upstream.cassette import Cassette, Player, Recorder, Secrets, TapedClient, load_cassette

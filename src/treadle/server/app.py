@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from treadle.canon.errors import Conflict, ErrorInfo, Exhausted, NotFound, StoreError, TreadleError, Unauthorised
-from treadle.canon.ids import REQUEST
+from treadle.core.errors import Conflict, ErrorInfo, Exhausted, NotFound, StoreError, TreadleError, Unauthorised
+from treadle.core.ids import REQUEST
 from treadle.network.asgi import Header, Receive, Scope, Send
 from treadle.runtime import Runtime
 from treadle.server import operations, pages, runs, sessions

@@ -9,11 +9,11 @@ from typing import Protocol
 
 import msgspec
 
-from treadle.canon.endings import failure_of
-from treadle.canon.errors import TreadleError
-from treadle.canon.events import KeptAlive, Numbered, RoundBroken, RoundStarted, RunEnded, RunEvent
-from treadle.canon.ids import IdSource
-from treadle.canon.request import Note, Request
+from treadle.core.errors import TreadleError
+from treadle.core.events import KeptAlive, Numbered, RoundBroken, RoundStarted, RunEnded, RunEvent
+from treadle.core.ids import IdSource
+from treadle.core.request import Note, Request
+from treadle.core.run_endings import failure_of
 from treadle.runs import Idempotency, RunHandle
 from treadle.runs.feed import Batches, Hear
 from treadle.server.delivery.telling import RunIds

@@ -13,8 +13,8 @@ from itertools import chain
 from operator import itemgetter
 from urllib.parse import urlsplit
 
-from treadle.canon.errors import Forbidden
-from treadle.canon.ids import KEY
+from treadle.core.errors import Forbidden
+from treadle.core.ids import KEY
 from treadle.network.asgi import Header
 from treadle.server.http import Exchange, HttpError
 

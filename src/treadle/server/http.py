@@ -16,8 +16,8 @@ import msgspec
 
 from treadle.access.client import ANYBODY, Client
 from treadle.access.rates import Hit
-from treadle.canon.errors import ErrorInfo, LimitExceeded, ProtocolError, RequestError
-from treadle.canon.json import type_errors, write_json
+from treadle.core.errors import ErrorInfo, LimitExceeded, ProtocolError, RequestError
+from treadle.core.json import type_errors, write_json
 from treadle.network.asgi import (
     BEHIND_IN_SCOPE,
     EDGE_IN_SCOPE,

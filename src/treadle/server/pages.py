@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 import msgspec
 
-from treadle.canon.errors import NotFound
+from treadle.core.errors import NotFound
 from treadle.network.asgi import Header
 from treadle.server.http import Exchange
 from treadle.server.scripts.join import join

@@ -11,9 +11,8 @@ from typing import cast, get_args
 import msgspec
 
 from treadle.access.client import Client
-from treadle.canon.endings import HANDED_OVER
-from treadle.canon.errors import ErrorInfo, NotFound, ProtocolError
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo, NotFound, ProtocolError
+from treadle.core.events import (
     ENDED,
     KeptAlive,
     Numbered,
@@ -25,11 +24,12 @@ from treadle.canon.events import (
     last_number,
     write_event,
 )
-from treadle.canon.items import AnyItem, text_message
-from treadle.canon.json import OptionalRaw
-from treadle.canon.messages import Entry
-from treadle.canon.request import Options, Request, answer_form
-from treadle.canon.usage import Usage
+from treadle.core.items import AnyItem, text_message
+from treadle.core.journal_entries import Entry
+from treadle.core.json import OptionalRaw
+from treadle.core.request import Options, Request, answer_form
+from treadle.core.run_endings import HANDED_OVER
+from treadle.core.usage import Usage
 from treadle.network.asgi import Header
 from treadle.runs import RunHandle
 from treadle.server.clients.cursor import read_before

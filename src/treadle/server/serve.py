@@ -19,8 +19,8 @@ from types import FrameType
 import msgspec
 import uvicorn
 
-from treadle.canon.errors import ConfigError
 from treadle.config import ServerSection
+from treadle.core.errors import ConfigError
 from treadle.runtime import Runtime
 from treadle.server.app import App
 from treadle.server.crew.numbers import Numbers

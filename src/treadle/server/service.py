@@ -5,8 +5,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
 from treadle.access.client import Client
-from treadle.canon.errors import Exhausted, ProtocolError, UnsupportedFeature
-from treadle.canon.request import Request
+from treadle.core.errors import Exhausted, ProtocolError, UnsupportedFeature
+from treadle.core.request import Request
 from treadle.engine.approval import POLICY
 from treadle.runs import Idempotency, Instead, RunHandle, last_try
 from treadle.runs.record.rounds import StoredRun

@@ -5,10 +5,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.ids import SESSION
-from treadle.canon.json import OptionalRaw
-from treadle.canon.messages import Entry
+from treadle.core.errors import ProtocolError
+from treadle.core.ids import SESSION
+from treadle.core.journal_entries import Entry
+from treadle.core.json import OptionalRaw
 from treadle.network.asgi import Header
 from treadle.server.clients.cursor import read_before
 from treadle.server.http import Exchange, read_body, read_number

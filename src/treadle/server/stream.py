@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import msgspec
 
-from treadle.canon.endings import CANCELLED, HANDED_OVER, failure_of, may_retry
-from treadle.canon.errors import ErrorInfo, NotFound
-from treadle.canon.events import (
+from treadle.config import Settings
+from treadle.core.errors import ErrorInfo, NotFound
+from treadle.core.events import (
     KeptAlive,
     Noted,
     Numbered,
@@ -24,9 +24,9 @@ from treadle.canon.events import (
     RunRecovered,
     RunStarted,
 )
-from treadle.canon.ids import IdSource
-from treadle.canon.request import Request
-from treadle.config import Settings
+from treadle.core.ids import IdSource
+from treadle.core.request import Request
+from treadle.core.run_endings import CANCELLED, HANDED_OVER, failure_of, may_retry
 from treadle.network.asgi import Header
 from treadle.server.delivery.audience import Audience, Source
 from treadle.server.delivery.position import Frames

@@ -11,8 +11,8 @@ from typing import assert_never
 import msgspec
 
 from treadle.access.client import Client
-from treadle.canon.errors import NotFound
-from treadle.canon.items import (
+from treadle.core.errors import NotFound
+from treadle.core.items import (
     AnyItem,
     AnyPart,
     CallItem,
@@ -27,10 +27,10 @@ from treadle.canon.items import (
     ResultItem,
     TextPart,
 )
-from treadle.canon.json import write_json
-from treadle.canon.messages import item_of_entry
-from treadle.canon.request import Request, inherit
-from treadle.canon.tools import ToolSpec
+from treadle.core.journal_entries import item_of_entry
+from treadle.core.json import write_json
+from treadle.core.request import Request, inherit
+from treadle.core.tool_definitions import ToolSpec
 from treadle.network.asgi import Header
 from treadle.server.service import Service
 from treadle.wire.fields import Fields, open_body

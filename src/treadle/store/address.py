@@ -3,7 +3,7 @@
 import re
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 
 MEMORY = ":memory:"
 """A SQLite database that lasts as long as its store."""

@@ -9,10 +9,10 @@ from typing import Literal, TypeVar
 
 import msgspec
 
-from treadle.canon.events import ENDED, RunEnded, read_event
-from treadle.canon.items import CallItem
-from treadle.canon.json import OptionalRaw, type_errors, write_json
-from treadle.canon.messages import Entry, item_of_entry
+from treadle.core.events import ENDED, RunEnded, read_event
+from treadle.core.items import CallItem
+from treadle.core.journal_entries import Entry, item_of_entry
+from treadle.core.json import OptionalRaw, type_errors, write_json
 from treadle.store.chain import EXTRA, LOST, audit_lines, is_rooted
 from treadle.store.evidence import run_of
 from treadle.store.export import Exported, sealed_of

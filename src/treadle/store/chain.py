@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from treadle.canon.messages import Entry
+from treadle.core.journal_entries import Entry
 from treadle.store.journal import AuditLine
 
 LOST = "lost"

@@ -9,9 +9,9 @@ from typing import NamedTuple, cast
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import Status
-from treadle.canon.usage import Usage
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import Status
+from treadle.core.usage import Usage
 from treadle.store.chain import KeptEntry, audit_lines, is_rooted
 from treadle.store.journal import Evidence, RunRow
 from treadle.store.seal import SealedRow, read_or_none

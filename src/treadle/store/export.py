@@ -11,10 +11,10 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.events import ENDED
-from treadle.canon.json import OptionalRaw, type_errors, write_json
-from treadle.canon.messages import Entry
+from treadle.core.errors import ProtocolError
+from treadle.core.events import ENDED
+from treadle.core.journal_entries import Entry
+from treadle.core.json import OptionalRaw, type_errors, write_json
 from treadle.store.chain import LOST, KeptEntry
 from treadle.store.journal import AuditLine, Evidence, RunRow
 from treadle.store.seal import SealedRow, amend, text_or_bytes

@@ -35,10 +35,10 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from treadle.canon.errors import Conflict, ErrorInfo, StoreError
-from treadle.canon.events import RunEnded, Status
-from treadle.canon.messages import Entry
-from treadle.canon.usage import Usage
+from treadle.core.errors import Conflict, ErrorInfo, StoreError
+from treadle.core.events import RunEnded, Status
+from treadle.core.journal_entries import Entry
+from treadle.core.usage import Usage
 from treadle.store.approvals.kept import ApprovalStore
 from treadle.store.keys.kept import KeyStore
 from treadle.store.replicas.kept import ReplicaStore

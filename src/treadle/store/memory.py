@@ -16,9 +16,9 @@ from typing import TypeVar
 import apsw
 import msgspec
 
-from treadle.canon.errors import Conflict, NotFound, TreadleError
-from treadle.canon.events import ENDED, RunEnded
-from treadle.canon.messages import Entry
+from treadle.core.errors import Conflict, NotFound, TreadleError
+from treadle.core.events import ENDED, RunEnded
+from treadle.core.journal_entries import Entry
 from treadle.store.address import MEMORY
 from treadle.store.futures import done, failed
 from treadle.store.journal import RUN_ENDED, Chunk, RunJournal, RunRow, StoredTurn

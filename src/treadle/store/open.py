@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable
 
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 from treadle.store.address import MEMORY, PostgresAddress, is_postgres
 from treadle.store.journal import Store
 from treadle.store.look import Look

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import msgspec
 
-from treadle.canon.json import type_errors
+from treadle.core.json import type_errors
 
 if TYPE_CHECKING:
     from treadle.store.journal import RunRow

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.canon.errors import Conflict, NotFound, ProtocolError
-from treadle.canon.events import ENDED
-from treadle.canon.messages import ITEM_KINDS, Entry
+from treadle.core.errors import Conflict, NotFound, ProtocolError
+from treadle.core.events import ENDED
+from treadle.core.journal_entries import ITEM_KINDS, Entry
 from treadle.store.journal import RunRow, SessionKind, SessionRow, Store
 
 NAME_CHARS_MAX = 200

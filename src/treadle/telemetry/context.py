@@ -4,7 +4,7 @@ from contextvars import ContextVar
 
 import msgspec
 
-from treadle.canon.usage import Usage
+from treadle.core.usage import Usage
 
 upstream_request: ContextVar[str] = ContextVar("treadle_upstream_request", default="")
 """The id that the provider gave the last model call of the run this task works for: it is in the logs of its tools."""

@@ -7,9 +7,9 @@ small number.
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, get_args
 
-from treadle.canon.events import RunEnded, ToolFinished
-from treadle.canon.request import Note
-from treadle.canon.tools import RC, is_person_only
+from treadle.core.events import RunEnded, ToolFinished
+from treadle.core.request import Note
+from treadle.core.tool_definitions import RC, is_person_only
 from treadle.telemetry.registry import Registry, Sample, Series
 from treadle.telemetry.series import Counter, Histogram, Shown
 from treadle.wire.dialects.stage import RECOVERED

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from typing import cast
 
-from treadle.canon.json import write_json
+from treadle.core.json import write_json
 
 REDACTED = "[redacted]"
 _SECRET_NAME = re.compile(r"key|token|secret|passw|credential|authorization|cookie", re.IGNORECASE)

@@ -13,7 +13,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from treadle.canon.events import (
+from treadle.core.events import (
     ApprovalDecided,
     ApprovalRequested,
     RoundStarted,
@@ -21,7 +21,7 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.usage import Usage
+from treadle.core.usage import Usage
 from treadle.telemetry.context import ModelCall, trace_parent, upstream_request
 from treadle.telemetry.watch import About
 

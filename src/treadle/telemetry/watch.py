@@ -9,7 +9,7 @@ from typing import ClassVar, Protocol
 
 import msgspec
 
-from treadle.canon.events import (
+from treadle.core.events import (
     ApprovalDecided,
     ApprovalRequested,
     ItemAdded,
@@ -23,7 +23,7 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.items import CallItem
+from treadle.core.items import CallItem
 from treadle.telemetry.context import ModelCall, model_call, upstream_request
 from treadle.telemetry.logs import say
 from treadle.telemetry.metrics import Metrics

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.errors import InvalidArguments
-from treadle.canon.json import BadJson, cut_text, read_json, write_json
-from treadle.canon.tools import Fault
+from treadle.core.errors import InvalidArguments
+from treadle.core.json import BadJson, cut_text, read_json, write_json
+from treadle.core.tool_definitions import Fault
 from treadle.tools.compiled_schema import ERRORS_MAX, MESSAGE_BYTES_MAX, pointer
 from treadle.tools.schema import Validator
 from treadle.tools.schema_worker import CheckTimeout

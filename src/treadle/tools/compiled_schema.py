@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import jsonschema_rs
 
-from treadle.canon.json import BadJson, check_bounds, cut_text, write_json
-from treadle.canon.tools import Fault
+from treadle.core.json import BadJson, check_bounds, cut_text, write_json
+from treadle.core.tool_definitions import Fault
 
 ERRORS_MAX = 20
 MESSAGE_BYTES_MAX = 300

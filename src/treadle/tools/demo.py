@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from treadle.canon.errors import ToolError
+from treadle.core.errors import ToolError
 from treadle.tools.function import tool
 
 Unit = Literal[

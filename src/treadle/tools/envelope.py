@@ -14,11 +14,11 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.envelope import WARNING_MARK, add_warnings
-from treadle.canon.errors import ToolError, ToolFailed
-from treadle.canon.items import AnyPart, FilePart, ImagePart, Part, TextPart, text_of
-from treadle.canon.json import BadJson, cut_json_text, cut_text, read_json, write_json
-from treadle.canon.tools import Envelope, Fault
+from treadle.core.errors import ToolError, ToolFailed
+from treadle.core.items import AnyPart, FilePart, ImagePart, Part, TextPart, text_of
+from treadle.core.json import BadJson, cut_json_text, cut_text, read_json, write_json
+from treadle.core.result_envelope import WARNING_MARK, add_warnings
+from treadle.core.tool_definitions import Envelope, Fault
 from treadle.tools.arguments import BadArguments
 from treadle.tools.function import Style
 

@@ -12,9 +12,9 @@ from typing import Any, Literal, TypedDict, Unpack, get_args, get_origin, overlo
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
-from treadle.canon.json import write_json
-from treadle.canon.tools import Approval, Effect, ServerTool, ToolPolicy, ToolSpec
+from treadle.core.errors import ConfigError
+from treadle.core.json import write_json
+from treadle.core.tool_definitions import Approval, Effect, ServerTool, ToolPolicy, ToolSpec
 from treadle.tools.arguments import Converter
 from treadle.tools.context import ToolContext
 from treadle.tools.schema import BadSchema, Validator

@@ -3,8 +3,8 @@
 import re
 from typing import Any, cast
 
-from treadle.canon.json import read_json
-from treadle.canon.tools import ToolSpec
+from treadle.core.json import read_json
+from treadle.core.tool_definitions import ToolSpec
 from treadle.tools.schema import BadSchema, Schema, Validator, every
 
 NAME_CHARS_COMMON = 64

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from treadle.canon.errors import ConfigError, TreadleError
+from treadle.core.errors import ConfigError, TreadleError
 from treadle.tools.function import Tool
 
 IMPORT_FAILURES = (

@@ -5,8 +5,8 @@ from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
-from treadle.canon.errors import ConfigError
-from treadle.canon.tools import ServerTool, is_person_only
+from treadle.core.errors import ConfigError
+from treadle.core.tool_definitions import ServerTool, is_person_only
 from treadle.tools.function import Tool, function_tool
 from treadle.tools.load import load_file, load_module
 from treadle.tools.policy.effective import Policies

@@ -14,10 +14,10 @@ from typing import Any, Protocol, get_args
 
 import msgspec
 
-from treadle.canon.errors import OutputTooLarge, ToolError, ToolFailed, ToolTimeout, TreadleError, UnknownTool
-from treadle.canon.items import CallItem
-from treadle.canon.json import cut_text, write_json
-from treadle.canon.tools import RC, CallContext, Outcome, is_person_only, listed_names, refuse_person_only
+from treadle.core.errors import OutputTooLarge, ToolError, ToolFailed, ToolTimeout, TreadleError, UnknownTool
+from treadle.core.items import CallItem
+from treadle.core.json import cut_text, write_json
+from treadle.core.tool_definitions import RC, CallContext, Outcome, is_person_only, listed_names, refuse_person_only
 from treadle.tools.arguments import check_arguments, read_arguments
 from treadle.tools.context import UNSEEN, ToolContext
 from treadle.tools.envelope import (

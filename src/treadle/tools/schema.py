@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.json import read_json, write_json
-from treadle.canon.tools import Fault
+from treadle.core.json import read_json, write_json
+from treadle.core.tool_definitions import Fault
 from treadle.tools.compiled_schema import BadSchema, Compiled, Schema, shorten
 from treadle.tools.schema_worker import WorkerSchema
 

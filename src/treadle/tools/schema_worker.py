@@ -19,8 +19,8 @@ from typing import IO, Any, Literal, cast
 
 import msgspec
 
-from treadle.canon.json import write_json
-from treadle.canon.tools import Fault
+from treadle.core.json import write_json
+from treadle.core.tool_definitions import Fault
 from treadle.tools.compiled_schema import BadSchema, Compiled
 from treadle.tools.sandbox.order import bare_command
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, cast
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.tools.context import ToolContext
 from treadle.tools.schema import Schema, every
 

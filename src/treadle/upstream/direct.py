@@ -9,13 +9,13 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import UpstreamError
-from treadle.canon.events import Finished, ItemAdded, ItemDone, ModelEvent
-from treadle.canon.items import CallItem, MessageItem, text_message, text_of
-from treadle.canon.json import write_json
-from treadle.canon.plan import Plan
-from treadle.canon.request import DIRECT_MODEL, Request
-from treadle.canon.tools import ToolChoice
+from treadle.core.errors import UpstreamError
+from treadle.core.events import Finished, ItemAdded, ItemDone, ModelEvent
+from treadle.core.items import CallItem, MessageItem, text_message, text_of
+from treadle.core.json import write_json
+from treadle.core.plan import Plan
+from treadle.core.request import DIRECT_MODEL, Request
+from treadle.core.tool_definitions import ToolChoice
 
 _CALL_ID = "call_direct"
 

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.upstream.quirks.profile import QuirkProfile, check_quirks, profile_of
 from treadle.wire.answer.ledger import Bounds
 from treadle.wire.dialects.stage import RepairRules

@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo, UpstreamStatus
-from treadle.canon.json import BadJson, cut_text, read_json
+from treadle.core.errors import ErrorInfo, UpstreamStatus
+from treadle.core.json import BadJson, cut_text, read_json
 from treadle.upstream.context_overflow import CONTEXT_OVERFLOW, find_context_overflow
 from treadle.upstream.endpoint import Endpoint
 

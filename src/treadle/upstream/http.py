@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol
 
 import msgspec
 
-from treadle.canon.errors import CROWDED, BrokenStream, UpstreamError, UpstreamTimeout
+from treadle.core.errors import CROWDED, BrokenStream, UpstreamError, UpstreamTimeout
 from treadle.network.connection import Take
 from treadle.network.errors import ConnectTimeout, NoAddress, NoConnection, NoTls, NoTurn, TooLarge
 from treadle.network.pool import Pool

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from treadle.canon.errors import UpstreamError
-from treadle.canon.json import type_errors
+from treadle.core.errors import UpstreamError
+from treadle.core.json import type_errors
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.http import HttpClient
 

@@ -16,11 +16,11 @@ from urllib.parse import unquote
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, ErrorInfo, NotFound, TreadleError
-from treadle.canon.items import text_message
-from treadle.canon.json import write_json
-from treadle.canon.plan import Plan
-from treadle.canon.request import Request
+from treadle.core.errors import ConfigError, ErrorInfo, NotFound, TreadleError
+from treadle.core.items import text_message
+from treadle.core.json import write_json
+from treadle.core.plan import Plan
+from treadle.core.request import Request
 from treadle.network.listener import Answer, Asked, Listener
 from treadle.upstream.demo.model import NAME, reply_to
 from treadle.upstream.endpoint import ProtocolName

@@ -14,11 +14,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo, UpstreamError
-from treadle.canon.events import Batches, Failed, Finished, LiveBatches, ModelEvent, Noted
-from treadle.canon.ids import IdSource
-from treadle.canon.plan import Plan
-from treadle.canon.request import Note
+from treadle.core.errors import ErrorInfo, UpstreamError
+from treadle.core.events import Batches, Failed, Finished, LiveBatches, ModelEvent, Noted
+from treadle.core.ids import IdSource
+from treadle.core.plan import Plan
+from treadle.core.request import Note
 from treadle.network.connection import Take
 from treadle.telemetry import upstream_request
 from treadle.upstream.endpoint import Endpoint, ProtocolName

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -22,11 +22,11 @@ from treadle.canon.events import (
     Stop,
     TextDelta,
 )
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import AnyPart, CallItem, MessageItem, ReasoningItem, RefusalPart, TextPart
-from treadle.canon.json import members_of, write_json
-from treadle.canon.request import Request, Surface
-from treadle.canon.tools import ToolSpec
+from treadle.core.ids import CountingIds
+from treadle.core.items import AnyPart, CallItem, MessageItem, ReasoningItem, RefusalPart, TextPart
+from treadle.core.json import members_of, write_json
+from treadle.core.request import Request, Surface
+from treadle.core.tool_definitions import ToolSpec
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.reply import Faults, Reply, ReplyCall
 from treadle.upstream.shapes import spoil

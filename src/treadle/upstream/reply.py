@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.events import Stop
-from treadle.canon.json import write_json
-from treadle.canon.usage import Usage
+from treadle.core.events import Stop
+from treadle.core.json import write_json
+from treadle.core.usage import Usage
 
 
 class ReplyCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, NotFound
-from treadle.canon.ids import IdSource
+from treadle.core.errors import ConfigError, NotFound
+from treadle.core.ids import IdSource
 from treadle.upstream.endpoint import Endpoint, check_pattern
 from treadle.upstream.http import HttpClient
 from treadle.upstream.listing import Listing

@@ -10,12 +10,12 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import msgspec
 
-from treadle.canon.envelope import error_in
-from treadle.canon.errors import BrokenStream, ConfigError, UpstreamTimeout
-from treadle.canon.events import Batches
-from treadle.canon.ids import IdSource
-from treadle.canon.items import AnyItem, MessageItem, ResultItem, text_of
-from treadle.canon.plan import Plan
+from treadle.core.errors import BrokenStream, ConfigError, UpstreamTimeout
+from treadle.core.events import Batches
+from treadle.core.ids import IdSource
+from treadle.core.items import AnyItem, MessageItem, ResultItem, text_of
+from treadle.core.plan import Plan
+from treadle.core.result_envelope import error_in
 from treadle.upstream.endpoint import Endpoint, ProtocolName
 from treadle.upstream.failure import read_failure
 from treadle.upstream.model import AnswerRules, decode, open_call

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, cast
 
-from treadle.canon.json import BadJson, read_json, write_json
+from treadle.core.json import BadJson, read_json, write_json
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.reply import Faults
 from treadle.wire.sse import SseReader, write_frame

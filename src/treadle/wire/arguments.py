@@ -9,7 +9,7 @@ import re
 
 import msgspec
 
-from treadle.canon.json import BadJson, members_of, read_json
+from treadle.core.json import BadJson, members_of, read_json
 
 _OUTSIDE = re.compile(r'["{}\[\]]')
 _INSIDE = re.compile(r'["\\]')

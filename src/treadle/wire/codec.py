@@ -5,10 +5,10 @@ from typing import Protocol
 
 import msgspec
 
-from treadle.canon.events import ModelEvent, RunEvent
-from treadle.canon.ids import IdSource
-from treadle.canon.plan import Plan
-from treadle.canon.request import Note, Request
+from treadle.core.events import ModelEvent, RunEvent
+from treadle.core.ids import IdSource
+from treadle.core.plan import Plan
+from treadle.core.request import Note, Request
 
 
 class Written(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,9 +10,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.endings import failure_of
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -25,11 +24,12 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.ids import IdSource
-from treadle.canon.items import AnyItem, MessageItem, OpaqueItem, text_message, text_of
-from treadle.canon.json import write_json
-from treadle.canon.request import Request
-from treadle.canon.tools import NONE
+from treadle.core.ids import IdSource
+from treadle.core.items import AnyItem, MessageItem, OpaqueItem, text_message, text_of
+from treadle.core.json import write_json
+from treadle.core.request import Request
+from treadle.core.run_endings import failure_of
+from treadle.core.tool_definitions import NONE
 from treadle.wire import responses
 
 PREFIX = "cmp"

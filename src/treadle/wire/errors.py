@@ -5,8 +5,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from treadle.canon.errors import BrokenStream, ErrorInfo
-from treadle.canon.json import write_json
+from treadle.core.errors import BrokenStream, ErrorInfo
+from treadle.core.json import write_json
 
 _OPENAI_TYPES = {
     401: "authentication_error",

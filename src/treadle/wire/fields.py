@@ -11,8 +11,8 @@ from typing import Any, Generic, TypeVar, get_args
 
 import msgspec
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.json import (
+from treadle.core.errors import ProtocolError
+from treadle.core.json import (
     DEPTH_MAX,
     FIELDS_MAX,
     BadJson,

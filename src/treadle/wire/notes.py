@@ -10,9 +10,9 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from treadle.canon.items import AnyItem, AnyPart, Extra, MessageItem, OpaquePart, ResultItem
-from treadle.canon.request import Note, NoteAction, Options
-from treadle.canon.tools import ToolSpec
+from treadle.core.items import AnyItem, AnyPart, Extra, MessageItem, OpaquePart, ResultItem
+from treadle.core.request import Note, NoteAction, Options
+from treadle.core.tool_definitions import ToolSpec
 from treadle.wire.fields import LIST, OBJECT, TEXT, starts_with
 
 HOSTED = "tools"

@@ -7,7 +7,7 @@ that is not valid stays unfinished for its reader, never complete and wrong.
 
 import re
 
-from treadle.canon.json import DEPTH_MAX
+from treadle.core.json import DEPTH_MAX
 
 _TEXT = re.compile(r'[^"\\\x00-\x1f]+')
 _SPACE = re.compile(r"[ \t\r\n]+")

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.json import write_json
+from treadle.core.json import write_json
 
 _HALF = re.compile("[\ud800-\udfff]")
 _ESCAPE = re.compile(

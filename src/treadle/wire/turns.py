@@ -11,7 +11,7 @@ from typing import Annotated
 
 import msgspec
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     AnyPart,
     CallItem,

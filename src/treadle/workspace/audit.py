@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.canon.errors import LimitExceeded, ProtocolError
-from treadle.canon.json import canonical_json
+from treadle.core.errors import LimitExceeded, ProtocolError
+from treadle.core.json import canonical_json
 from treadle.store.workspaces.kept import ChangeRow
 from treadle.workspace import history
 from treadle.workspace.difference import compare

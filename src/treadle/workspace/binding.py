@@ -4,8 +4,8 @@ from typing import cast
 
 import msgspec
 
-from treadle.canon.errors import Conflict, ToolFailed
-from treadle.canon.json import OptionalRaw, type_errors
+from treadle.core.errors import Conflict, ToolFailed
+from treadle.core.json import OptionalRaw, type_errors
 from treadle.store.journal import Store
 from treadle.workspace.desk import Workspaces
 from treadle.workspace.shelf import PROGRAM, Held

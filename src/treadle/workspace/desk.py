@@ -13,8 +13,8 @@ from functools import partial
 
 import msgspec
 
-from treadle.canon.errors import Conflict, LimitExceeded, NotFound, ProtocolError, WorkspaceConflict
-from treadle.canon.ids import IdSource
+from treadle.core.errors import Conflict, LimitExceeded, NotFound, ProtocolError, WorkspaceConflict
+from treadle.core.ids import IdSource
 from treadle.store.journal import Store
 from treadle.store.workspaces.kept import DECIDED, ProposalStatus, WorkspaceRow
 from treadle.workspace import history, proposals, state

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from treadle.canon.json import canonical_json
+from treadle.core.json import canonical_json
 from treadle.workspace.pointer import Json, find_at, write_pointer
 
 

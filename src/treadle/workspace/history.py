@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from treadle.canon.errors import LimitExceeded, ProtocolError, WorkspaceConflict
+from treadle.core.errors import LimitExceeded, ProtocolError, WorkspaceConflict
 from treadle.workspace.difference import equal
 from treadle.workspace.pointer import Json, find_at
 from treadle.workspace.proposals import without

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from treadle.canon.json import cut_text, write_json
+from treadle.core.json import cut_text, write_json
 from treadle.workspace.pointer import Json, read_pointer, write_pointer
 
 DEPTH_DEFAULT = 4

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from msgspec import UNSET, UnsetType
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.json import DEPTH_MAX
+from treadle.core.errors import ProtocolError
+from treadle.core.json import DEPTH_MAX
 
 if TYPE_CHECKING:
     Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"

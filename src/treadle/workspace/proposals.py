@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
-from treadle.canon.errors import LimitExceeded, NotFound, ProtocolError, WorkspaceConflict
-from treadle.canon.json import write_json
+from treadle.core.errors import LimitExceeded, NotFound, ProtocolError, WorkspaceConflict
+from treadle.core.json import write_json
 from treadle.workspace.difference import compare, equal, is_inside
 from treadle.workspace.pointer import Json, find_at
 from treadle.workspace.state import (

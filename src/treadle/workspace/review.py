@@ -6,7 +6,7 @@ Pure: the workspace as it is and as it was when the proposal was made go in, the
 import msgspec
 from msgspec.structs import replace
 
-from treadle.canon.errors import TreadleError
+from treadle.core.errors import TreadleError
 from treadle.workspace.difference import Difference, Triple, compare, compare_three
 from treadle.workspace.pointer import Json
 from treadle.workspace.proposals import moved_paths, proposed_facts

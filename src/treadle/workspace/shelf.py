@@ -10,8 +10,8 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from treadle.canon.errors import LimitExceeded, NotFound, WorkspaceConflict
-from treadle.canon.json import write_json
+from treadle.core.errors import LimitExceeded, NotFound, WorkspaceConflict
+from treadle.core.json import write_json
 from treadle.store.workspaces.kept import MOVED, ChangeRow, ProposalRow, ProposalStatus, WorkspaceRow, WorkspaceStore
 from treadle.workspace import history
 from treadle.workspace.difference import Difference, compare

@@ -11,8 +11,8 @@ from typing import Literal, NamedTuple, cast
 import msgspec
 from msgspec.structs import replace
 
-from treadle.canon.errors import Forbidden, LimitExceeded, NotFound, ProtocolError, WorkspaceConflict
-from treadle.canon.json import BadJson, fingerprint, read_json, write_json
+from treadle.core.errors import Forbidden, LimitExceeded, NotFound, ProtocolError, WorkspaceConflict
+from treadle.core.json import BadJson, fingerprint, read_json, write_json
 from treadle.workspace.difference import Difference, equal
 from treadle.workspace.pointer import Json, append_at, find_at, get_at, insert_at, read_pointer, remove_at, set_at
 

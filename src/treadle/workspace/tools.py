@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from treadle.canon.errors import NotFound, ToolFailed, TreadleError
-from treadle.canon.items import ResultItem
-from treadle.canon.messages import item_of_entry
-from treadle.canon.tools import ToolPolicy
+from treadle.core.errors import NotFound, ToolFailed, TreadleError
+from treadle.core.items import ResultItem
+from treadle.core.journal_entries import item_of_entry
+from treadle.core.tool_definitions import ToolPolicy
 from treadle.engine.approval import NEVER_READ
 from treadle.store.journal import Store
 from treadle.tools import Tool, ToolContext

@@ -12,9 +12,9 @@ from gateway.gateway import Gateway
 from person import person_headers
 from postgres import postgres_server
 from treadle import tool
-from treadle.canon.items import CallItem, ResultItem, text_of
-from treadle.canon.plan import Plan
 from treadle.config import StoreSection
+from treadle.core.items import CallItem, ResultItem, text_of
+from treadle.core.plan import Plan
 from treadle.tools import Tool
 from treadle.upstream.reply import Reply, ReplyCall
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gateway.approvals.desk import LOOK, WIPE_B, Ran
-from treadle.canon.events import ApprovalDecided, ApprovalRequested, RunEnded, TextDelta, ToolFinished
-from treadle.canon.items import CallItem, ResultItem, text_message, text_of
-from treadle.canon.tools import CallContext
 from treadle.config import ServerSection, Settings, StoreSection
+from treadle.core.events import ApprovalDecided, ApprovalRequested, RunEnded, TextDelta, ToolFinished
+from treadle.core.items import CallItem, ResultItem, text_message, text_of
+from treadle.core.tool_definitions import CallContext
 from treadle.engine.limits import Limits
 from treadle.guests.stage.desk import Desk, Visit
 from treadle.guests.stage.lines import Answered, Ask

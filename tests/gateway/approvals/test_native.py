@@ -11,10 +11,10 @@ from openai.types.responses import Response
 from gateway.approvals.desk import LOOK, WIPE_B, WIPE_C, Meanwhile, Ran, decide, desk, listed, on_postgres, pending
 from gateway.gateway import Gateway
 from person import person_key
-from treadle.canon.ids import APPROVAL
-from treadle.canon.items import CallItem
-from treadle.canon.plan import Plan
 from treadle.config.settings import ApprovalsSection
+from treadle.core.ids import APPROVAL
+from treadle.core.items import CallItem
+from treadle.core.plan import Plan
 from treadle.upstream.reply import Reply, ReplyCall
 
 

@@ -8,8 +8,8 @@ import pytest
 from gateway.approvals.desk import Ran, listed
 from gateway.approvals.test_native import answer, ask, client, kinds, questions
 from gateway.gateway import Gateway
-from treadle.canon.items import CallItem
-from treadle.canon.plan import Plan
+from treadle.core.items import CallItem
+from treadle.core.plan import Plan
 from treadle.upstream.reply import Reply, ReplyCall
 
 FETCH = ReplyCall(name="fetch", args={"url": "https://e"})

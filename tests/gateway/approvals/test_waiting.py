@@ -28,10 +28,10 @@ from gateway.approvals.desk import (
 from gateway.gateway import Gateway
 from gateway.judges import JUDGES, close_clients
 from person import person_headers
-from treadle.canon.items import CallItem
-from treadle.canon.plan import Plan
 from treadle.config import ServerSection
 from treadle.config.settings import ApprovalsSection, PolicySection
+from treadle.core.items import CallItem
+from treadle.core.plan import Plan
 from treadle.upstream.reply import Reply, ReplyCall
 
 WAITING = ("chat", "messages", "gemini")

@@ -13,10 +13,10 @@ from treadle.access.budget import OUTPUT_TOKENS
 from treadle.access.client import Client
 from treadle.access.limiter import Limiter
 from treadle.access.rates import Rates
-from treadle.canon.errors import Exhausted, StoreError
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
-from treadle.canon.usage import Usage
+from treadle.core.errors import Exhausted, StoreError
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
+from treadle.core.usage import Usage
 from treadle.runtime import SystemClock
 from treadle.store.journal import RunRow, Store
 from treadle.store.keys.kept import Budget, Charge, Grant, Reservation, ReservationResult, Spent

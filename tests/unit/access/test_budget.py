@@ -5,9 +5,9 @@ import pytest
 
 from treadle.access.budget import TOKENS_MAX, Ledger, periods_at, used_by
 from treadle.access.client import LOCAL, Client
-from treadle.canon.errors import Exhausted
-from treadle.canon.events import RunEnded
-from treadle.canon.usage import Usage
+from treadle.core.errors import Exhausted
+from treadle.core.events import RunEnded
+from treadle.core.usage import Usage
 from treadle.store.address import MEMORY
 from treadle.store.journal import RunRow, Store
 from treadle.store.keys.kept import Budget, Grant

@@ -3,7 +3,7 @@
 import pytest
 
 from treadle.access.client import LOCAL, Client, fits
-from treadle.canon.errors import Forbidden
+from treadle.core.errors import Forbidden
 from treadle.store.keys.kept import Grant
 
 

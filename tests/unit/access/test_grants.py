@@ -3,7 +3,7 @@
 import pytest
 
 from treadle.access.grants import APIS, check_grant
-from treadle.canon.errors import ProtocolError
+from treadle.core.errors import ProtocolError
 from treadle.store.keys.kept import Budget, Grant, Rates
 
 

@@ -3,8 +3,8 @@
 import pytest
 
 from treadle.access.keyring import EXPIRES_S_MAX, KNOWN_MAX, KNOWN_S, Keyring
-from treadle.canon.errors import ConfigError, Conflict, NotFound, ProtocolError, Unauthorised
-from treadle.canon.ids import CountingIds
+from treadle.core.errors import ConfigError, Conflict, NotFound, ProtocolError, Unauthorised
+from treadle.core.ids import CountingIds
 from treadle.store.address import MEMORY
 from treadle.store.keys.kept import Grant
 from treadle.store.open import open_store

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from treadle.access.limiter import AWAY_S, Limiter
 from treadle.access.rates import Hit, Rates
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 
 
 class Together:

@@ -7,8 +7,8 @@ import pytest
 from store.sample import run_row
 from treadle.access import revocation
 from treadle.access.revocation import stop_runs, why_cancelled
-from treadle.canon.endings import REVOKED
-from treadle.canon.events import RunEnded
+from treadle.core.events import RunEnded
+from treadle.core.run_endings import REVOKED
 from treadle.store.journal import Store
 from treadle.store.keys.kept import Grant, KeyRow
 from treadle.store.open import open_store

@@ -6,9 +6,9 @@ import pytest
 from bench.rig.driver import Reader
 from bench.rig.replies import DONE, burst, reply, text_stream
 
-from treadle.canon.events import Finished, ItemDone, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem
+from treadle.core.events import Finished, ItemDone, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import CallItem
 from treadle.wire.protocols import UPSTREAMS
 
 

@@ -12,8 +12,8 @@ from bench.rig.processes import ROOT
 from bench.rig.requests import CALLED, TALK
 from bench.rig.targets import JOURNALS, Target, write_config
 
-from treadle.canon.items import CallItem, MessageItem, ResultItem
 from treadle.config import load_settings
+from treadle.core.items import CallItem, MessageItem, ResultItem
 from treadle.wire.protocols import PROTOCOLS
 
 

@@ -6,9 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.events import ApprovalRequested, RunEvent, RunStarted, TextDelta
-from treadle.canon.items import CallItem, text_message
-from treadle.canon.messages import entry_of_item
 from treadle.cli.consent.allowed import Allowances
 from treadle.cli.consent.policy import Policy
 from treadle.cli.slash.table import COMMANDS
@@ -18,6 +15,9 @@ from treadle.cli.talk.conversation import Conversation
 from treadle.cli.talk.host import RunInfo
 from treadle.cli.terminal.look import Look
 from treadle.cli.terminal.screen import Screen
+from treadle.core.events import ApprovalRequested, RunEvent, RunStarted, TextDelta
+from treadle.core.items import CallItem, text_message
+from treadle.core.journal_entries import entry_of_item
 from unit.cli.talk.fake import FakeFace, FakeHost
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.errors import NotFound, TreadleError
 from treadle.cli import command
+from treadle.core.errors import NotFound, TreadleError
 
 
 @pytest.fixture(autouse=True)

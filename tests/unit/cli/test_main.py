@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.errors import ConfigError, NotApproved, NotFound, UpstreamTimeout
 from treadle.cli import command, main
+from treadle.core.errors import ConfigError, NotApproved, NotFound, UpstreamTimeout
 
 HEAVY = ("prompt_toolkit", "rich", "aiohttp", "uvicorn", "apsw", "treadle.runtime", "treadle.server", "treadle.config")
 

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from treadle.canon.errors import ConfigError
 from treadle.cli.serve import Lines, check_addresses, tell_reload
 from treadle.config import Mcp, ServerSection, Settings, Upstream
+from treadle.core.errors import ConfigError
 from treadle.telemetry import Redactor
 
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.errors import ConfigError
 from treadle.config import Settings, Upstream, load_settings
 from treadle.config.environment import leaf_paths, variable_of
+from treadle.core.errors import ConfigError
 
 HOME = {"HOME": "/home/ada"}
 

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.errors import ConfigError
-from treadle.canon.usage import Price, Usage
 from treadle.config import load_settings
+from treadle.core.errors import ConfigError
+from treadle.core.usage import Price, Usage
 from treadle.runtime.upstreams import Prices
 
 TABLES = """

@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from treadle.canon.errors import ConfigError
 from treadle.config import (
     LimitsSection,
     Route,
@@ -20,6 +19,7 @@ from treadle.config import (
 )
 from treadle.config.reader import data_directory, examine_file
 from treadle.config.trust.memory import Trust
+from treadle.core.errors import ConfigError
 
 HOME = {"HOME": "/home/ada"}
 DEFAULT_STORE = "sqlite:////home/ada/.local/share/treadle/treadle.db"

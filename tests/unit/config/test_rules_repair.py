@@ -2,8 +2,8 @@
 
 import pytest
 
-from treadle.canon.errors import ConfigError
 from treadle.config import read_settings
+from treadle.core.errors import ConfigError
 from treadle.runtime import repair_rules
 
 UPSTREAM = '[[upstream]]\nname = "a"\nbase_url = "http://127.0.0.1:1/v1"\nmodels = ["*"]\n'

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 import msgspec
 
-from treadle.canon.errors import StoreError, UpstreamError
-from treadle.canon.events import (
+from treadle.core.errors import StoreError, UpstreamError
+from treadle.core.events import (
     ArgumentsDelta,
     Finished,
     ItemAdded,
@@ -17,13 +17,13 @@ from treadle.canon.events import (
     Stop,
     TextDelta,
 )
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import AnyItem, CallItem, MessageItem, TextPart, text_message
-from treadle.canon.messages import Entry
-from treadle.canon.plan import Plan, Planner
-from treadle.canon.request import Options
-from treadle.canon.tools import CallContext, Offer, Outcome, ToolPolicy, ToolSpec
-from treadle.canon.usage import Usage
+from treadle.core.ids import CountingIds
+from treadle.core.items import AnyItem, CallItem, MessageItem, TextPart, text_message
+from treadle.core.journal_entries import Entry
+from treadle.core.plan import Plan, Planner
+from treadle.core.request import Options
+from treadle.core.tool_definitions import CallContext, Offer, Outcome, ToolPolicy, ToolSpec
+from treadle.core.usage import Usage
 from treadle.engine.limits import Limits
 from treadle.engine.loop import Loop, Ports
 from treadle.engine.ports import Plea, Ticket, Verdict

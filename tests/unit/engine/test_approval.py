@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from treadle.canon.items import TextPart
-from treadle.canon.tools import Offer, Outcome, ToolPolicy, ToolSpec
+from treadle.core.items import TextPart
+from treadle.core.tool_definitions import Offer, Outcome, ToolPolicy, ToolSpec
 from treadle.engine.approval import (
     DecisionRecord,
     RequestRecord,

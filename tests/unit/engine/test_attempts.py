@@ -2,10 +2,10 @@
 
 import pytest
 
-from treadle.canon.errors import BrokenStream, ErrorInfo
-from treadle.canon.events import Failed, Finished, ItemAdded, ItemDone, LiveBatches, ModelEvent, Noted, TextDelta
-from treadle.canon.items import MessageItem
-from treadle.canon.request import Note
+from treadle.core.errors import BrokenStream, ErrorInfo
+from treadle.core.events import Failed, Finished, ItemAdded, ItemDone, LiveBatches, ModelEvent, Noted, TextDelta
+from treadle.core.items import MessageItem
+from treadle.core.request import Note
 from unit.engine.fakes import Bench
 
 AGAIN = Noted(note=Note(code="upstream_retried", action="repaired", message="cut"))

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from treadle.canon.events import ItemDone, Noted, ToolFinished
-from treadle.canon.items import text_of
-from treadle.canon.tools import AUTO, NAMES_BYTES_MAX, ToolChoice
+from treadle.core.events import ItemDone, Noted, ToolFinished
+from treadle.core.items import text_of
+from treadle.core.tool_definitions import AUTO, NAMES_BYTES_MAX, ToolChoice
 from treadle.engine.choice import Choice
 from treadle.engine.limits import Limits
 from unit.engine.fakes import Bench, FakeModel, FakeToolbox, ask_for, call, client, ok, say, server

@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import Failed, Finished, ItemDone, ModelEvent, Stop, ToolFinished
-from treadle.canon.items import CallItem, text_of
-from treadle.canon.plan import Plan
-from treadle.canon.tools import CallContext, Offer, Outcome
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import Failed, Finished, ItemDone, ModelEvent, Stop, ToolFinished
+from treadle.core.items import CallItem, text_of
+from treadle.core.plan import Plan
+from treadle.core.tool_definitions import CallContext, Offer, Outcome
 from treadle.engine.decisions import PlannedCall
 from treadle.engine.early import Early, unused
 from treadle.engine.limits import Limits

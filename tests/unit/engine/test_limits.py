@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from treadle.canon.tools import Outcome
+from treadle.core.tool_definitions import Outcome
 from treadle.engine.limits import GATEWAY_LIMITS, Budget, Limits, mark_limit, refuse
 from unit.engine.fakes import call
 

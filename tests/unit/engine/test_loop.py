@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator
 import msgspec
 import pytest
 
-from treadle.canon.errors import ErrorInfo, StoreError, UpstreamTimeout
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo, StoreError, UpstreamTimeout
+from treadle.core.events import (
     ArgumentsDelta,
     Failed,
     Finished,
@@ -19,10 +19,10 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.items import CallItem, ImagePart, MessageItem, ResultItem, TextPart, text_of
-from treadle.canon.plan import Plan
-from treadle.canon.tools import NONE, Outcome, ToolChoice
-from treadle.canon.usage import Usage
+from treadle.core.items import CallItem, ImagePart, MessageItem, ResultItem, TextPart, text_of
+from treadle.core.plan import Plan
+from treadle.core.tool_definitions import NONE, Outcome, ToolChoice
+from treadle.core.usage import Usage
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Verdict
 from unit.engine.fakes import Bench, FakeJournal, FakeModel, FakeToolbox, Reply, ask_for, call, client, ok, say, server

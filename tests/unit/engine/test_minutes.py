@@ -6,10 +6,10 @@ import weakref
 
 import pytest
 
-from treadle.canon.errors import StoreError
-from treadle.canon.events import ModelEvent, RunEnded, ToolFinished, ToolStarted
-from treadle.canon.messages import Entry
-from treadle.canon.tools import Outcome
+from treadle.core.errors import StoreError
+from treadle.core.events import ModelEvent, RunEnded, ToolFinished, ToolStarted
+from treadle.core.journal_entries import Entry
+from treadle.core.tool_definitions import Outcome
 from treadle.engine import minutes
 from treadle.engine.minutes import Minutes
 from unit.engine.fakes import Bench, FakeJournal, FakeModel, FakeToolbox, Reply, ask_for, call, ok, say, server

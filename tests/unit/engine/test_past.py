@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ArgumentsDelta,
     Failed,
     Finished,
@@ -17,9 +17,9 @@ from treadle.canon.events import (
     RunRecovered,
     TextDelta,
 )
-from treadle.canon.items import AnyItem, CallItem, MessageItem, ReasoningItem, ResultItem, TextPart, text_message
-from treadle.canon.messages import Entry, EntryKind, entry_of_item
-from treadle.canon.request import Note
+from treadle.core.items import AnyItem, CallItem, MessageItem, ReasoningItem, ResultItem, TextPart, text_message
+from treadle.core.journal_entries import Entry, EntryKind, entry_of_item
+from treadle.core.request import Note
 from treadle.engine.approval import DecisionRecord, RequestRecord
 from treadle.engine.past import AbortRecord, Past, ReplyRecord
 

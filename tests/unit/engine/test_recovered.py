@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from treadle.canon.events import ToolFinished
-from treadle.canon.items import Origin
+from treadle.core.events import ToolFinished
+from treadle.core.items import Origin
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Verdict
 from unit.engine.fakes import Bench, FakeModel, FakeToolbox, ask_for, call, ok, say, server

@@ -1,8 +1,8 @@
 """Items of a repeated model call: under the ids that clients know, and under none that is void."""
 
-from treadle.canon.events import ItemAdded, ItemDone, RunEvent, RunRecovered
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import AnyItem, CallItem, MessageItem, ReasoningItem
+from treadle.core.events import ItemAdded, ItemDone, RunEvent, RunRecovered
+from treadle.core.ids import CountingIds
+from treadle.core.items import AnyItem, CallItem, MessageItem, ReasoningItem
 from treadle.engine.repeated import Repeated
 
 THOUGHT = ReasoningItem(id="rs_1")

@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 import pytest
 
-from treadle.canon.events import ToolFinished
-from treadle.canon.items import CallItem
-from treadle.canon.tools import CallContext, Outcome, ToolPolicy, ToolSpec, failure
+from treadle.core.events import ToolFinished
+from treadle.core.items import CallItem
+from treadle.core.tool_definitions import CallContext, Outcome, ToolPolicy, ToolSpec, failure
 from treadle.engine.schedule import LONE, claim_of, in_order, prerequisites, waves
 from unit.engine.fakes import Bench, FakeModel, FakeToolbox, ask_for, call, say, server
 

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from treadle.canon.items import TextPart
-from treadle.canon.tools import Outcome, ToolPolicy, failure
+from treadle.core.items import TextPart
+from treadle.core.tool_definitions import Outcome, ToolPolicy, failure
 from treadle.engine.decisions import PlannedCall
 from treadle.engine.ports import Verdict
 from treadle.engine.steps import (

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from treadle.canon.events import Finished, ItemDone
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import AnyItem, MessageItem, OpaqueItem, OpaquePart, ResultItem, TextPart
-from treadle.canon.plan import Planner
-from treadle.canon.request import Options
-from treadle.canon.tools import Offer
+from treadle.core.events import Finished, ItemDone
+from treadle.core.ids import CountingIds
+from treadle.core.items import AnyItem, MessageItem, OpaqueItem, OpaquePart, ResultItem, TextPart
+from treadle.core.plan import Planner
+from treadle.core.request import Options
+from treadle.core.tool_definitions import Offer
 from treadle.engine.decisions import AskModel, Carried, PlannedCall, RunTools
 from treadle.engine.turn import Turn
 from unit.engine.fakes import call, server

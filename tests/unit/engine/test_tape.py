@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.events import (
+from treadle.core.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -14,8 +14,8 @@ from treadle.canon.events import (
     RunEvent,
     TextDelta,
 )
-from treadle.canon.items import AnyItem, CallItem, MessageItem, ReasoningItem, RefusalPart, TextPart
-from treadle.canon.request import Note
+from treadle.core.items import AnyItem, CallItem, MessageItem, ReasoningItem, RefusalPart, TextPart
+from treadle.core.request import Note
 from treadle.engine import tape
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)

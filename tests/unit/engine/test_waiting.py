@@ -6,11 +6,11 @@ from collections.abc import AsyncGenerator
 import msgspec
 import pytest
 
-from treadle.canon.events import ApprovalDecided, ApprovalRequested, ModelEvent, ToolFinished
-from treadle.canon.items import CallItem, text_of
-from treadle.canon.messages import Entry
-from treadle.canon.plan import Plan
-from treadle.canon.tools import CallContext, Outcome
+from treadle.core.events import ApprovalDecided, ApprovalRequested, ModelEvent, ToolFinished
+from treadle.core.items import CallItem, text_of
+from treadle.core.journal_entries import Entry
+from treadle.core.plan import Plan
+from treadle.core.tool_definitions import CallContext, Outcome
 from treadle.engine.approval import DecisionRecord, RequestRecord, decision_step, request_step
 from treadle.engine.limits import Limits
 from treadle.engine.past import Past

@@ -4,11 +4,11 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.events import RunEnded, RunEvent
-from treadle.canon.items import AnyItem, CallItem, text_message, text_result
-from treadle.canon.json import write_json
-from treadle.canon.messages import Entry, entry_of_item
-from treadle.canon.tools import Effect, ServerTool, ToolPolicy, ToolSpec
+from treadle.core.events import RunEnded, RunEvent
+from treadle.core.items import AnyItem, CallItem, text_message, text_result
+from treadle.core.journal_entries import Entry, entry_of_item
+from treadle.core.json import write_json
+from treadle.core.tool_definitions import Effect, ServerTool, ToolPolicy, ToolSpec
 from treadle.evals.transcript import PlayedRun, Transcript
 
 PLAN = Entry(kind="plan", at=0.0, data=msgspec.Raw(b'{"round":1,"fingerprint":"f"}'))

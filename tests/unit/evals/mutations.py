@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.tools import AUTO
+from treadle.core.tool_definitions import AUTO
 from treadle.engine import choice, loop, schedule, turn
 from treadle.engine.limits import Budget
 from treadle.engine.schedule import waves

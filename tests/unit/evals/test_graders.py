@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.events import Noted
-from treadle.canon.request import Note
-from treadle.canon.tools import ToolSpec
-from treadle.canon.usage import Usage
+from treadle.core.events import Noted
+from treadle.core.request import Note
+from treadle.core.tool_definitions import ToolSpec
+from treadle.core.usage import Usage
 from treadle.evals.graders import Evidence, Opinion, Verdict, grade
 from treadle.evals.scenario import Expect, ExpectedCall, ExpectedEnd, ExpectedText
 from treadle.evals.transcript import Transcript

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from treadle.canon.events import RunStarted
-from treadle.canon.items import CallItem, text_result
+from treadle.core.events import RunStarted
+from treadle.core.items import CallItem, text_result
 from treadle.evals.invariants import log_problems
 from treadle.evals.transcript import PlayedRun, Transcript
 from unit.evals.journals import PLAN, answered, call, ended, play, said

@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.items import AnyItem, CallItem, text_message, text_result
-from treadle.canon.plan import Plan
-from treadle.canon.tools import Offer, ToolPolicy, ToolSpec
+from treadle.core.items import AnyItem, CallItem, text_message, text_result
+from treadle.core.plan import Plan
+from treadle.core.tool_definitions import Offer, ToolPolicy, ToolSpec
 from treadle.engine.past import ReplyRecord
 from treadle.evals.recorded import NO_ANSWER, NO_QUESTION, scenario_of, write_scenario
 from treadle.evals.runner import play

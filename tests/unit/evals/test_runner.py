@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.evals import runner
 from treadle.evals.play.pool import shared
 from treadle.evals.report import Sample

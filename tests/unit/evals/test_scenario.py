@@ -7,8 +7,8 @@ from pathlib import Path
 import jsonschema_rs
 import pytest
 
-from treadle.canon.errors import ConfigError
 from treadle.config import LimitsSection
+from treadle.core.errors import ConfigError
 from treadle.evals.scenario import (
     SCENARIOS,
     SCHEMA_NAME,

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import ConfigError
-from treadle.canon.items import CallItem
-from treadle.canon.json import write_json
-from treadle.canon.tools import CallContext, Outcome
+from treadle.core.errors import ConfigError
+from treadle.core.items import CallItem
+from treadle.core.json import write_json
+from treadle.core.tool_definitions import CallContext, Outcome
 from treadle.evals.scenario import CannedResult, CannedTool, World
 from treadle.evals.toolkit import Toolkit
 from treadle.runtime import SystemClock

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from treadle.canon.items import text_message, text_result
-from treadle.canon.messages import entry_of_item
+from treadle.core.items import text_message, text_result
+from treadle.core.journal_entries import entry_of_item
 from treadle.evals.transcript import MadeCall, Transcript, codes_of
 from unit.evals.journals import PLAN, answered, call, ended, play, said, tool, transcript
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from treadle.canon.events import RunEvent
+from treadle.core.events import RunEvent
 from treadle.evals import wiring
 from treadle.evals.runner import Play, play_whole
 from treadle.evals.scenario import find_scenarios, load_scenario

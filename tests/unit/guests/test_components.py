@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.guests.modules import ToolGuest
 from treadle.guests.quarters import GuestModule, Quarters
 from treadle.guests.sandbox.compiler import Compiler

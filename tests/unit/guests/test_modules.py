@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from guests.wat import ALLOCATOR, ECHO, TOOL_TYPE
-from treadle.canon.errors import ConfigError, NotFound
-from treadle.canon.items import CallItem
-from treadle.canon.tools import CallContext, Outcome
+from treadle.core.errors import ConfigError, NotFound
+from treadle.core.items import CallItem
+from treadle.core.tool_definitions import CallContext, Outcome
 from treadle.guests.modules import ToolGuest
 from treadle.guests.quarters import GuestModule, Quarters
 from treadle.guests.sandbox.compiler import Compiler

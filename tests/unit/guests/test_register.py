@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.tools import EMPTY_SCHEMA, ToolSpec
+from treadle.core.tool_definitions import EMPTY_SCHEMA, ToolSpec
 from treadle.guests.abi import Errno
 from treadle.guests.register import TOOL_JSON_BYTES_MAX, Refusal, read_tool
 

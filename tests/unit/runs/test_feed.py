@@ -3,7 +3,7 @@ import asyncio
 import msgspec
 import pytest
 
-from treadle.canon.events import KeptAlive, Numbered, RunEnded, TextDelta
+from treadle.core.events import KeptAlive, Numbered, RunEnded, TextDelta
 from treadle.runs.feed import BATCH_EVENTS_MAX, BATCH_TEXT_MAX, Feed
 
 

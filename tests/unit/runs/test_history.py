@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.items import Blob, CallItem, ReasoningItem, ResultItem, text_message, text_result
-from treadle.canon.messages import Entry, entry_of_item
-from treadle.canon.request import Request
+from treadle.core.items import Blob, CallItem, ReasoningItem, ResultItem, text_message, text_result
+from treadle.core.journal_entries import Entry, entry_of_item
+from treadle.core.request import Request
 from treadle.runs.history import INTERRUPTED, History, _is_of, close_orphans, read_history, rejoin, write_down
 from treadle.store.journal import RunRow, Store
-from unit.canon import strategies
+from unit.core import strategies
 
 USER = text_message("user", "go")
 SERVER = CallItem(call_id="s1", name="ours", side="server")

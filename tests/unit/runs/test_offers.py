@@ -1,9 +1,9 @@
 import msgspec
 import pytest
 
-from treadle.canon.errors import LimitExceeded, ProtocolError
-from treadle.canon.request import Note, Options, Request
-from treadle.canon.tools import Offer, ServerTool, ToolChoice, ToolSpec
+from treadle.core.errors import LimitExceeded, ProtocolError
+from treadle.core.request import Note, Options, Request
+from treadle.core.tool_definitions import Offer, ServerTool, ToolChoice, ToolSpec
 from treadle.runs.offers import OfferRules, Offers, make_offers, narrow
 
 OURS = [ServerTool(spec=ToolSpec(name="add")), ServerTool(spec=ToolSpec(name="get_weather"))]

@@ -2,9 +2,9 @@
 
 import pytest
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.request import Request
-from treadle.canon.tools import ServerTool, ToolChoice, ToolSpec
+from treadle.core.errors import ProtocolError
+from treadle.core.request import Request
+from treadle.core.tool_definitions import ServerTool, ToolChoice, ToolSpec
 from treadle.runs.offers import OfferRules, make_offers
 
 SPELLINGS = ["facts.commit", "facts_commit", "FactsCommit", "mcp__x__facts-commit"]

@@ -4,9 +4,9 @@ import logging
 
 import pytest
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.items import AnyItem, CallItem, ResultItem, TextPart, text_message
-from treadle.canon.request import Protocol, Request
+from treadle.core.errors import ProtocolError
+from treadle.core.items import AnyItem, CallItem, ResultItem, TextPart, text_message
+from treadle.core.request import Protocol, Request
 from treadle.runs.pairing import check_results, log_pairs, note_repairs
 
 USER = text_message("user", "hi")

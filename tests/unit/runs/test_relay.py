@@ -3,8 +3,8 @@
 import asyncio
 from typing import cast
 
-from treadle.canon.errors import StoreError
-from treadle.canon.events import Numbered, RoundStarted, TextDelta
+from treadle.core.errors import StoreError
+from treadle.core.events import Numbered, RoundStarted, TextDelta
 from treadle.runs import relay
 from treadle.runs.feed import BATCH_TEXT_MAX, Feed
 from treadle.runs.relay import Relay

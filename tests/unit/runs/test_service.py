@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.endings import NOT_STORED
-from treadle.canon.errors import Conflict, NotFound, ProtocolError, StoreError, UpstreamTimeout
-from treadle.canon.events import ItemDone, Numbered, RunEnded, RunStarted, ToolFinished
-from treadle.canon.ids import CountingIds, shown_call_id
-from treadle.canon.items import CallItem, MessageItem, ReferenceItem, ResultItem, text_message, text_of, text_result
-from treadle.canon.messages import Entry, entry_of_item
-from treadle.canon.request import Options, Request, Surface
-from treadle.canon.tools import Outcome, ServerTool, ToolPolicy, ToolSpec
-from treadle.canon.usage import Usage
+from treadle.core.errors import Conflict, NotFound, ProtocolError, StoreError, UpstreamTimeout
+from treadle.core.events import ItemDone, Numbered, RunEnded, RunStarted, ToolFinished
+from treadle.core.ids import CountingIds, shown_call_id
+from treadle.core.items import CallItem, MessageItem, ReferenceItem, ResultItem, text_message, text_of, text_result
+from treadle.core.journal_entries import Entry, entry_of_item
+from treadle.core.request import Options, Request, Surface
+from treadle.core.run_endings import NOT_STORED
+from treadle.core.tool_definitions import Outcome, ServerTool, ToolPolicy, ToolSpec
+from treadle.core.usage import Usage
 from treadle.engine.limits import Limits
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.store.journal import RunRow, SessionRow

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from treadle.canon.errors import UpstreamTimeout
+from treadle.core.errors import UpstreamTimeout
 from treadle.engine.limits import Limits
 from treadle.runs.supervisor import EndingGate
 from treadle.store.approvals.sqlite import SqliteApprovals

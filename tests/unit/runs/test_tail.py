@@ -9,8 +9,8 @@ from typing import cast
 import msgspec
 import pytest
 
-from treadle.canon.errors import Conflict
-from treadle.canon.events import (
+from treadle.core.errors import Conflict
+from treadle.core.events import (
     NUMBER_STEP,
     ItemAdded,
     ItemDone,
@@ -22,11 +22,11 @@ from treadle.canon.events import (
     RunRecovered,
     TextDelta,
 )
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import MessageItem, TextPart
-from treadle.canon.messages import Entry, entry_of_item
-from treadle.canon.request import Surface
-from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
+from treadle.core.ids import CountingIds
+from treadle.core.items import MessageItem, TextPart
+from treadle.core.journal_entries import Entry, entry_of_item
+from treadle.core.request import Surface
+from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
 from treadle.engine import tape
 from treadle.engine.past import ReplyRecord
 from treadle.engine.ports import Clock

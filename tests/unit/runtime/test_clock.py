@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 from treadle.runtime.clock import ANSWER_S_MAX, MEASURE_S, SharedClock
 
 DATABASE_S = 1_000_000.0

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 from treadle.runtime.health import AWAY_S, FAILED_S, STALE_S, StoreHealth
 from treadle.store.memory import MemoryStore
 from treadle.store.stats import StoreStats

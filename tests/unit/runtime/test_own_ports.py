@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.errors import ConfigError
 from treadle.config import ServerSection, Settings, StoreSection
 from treadle.config.access import RatesSection
 from treadle.config.runner import RunnerSection
 from treadle.config.settings import Guest
+from treadle.core.errors import ConfigError
 from treadle.runtime.own_ports import make_own_ports
 from treadle.runtime.toolset import guest_modules
 

@@ -6,10 +6,10 @@ import logging
 import msgspec
 import pytest
 
-from treadle.canon.errors import StoreError
-from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
 from treadle.config import Route, Settings, StoreSection, Upstream
 from treadle.config.access import RatesSection
+from treadle.core.errors import StoreError
+from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
 from treadle.runtime.replicas import NAMES_MAX, Facts, Replicas, differences, facts_of
 from treadle.store.memory import MemoryStore
 from treadle.telemetry import Metrics

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
-from treadle.canon.events import Finished, ItemAdded, ItemDone, ModelEvent, TextDelta
-from treadle.canon.items import MessageItem, TextPart
-from treadle.canon.plan import Plan
+from treadle.core.events import Finished, ItemAdded, ItemDone, ModelEvent, TextDelta
+from treadle.core.items import MessageItem, TextPart
+from treadle.core.plan import Plan
 
 
 class HeldModel:

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from treadle.canon.errors import StoreError
-from treadle.canon.events import ItemDone, RunEvent
+from treadle.core.errors import StoreError
+from treadle.core.events import ItemDone, RunEvent
 from treadle.network.asgi import Message, Scope
 from treadle.server.app import TABLE, App, Routes
 from treadle.server.http import Exchange

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.usage import Usage
 from treadle.config import ServerSection, ToolsSection
+from treadle.core.usage import Usage
 from treadle.server.app import App
 from treadle.server.service import MODEL_CHARS_MAX
 from treadle.upstream.reply import Faults, ReplyCall

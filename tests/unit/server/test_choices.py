@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.events import (
+from treadle.config import ServerSection
+from treadle.core.events import (
     ItemAdded,
     ItemDone,
     RoundBroken,
@@ -16,10 +17,9 @@ from treadle.canon.events import (
     RunStarted,
     TextDelta,
 )
-from treadle.canon.items import MessageItem, TextPart
-from treadle.canon.request import Request, Surface
-from treadle.canon.usage import Usage
-from treadle.config import ServerSection
+from treadle.core.items import MessageItem, TextPart
+from treadle.core.request import Request, Surface
+from treadle.core.usage import Usage
 from treadle.server.app import App
 from treadle.server.choices import Chosen, ManyRuns
 from treadle.server.delivery.telling import RunIds

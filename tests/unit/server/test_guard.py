@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.canon.errors import TreadleError
+from treadle.core.errors import TreadleError
 from treadle.network.asgi import Message, Scope
 from treadle.server.guard import HEADERS_MAX, KNOWN_MAX, Guard, client_key, is_loopback, sane_request_id
 from treadle.server.http import Exchange

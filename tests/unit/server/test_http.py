@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from treadle.canon.errors import ErrorInfo, LimitExceeded
+from treadle.core.errors import ErrorInfo, LimitExceeded
 from treadle.network.asgi import Message, Scope
 from treadle.server.http import Exchange, HttpError, path_below
 

@@ -7,7 +7,7 @@ import pytest
 from openai.types.responses import ResponseItem
 from pydantic import TypeAdapter
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     Blob,
     CallItem,

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.events import ModelEvent
-from treadle.canon.plan import Plan
 from treadle.config import ServerSection
+from treadle.core.events import ModelEvent
+from treadle.core.plan import Plan
 from unit.server.conftest import OpenApp
 from unit.server.held import HeldModel
 from unit.server.visit import JSON_TYPE, LOCAL, Silences, Visit

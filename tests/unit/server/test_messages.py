@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.items import MessageItem, text_of
+from treadle.core.items import MessageItem, text_of
 from treadle.server.app import App
 from treadle.upstream.reply import Faults
 from treadle.upstream.script import ScriptTurn

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.items import text_message
+from treadle.core.items import text_message
 from treadle.server.app import App
 from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import ScriptTurn, Sees

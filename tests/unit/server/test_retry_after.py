@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from treadle.access.accounts import Accounts
-from treadle.canon.errors import CROWDED, Exhausted, StoreError, TreadleError, UpstreamTimeout
-from treadle.canon.events import ModelEvent
-from treadle.canon.plan import Plan
+from treadle.core.errors import CROWDED, Exhausted, StoreError, TreadleError, UpstreamTimeout
+from treadle.core.events import ModelEvent
+from treadle.core.plan import Plan
 from treadle.runs.service import Runs
 from treadle.upstream.reply import Faults
 from treadle.upstream.script import ScriptTurn

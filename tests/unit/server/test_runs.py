@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.items import text_message
 from treadle.config import ServerSection
+from treadle.core.errors import ProtocolError
+from treadle.core.items import text_message
 from treadle.server.app import App
 from treadle.server.runs import NewRun, read_new_run
 from unit.server.conftest import OpenApp

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import uvicorn
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.server.serve import UVICORN, check_uvicorn
 
 PYPROJECT = next(each / "pyproject.toml" for each in Path(__file__).parents if (each / "pyproject.toml").exists())

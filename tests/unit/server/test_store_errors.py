@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 import treadle
-from treadle.canon.errors import STORE_MESSAGES, StoreError
+from treadle.core.errors import STORE_MESSAGES, StoreError
 from treadle.runs.service import Runs
 from treadle.server.app import App
 from unit.server.conftest import OpenApp

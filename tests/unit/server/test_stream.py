@@ -10,10 +10,10 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from treadle.canon import endings, errors
-from treadle.canon.endings import may_retry
-from treadle.canon.errors import ErrorInfo, TreadleError, UpstreamStatus
-from treadle.canon.events import (
+from treadle.core import errors
+from treadle.core import run_endings as endings
+from treadle.core.errors import ErrorInfo, TreadleError, UpstreamStatus
+from treadle.core.events import (
     ItemAdded,
     Numbered,
     RoundBroken,
@@ -24,8 +24,9 @@ from treadle.canon.events import (
     TextDelta,
     ToolStarted,
 )
-from treadle.canon.items import CallItem, MessageItem
-from treadle.canon.request import Note
+from treadle.core.items import CallItem, MessageItem
+from treadle.core.request import Note
+from treadle.core.run_endings import may_retry
 from treadle.network.asgi import EDGE_IN_SCOPE, Receive, Scope, Send
 from treadle.runs.feed import Feed
 from treadle.runtime import SystemClock

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.items import (
+from treadle.core.errors import ProtocolError
+from treadle.core.items import (
     AnyItem,
     Blob,
     CallItem,
@@ -23,8 +23,8 @@ from treadle.canon.items import (
     TextPart,
     text_message,
 )
-from treadle.canon.request import Options, Request
-from treadle.canon.tools import ToolSpec
+from treadle.core.request import Options, Request
+from treadle.core.tool_definitions import ToolSpec
 from treadle.server.app import App
 from treadle.server.tokens import FILE_TOKENS, IMAGE_TOKENS, ITEM_TOKENS, TOOL_TOKENS, estimate, filled, of_text
 from treadle.wire import fields

@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.store.address import PostgresAddress, is_postgres, shown_url
 
 WORD = "hidden-word"

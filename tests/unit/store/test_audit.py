@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from treadle.canon.events import RunEnded, Status
-from treadle.canon.items import CallItem, text_message, text_result
-from treadle.canon.messages import Entry, entry_of_item
+from treadle.core.events import RunEnded, Status
+from treadle.core.items import CallItem, text_message, text_result
+from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.store.audit import PROBLEMS_MAX, audit_export, audit_run
 from treadle.store.chain import KeptEntry
 from treadle.store.export import Exported, SealLine, sealed_of

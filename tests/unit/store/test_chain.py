@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.messages import Entry
+from treadle.core.journal_entries import Entry
 from treadle.store.chain import EXTRA, LOST, KeptEntry, audit_lines, entry_hash, link_hash, old_hash, spell_out
 from treadle.store.journal import AuditLine
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.messages import Entry
+from treadle.core.errors import ProtocolError
+from treadle.core.journal_entries import Entry
 from treadle.store.chain import entry_hash
 from treadle.store.export import Exported, read_runs, sealed_of, write_run
 from treadle.store.journal import AuditLine, Evidence, RunRow

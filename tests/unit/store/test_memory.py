@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from treadle.canon.errors import Conflict, NotFound, ProtocolError, StoreError
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
+from treadle.core.errors import Conflict, NotFound, ProtocolError, StoreError
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
 from treadle.store.journal import Chunk, RunJournal, RunRow, Store
 from treadle.store.keys.kept import Charge, Spent
 from treadle.store.memory import HeldRun, MemoryStore

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from treadle.canon.errors import ConfigError, StoreError
+from treadle.core.errors import ConfigError, StoreError
 from treadle.store.address import PostgresAddress
 from treadle.store.open import look_at_store, open_store
 from treadle.store.postgres.store import PostgresStore

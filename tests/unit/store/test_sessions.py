@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.items import CallItem, ReasoningItem, text_message, text_result
-from treadle.canon.messages import Entry, entry_of_item
+from treadle.core.errors import ProtocolError
+from treadle.core.items import CallItem, ReasoningItem, text_message, text_result
+from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.store.journal import SessionRow
 from treadle.store.sessions import check_name, standing, write_markdown
 

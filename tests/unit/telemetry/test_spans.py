@@ -10,19 +10,19 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from opentelemetry.trace import SpanKind, StatusCode
 
 from treadle import Runtime, Settings, tool
-from treadle.canon.errors import ConfigError, ErrorInfo, ToolFailed
-from treadle.canon.events import (
+from treadle.config import StoreSection
+from treadle.config.telemetry import TelemetrySection
+from treadle.core.errors import ConfigError, ErrorInfo, ToolFailed
+from treadle.core.events import (
     ApprovalDecided,
     ApprovalRequested,
     RoundStarted,
     RunEnded,
     ToolStarted,
 )
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem
-from treadle.canon.usage import Usage
-from treadle.config import StoreSection
-from treadle.config.telemetry import TelemetrySection
+from treadle.core.ids import CountingIds
+from treadle.core.items import CallItem
+from treadle.core.usage import Usage
 from treadle.runtime import Parts
 from treadle.telemetry import Metrics, ModelCall, model_call, trace_parent
 from treadle.telemetry.spans import Spans, provider_of

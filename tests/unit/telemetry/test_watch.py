@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ApprovalDecided,
     ApprovalRequested,
     ItemAdded,
@@ -19,9 +19,9 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.items import CallItem, MessageItem, ResultItem, TextPart
-from treadle.canon.request import Note
-from treadle.canon.usage import Usage
+from treadle.core.items import CallItem, MessageItem, ResultItem, TextPart
+from treadle.core.request import Note
+from treadle.core.usage import Usage
 from treadle.telemetry import Metrics, ModelCall, model_call, upstream_request
 from treadle.telemetry.watch import About, Watch
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
-from treadle.canon.items import CallItem
-from treadle.canon.tools import CallContext, Outcome
+from treadle.core.items import CallItem
+from treadle.core.tool_definitions import CallContext, Outcome
 from treadle.tools import Registry, Runner, RunnerLimits
 from treadle.tools.runner import Keep, Report
 

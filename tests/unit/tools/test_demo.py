@@ -1,6 +1,6 @@
 import pytest
 
-from treadle.canon.json import read_json
+from treadle.core.json import read_json
 from treadle.tools.demo import DEMO_TOOLS, add, convert, get_weather
 
 from .fakes import outcome

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.errors import ToolError, ToolFailed
-from treadle.canon.items import ImagePart, TextPart
-from treadle.canon.tools import Envelope, Fault
+from treadle.core.errors import ToolError, ToolFailed
+from treadle.core.items import ImagePart, TextPart
+from treadle.core.tool_definitions import Envelope, Fault
 from treadle.tools.arguments import BadArguments
 from treadle.tools.envelope import (
     SUMMARY_CHARS_MAX,

@@ -7,9 +7,9 @@ import sys
 import msgspec
 import pytest
 
-from treadle.canon.errors import ConfigError
-from treadle.canon.json import read_json
-from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
+from treadle.core.errors import ConfigError
+from treadle.core.json import read_json
+from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
 from treadle.tools import Tool, ToolContext, tool
 from treadle.tools.function import foreign_tool
 

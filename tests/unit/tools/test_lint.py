@@ -1,8 +1,8 @@
 import msgspec
 import pytest
 
-from treadle.canon.json import write_json
-from treadle.canon.tools import ToolSpec
+from treadle.core.json import write_json
+from treadle.core.tool_definitions import ToolSpec
 from treadle.tools.demo import DEMO_TOOLS
 from treadle.tools.lint import lint
 

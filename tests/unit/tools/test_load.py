@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.tools import ToolContext
 from treadle.tools.load import load, load_file, load_module
 

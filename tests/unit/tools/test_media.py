@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from treadle import file, image, tool
-from treadle.canon.errors import ToolFailed
-from treadle.canon.items import AnyPart, FilePart, ImagePart, TextPart
+from treadle.core.errors import ToolFailed
+from treadle.core.items import AnyPart, FilePart, ImagePart, TextPart
 from treadle.tools.envelope import answer_of
 
 PNG = b"\x89PNG\r\n"

@@ -2,7 +2,7 @@ import pathlib
 
 import pytest
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.tools import Registry, tool
 
 

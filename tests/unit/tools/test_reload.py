@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.errors import ConfigError
 from treadle.config import Settings, StoreSection, ToolsSection
+from treadle.core.errors import ConfigError
 from treadle.runtime import Runtime
 from treadle.tools import Registry
 from treadle.tools.load import Reloader

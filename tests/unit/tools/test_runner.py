@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import InvalidArguments, StoreError, ToolError, ToolFailed
-from treadle.canon.items import ImagePart, TextPart
-from treadle.canon.json import read_json
-from treadle.canon.tools import CallContext, Envelope, Fault, Outcome, ServerTool, ToolSpec
+from treadle.core.errors import InvalidArguments, StoreError, ToolError, ToolFailed
+from treadle.core.items import ImagePart, TextPart
+from treadle.core.json import read_json
+from treadle.core.tool_definitions import CallContext, Envelope, Fault, Outcome, ServerTool, ToolSpec
 from treadle.tools import Registry, Runner, RunnerLimits, ToolContext, tool
 from treadle.tools.function import foreign_tool
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.items import CallItem
-from treadle.canon.tools import SANDBOXES, CallContext, Outcome, ServerTool, ToolSpec
+from treadle.core.items import CallItem
+from treadle.core.tool_definitions import SANDBOXES, CallContext, Outcome, ServerTool, ToolSpec
 from treadle.tools import Registry, Runner, Tool, ToolContext, tool
 from treadle.tools.local import LOCAL_NAMES, local_tools
 from treadle.tools.mcp.discovery import choose

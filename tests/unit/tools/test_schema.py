@@ -3,8 +3,8 @@ import time
 import msgspec
 import pytest
 
-from treadle.canon.json import write_json
-from treadle.canon.tools import Fault
+from treadle.core.json import write_json
+from treadle.core.tool_definitions import Fault
 from treadle.tools.compiled_schema import ERRORS_MAX, MESSAGE_BYTES_MAX, pointer
 from treadle.tools.schema import BadSchema, Validator, every, unfold
 

@@ -7,7 +7,7 @@ import msgspec
 import pydantic
 import pytest
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.tools.context import ToolContext
 from treadle.tools.schema import Schema
 from treadle.tools.signature import read_docstring, read_signature, write_schema

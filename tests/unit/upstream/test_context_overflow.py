@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.json import write_json
+from treadle.core.errors import ErrorInfo
+from treadle.core.json import write_json
 from treadle.upstream.context_overflow import find_context_overflow
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.failure import clean_failure, read_failure

@@ -2,10 +2,10 @@
 
 import pytest
 
-from treadle.canon.errors import UpstreamError
-from treadle.canon.events import Finished, ItemAdded, ItemDone, ModelEvent
-from treadle.canon.items import AnyItem, CallItem, text_message, text_result
-from treadle.canon.plan import Plan
+from treadle.core.errors import UpstreamError
+from treadle.core.events import Finished, ItemAdded, ItemDone, ModelEvent
+from treadle.core.items import AnyItem, CallItem, text_message, text_result
+from treadle.core.plan import Plan
 from treadle.upstream.direct import DIRECT_MODEL, DirectModel, direct_request
 
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.upstream.endpoint import Endpoint, Secret
 
 KEY = "sk-very-secret-0001"

@@ -2,8 +2,8 @@
 
 import pytest
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.json import write_json
+from treadle.core.errors import ErrorInfo
+from treadle.core.json import write_json
 from treadle.upstream.endpoint import Endpoint, Secret
 from treadle.upstream.failure import MESSAGE_BYTES_MAX, RETRY_AFTER_S_MAX, clean_failure, read_failure, read_retry_after
 from treadle.upstream.ward.retry import is_sickness

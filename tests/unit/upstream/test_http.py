@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from treadle.canon.errors import UpstreamError
+from treadle.core.errors import UpstreamError
 from treadle.network.errors import BrokenOff
 from treadle.upstream.endpoint import Endpoint, Secret
 from treadle.upstream.http import Answer, HttpClient

@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.canon.ids import CountingIds
+from treadle.core.ids import CountingIds
 from treadle.upstream.endpoint import Endpoint, ProtocolName
 from treadle.upstream.http import HttpClient
 from treadle.upstream.listing import Listing, read_names

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.errors import BrokenStream, UpstreamError, UpstreamTimeout
-from treadle.canon.events import Failed, Finished, ItemDone, ModelEvent, Noted, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import AnyItem, Blob, CallItem, text_message, text_result
-from treadle.canon.plan import Plan, Planner
-from treadle.canon.request import Note, Options
-from treadle.canon.tools import AUTO, ToolSpec
+from treadle.core.errors import BrokenStream, UpstreamError, UpstreamTimeout
+from treadle.core.events import Failed, Finished, ItemDone, ModelEvent, Noted, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import AnyItem, Blob, CallItem, text_message, text_result
+from treadle.core.plan import Plan, Planner
+from treadle.core.request import Note, Options
+from treadle.core.tool_definitions import AUTO, ToolSpec
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.failure import clean_failure
 from treadle.upstream.model import AnswerRules, Begun, Unguarded, decode, open_call
 from treadle.upstream.quirks.profile import profile_of
 from treadle.wire.answer.ledger import Bounds
-from unit.canon import strategies
+from unit.core import strategies
 
 NOTE = Note(code="dropped_field", action="dropped", message="a field", field="x")
 HELLO = b'data: {"choices":[{"index":0,"delta":{"content":"Hello"},"finish_reason":null}]}\n\n'

@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import ConfigError
-from treadle.canon.events import ModelEvent, Noted
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import AnyItem, CallItem, ReasoningItem, ResultItem, TextPart, text_message
-from treadle.canon.json import read_json
-from treadle.canon.plan import Plan
-from treadle.canon.request import Note, Options
-from treadle.canon.tools import ToolChoice, ToolSpec
+from treadle.core.errors import ConfigError
+from treadle.core.events import ModelEvent, Noted
+from treadle.core.ids import CountingIds
+from treadle.core.items import AnyItem, CallItem, ReasoningItem, ResultItem, TextPart, text_message
+from treadle.core.json import read_json
+from treadle.core.plan import Plan
+from treadle.core.request import Note, Options
+from treadle.core.tool_definitions import ToolChoice, ToolSpec
 from treadle.upstream.endpoint import Endpoint, Secret
 from treadle.upstream.failure import read_failure
 from treadle.upstream.model import open_call

@@ -4,10 +4,10 @@ from collections.abc import AsyncGenerator
 
 import pytest
 
-from treadle.canon.errors import ConfigError, NotFound
-from treadle.canon.events import Finished, ModelEvent
-from treadle.canon.ids import CountingIds
-from treadle.canon.plan import Plan
+from treadle.core.errors import ConfigError, NotFound
+from treadle.core.events import Finished, ModelEvent
+from treadle.core.ids import CountingIds
+from treadle.core.plan import Plan
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.http import HttpClient
 from treadle.upstream.router import ModelInfo, Route, Router, match_pattern

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from treadle.canon.errors import ConfigError, UpstreamError, UpstreamStatus
-from treadle.canon.events import Failed, Finished, ItemDone, ModelEvent
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import (
+from treadle.core.errors import ConfigError, UpstreamError, UpstreamStatus
+from treadle.core.events import Failed, Finished, ItemDone, ModelEvent
+from treadle.core.ids import CountingIds
+from treadle.core.items import (
     CallItem,
     MessageItem,
     ReasoningItem,
@@ -16,9 +16,9 @@ from treadle.canon.items import (
     text_message,
     text_result,
 )
-from treadle.canon.plan import Plan
-from treadle.canon.tools import NONE, ToolSpec
-from treadle.canon.usage import Usage
+from treadle.core.plan import Plan
+from treadle.core.tool_definitions import NONE, ToolSpec
+from treadle.core.usage import Usage
 from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import Script, ScriptedModel, ScriptMismatch, ScriptTurn, Sees, check_sees, read_script
 from treadle.upstream.shapes import SHAPES

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.json import read_json
-from treadle.canon.usage import Usage
+from treadle.core.json import read_json
+from treadle.core.usage import Usage
 from treadle.upstream.render import cut, write_body, write_frames
 from treadle.upstream.reply import Faults, Reply, ReplyCall
 from treadle.upstream.shapes import SHAPES

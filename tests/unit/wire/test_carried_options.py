@@ -10,10 +10,10 @@ import pytest
 from openai.types.chat.completion_create_params import CompletionCreateParamsBase
 from openai.types.responses.response_create_params import ResponseCreateParamsBase
 
-from treadle.canon.items import text_message
-from treadle.canon.json import read_json, write_json
-from treadle.canon.plan import Plan
-from treadle.canon.request import Note, Options
+from treadle.core.items import text_message
+from treadle.core.json import read_json, write_json
+from treadle.core.plan import Plan
+from treadle.core.request import Note, Options
 from treadle.wire.adapt.fidelity import check_fidelity
 from treadle.wire.adapt.stage import adapt
 from treadle.wire.adapt.traits import TRAITS

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ItemAdded,
     ItemDone,
     KeptAlive,
@@ -20,10 +20,10 @@ from treadle.canon.events import (
     RunStarted,
     TextDelta,
 )
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem, MessageItem, OpaqueItem, text_message
-from treadle.canon.request import Note, Options, Request
-from treadle.canon.tools import NONE, ToolSpec
+from treadle.core.ids import CountingIds
+from treadle.core.items import CallItem, MessageItem, OpaqueItem, text_message
+from treadle.core.request import Note, Options, Request
+from treadle.core.tool_definitions import NONE, ToolSpec
 from treadle.wire.compaction import (
     ASK,
     INTRODUCTION,

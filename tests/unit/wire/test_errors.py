@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from treadle.canon.errors import ErrorInfo
+from treadle.core.errors import ErrorInfo
 from treadle.wire.errors import write_error
 
 

@@ -1,8 +1,8 @@
 import msgspec
 import pytest
 
-from treadle.canon.errors import ErrorInfo, ProtocolError
-from treadle.canon.json import DEPTH_MAX, FIELDS_MAX
+from treadle.core.errors import ErrorInfo, ProtocolError
+from treadle.core.json import DEPTH_MAX, FIELDS_MAX
 from treadle.wire.fields import (
     FLAG,
     INTEGER,

@@ -1,9 +1,9 @@
 import msgspec
 import pytest
 
-from treadle.canon.items import Extra, MessageItem, ResultItem, TextPart
-from treadle.canon.request import Note
-from treadle.canon.tools import ToolSpec
+from treadle.core.items import Extra, MessageItem, ResultItem, TextPart
+from treadle.core.request import Note
+from treadle.core.tool_definitions import ToolSpec
 from treadle.wire.notes import NOTES_MAX, RECENT_BYTES_MAX, Notes, Recent, note_foreign
 
 

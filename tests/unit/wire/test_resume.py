@@ -7,7 +7,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.events import (
+from treadle.core.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -22,8 +22,8 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import (
+from treadle.core.ids import CountingIds
+from treadle.core.items import (
     AnyItem,
     CallItem,
     MessageItem,
@@ -33,7 +33,7 @@ from treadle.canon.items import (
     ResultItem,
     TextPart,
 )
-from treadle.canon.request import Request, Surface
+from treadle.core.request import Request, Surface
 from treadle.wire.protocols import PROTOCOLS
 from treadle.wire.resume.mend import DIVERGED, Mend
 

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     Blob,
     CallItem,

@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import ErrorInfo, ProtocolError
-from treadle.canon.items import (
+from treadle.core.errors import ErrorInfo, ProtocolError
+from treadle.core.items import (
     AnyItem,
     Blob,
     CallItem,
@@ -20,8 +20,8 @@ from treadle.canon.items import (
     Role,
     TextPart,
 )
-from treadle.canon.plan import Plan
-from treadle.canon.request import Request
+from treadle.core.plan import Plan
+from treadle.core.request import Request
 from treadle.wire.chat import messages as chat_messages
 from treadle.wire.chat import request as chat_request
 from treadle.wire.chat import write as chat_write

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from treadle.canon.errors import Conflict, Forbidden, LimitExceeded, NotFound, ProtocolError, TreadleError
-from treadle.canon.errors import WorkspaceConflict as Stale
-from treadle.canon.ids import CountingIds
+from treadle.core.errors import Conflict, Forbidden, LimitExceeded, NotFound, ProtocolError, TreadleError
+from treadle.core.errors import WorkspaceConflict as Stale
+from treadle.core.ids import CountingIds
 from treadle.store.sqlite.store import SqliteStore
 from treadle.workspace.desk import Consent, Workspaces
 from treadle.workspace.difference import Difference

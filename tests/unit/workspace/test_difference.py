@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from treadle.canon.json import canonical_json
+from treadle.core.json import canonical_json
 from treadle.workspace.difference import Difference, Triple, compare, compare_three, equal
 from treadle.workspace.pointer import Json, remove_at, set_at
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from treadle.canon.errors import ProtocolError, WorkspaceConflict
-from treadle.canon.json import canonical_json
+from treadle.core.errors import ProtocolError, WorkspaceConflict
+from treadle.core.json import canonical_json
 from treadle.workspace.pointer import Json, find_at, read_pointer
 from treadle.workspace.proposals import propose
 from treadle.workspace.state import Actor, Change, Proposal, Workspace, lock, patch_draft

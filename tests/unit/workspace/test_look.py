@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.json import write_json
+from treadle.core.json import write_json
 from treadle.workspace.look import Glance, look
 
 values: Any = st.recursive(

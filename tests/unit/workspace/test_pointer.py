@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import UNSET
 
-from treadle.canon.errors import ProtocolError
+from treadle.core.errors import ProtocolError
 from treadle.workspace.pointer import (
     POINTER_CHARS_MAX,
     append_at,

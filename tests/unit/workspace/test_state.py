@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.errors import Forbidden, LimitExceeded, NotFound, ProtocolError, TreadleError, WorkspaceConflict
-from treadle.canon.json import canonical_json
+from treadle.core.errors import Forbidden, LimitExceeded, NotFound, ProtocolError, TreadleError, WorkspaceConflict
+from treadle.core.json import canonical_json
 from treadle.workspace.pointer import find_at
 from treadle.workspace.proposals import confirm, propose, reject
 from treadle.workspace.state import (

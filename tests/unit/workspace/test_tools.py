@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from store.sample import LEASE_S, OWNER, run_row, said
-from treadle.canon.errors import ConfigError
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem, ResultItem
-from treadle.canon.json import write_json
-from treadle.canon.messages import entry_of_item
-from treadle.canon.tools import CallContext, Fault, Outcome, is_person_only
+from treadle.core.errors import ConfigError
+from treadle.core.ids import CountingIds
+from treadle.core.items import CallItem, ResultItem
+from treadle.core.journal_entries import entry_of_item
+from treadle.core.json import write_json
+from treadle.core.tool_definitions import CallContext, Fault, Outcome, is_person_only
 from treadle.runtime import SystemClock
 from treadle.store.journal import RunRow, SessionRow, Store
 from treadle.store.sqlite.store import SqliteStore

@@ -10,11 +10,11 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.canon.errors import NotFound, RequestError
 from treadle.cli import command
 from treadle.cli.journal import opened
 from treadle.cli.terminal.clean import clean
 from treadle.cli.terminal.words import plural
+from treadle.core.errors import NotFound, RequestError
 
 if TYPE_CHECKING:
     from treadle.runs.approval.service import Approvals, Remember

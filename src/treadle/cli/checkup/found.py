@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from treadle.canon.errors import TreadleError
+from treadle.core.errors import TreadleError
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):

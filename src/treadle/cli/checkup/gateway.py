@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.canon.errors import ConfigError, TreadleError, Unauthorised
 from treadle.cli.checkup.found import Check, broken
 from treadle.cli.checkup.store import write_problem
 from treadle.config import Settings
 from treadle.config.rules import is_loopback
 from treadle.config.settings import SQLITE
+from treadle.core.errors import ConfigError, TreadleError, Unauthorised
 
 if TYPE_CHECKING:
     from treadle.store.keys.kept import KeyRow

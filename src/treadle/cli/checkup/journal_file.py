@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from treadle.canon.errors import NotFound
+from treadle.core.errors import NotFound
 from treadle.store.sqlite.files import SUFFIXES, identity
 from treadle.store.sqlite.presence import SUFFIX
 

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 
 import msgspec
 
-from treadle.canon.errors import TreadleError
 from treadle.cli.checkup.found import Check
 from treadle.config import Settings, sqlite_path
+from treadle.core.errors import TreadleError
 from treadle.store.address import PostgresAddress, is_postgres
 from treadle.store.look import Look
 from treadle.store.open import look_at_store

@@ -8,10 +8,10 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from treadle.canon.errors import StoreError
 from treadle.cli.checkup.found import Check, broken
 from treadle.cli.checkup.journal_file import file_problems, holder_of
 from treadle.config import Settings, sqlite_path
+from treadle.core.errors import StoreError
 from treadle.store.address import PostgresAddress, is_postgres
 from treadle.store.look import Look
 from treadle.store.open import look_at_store

@@ -11,13 +11,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
 from treadle.cli.checkup.found import Check, broken
 from treadle.config import Settings, Upstream
 from treadle.config.environment import PROVIDERS
 from treadle.config.problems import nearest
 from treadle.config.rules import is_loopback
 from treadle.config.settings import CASSETTE, DEMO_MODEL
+from treadle.core.errors import ConfigError
 
 PROBE_S = 3.0
 """How long an upstream may take to answer."""

@@ -3,15 +3,15 @@
 import asyncio
 from collections.abc import Callable
 
-from treadle.canon.errors import Conflict, TreadleError
-from treadle.canon.events import ApprovalDecided, ApprovalRequested, RunEvent, ToolFinished
-from treadle.canon.json import write_json
 from treadle.cli.consent.allowed import Scope
 from treadle.cli.consent.policy import Policy, Question, question_of
 from treadle.cli.inline.face import Face
 from treadle.cli.talk.host import Decision, Host
 from treadle.cli.terminal.card import card_lines, choices_for
 from treadle.cli.terminal.screen import Screen
+from treadle.core.errors import Conflict, TreadleError
+from treadle.core.events import ApprovalDecided, ApprovalRequested, RunEvent, ToolFinished
+from treadle.core.json import write_json
 
 PERSON = "a person at the terminal"
 NOBODY = "nobody can be asked here"

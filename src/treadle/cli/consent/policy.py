@@ -9,12 +9,12 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from treadle.canon.events import ApprovalRequested
-from treadle.canon.json import BadJson, read_json, write_json
 from treadle.cli.consent.allowed import Allowances, Allowed, Scope
 from treadle.cli.consent.programs import writes_git
 from treadle.cli.consent.shell import Parsed, parse
 from treadle.cli.talk.host import Decision
+from treadle.core.events import ApprovalRequested
+from treadle.core.json import BadJson, read_json, write_json
 from treadle.engine.approval import BY_NAME, is_of_policy, protected_in
 from treadle.tools.sandbox.protected_paths import GIT, find_protected, is_allowed
 

@@ -8,13 +8,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.canon.errors import ConfigError
 from treadle.cli import command
 from treadle.cli.evals.flags import is_live
 from treadle.cli.evals.live import models_of
 from treadle.cli.evals.offline import write_reports
 from treadle.cli.evals.progress import Bar
 from treadle.cli.terminal.clean import clean
+from treadle.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from treadle.evals.bfcl.runner import BfclOptions

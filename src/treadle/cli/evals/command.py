@@ -5,9 +5,9 @@ import importlib
 from pathlib import Path
 from typing import Protocol, cast
 
-from treadle.canon.errors import ConfigError
 from treadle.cli import command
 from treadle.cli.evals.flags import amount, is_live, positive, share, words
+from treadle.core.errors import ConfigError
 
 EPILOG = """\
 Without an action the scenarios are played: offline, deterministic, without a key, on every upstream protocol. All must

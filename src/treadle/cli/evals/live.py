@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.canon.errors import ConfigError, UpstreamError
 from treadle.cli import command
 from treadle.cli.evals.offline import write_reports, write_text
 from treadle.cli.evals.progress import Bar
 from treadle.cli.evals.runs import FOLDER
 from treadle.cli.terminal.clean import clean
+from treadle.core.errors import ConfigError, UpstreamError
 
 if TYPE_CHECKING:
     from treadle.config import Settings
@@ -95,7 +95,7 @@ def _adopt(args: argparse.Namespace) -> None:
 
 
 async def _options(args: argparse.Namespace, scenarios: "Sequence[Scenario]") -> "LiveOptions":
-    from treadle.canon.request import Options
+    from treadle.core.request import Options
     from treadle.evals.live.plan import LivePlan
     from treadle.evals.live.prices import read_price
     from treadle.evals.live.runner import LiveOptions

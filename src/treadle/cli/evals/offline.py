@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.canon.errors import ConfigError
 from treadle.cli.evals.flags import positive
 from treadle.cli.progress.bar import shown
 from treadle.cli.terminal.clean import clean
+from treadle.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from treadle.evals.results.folder import RunFolder

@@ -6,10 +6,10 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.canon.errors import ConfigError, NotFound, RequestError
 from treadle.cli import command
 from treadle.cli.evals.offline import write_reports, write_text
 from treadle.cli.terminal.clean import clean
+from treadle.core.errors import ConfigError, NotFound, RequestError
 
 if TYPE_CHECKING:
     from treadle.evals.results.folder import RunFolder

@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.canon.errors import NotFound, RequestError, StoreError
 from treadle.cli import command
 from treadle.cli.journal import opened
 from treadle.cli.progress.bar import shown
 from treadle.cli.terminal.clean import clean
 from treadle.cli.terminal.words import plural
+from treadle.core.errors import NotFound, RequestError, StoreError
 
 if TYPE_CHECKING:
     from treadle.store.audit import Finding

@@ -76,8 +76,8 @@ def endpoint_of(settings: "Settings", row: "RunRow", protocol: str | None) -> "t
     """Return the endpoint that serves the run's model now and what it calls the model; else one that stands for it."""
     import msgspec
 
-    from treadle.canon.errors import NotFound
     from treadle.config import ToolsSection
+    from treadle.core.errors import NotFound
     from treadle.runtime import Runtime
     from treadle.upstream.endpoint import Endpoint
     from treadle.upstream.ward import GuardedModel

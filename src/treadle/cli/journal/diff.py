@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from treadle.canon.items import AnyItem, CallItem, MessageItem, ReasoningItem, ResultItem, text_of
-from treadle.canon.json import canonical_json, cut_text, type_errors
-from treadle.canon.messages import ITEM_KINDS, Entry, item_of_entry
 from treadle.cli import command
 from treadle.cli.journal import opened
 from treadle.cli.terminal.clean import clean
 from treadle.cli.terminal.look import Look, look_of
 from treadle.cli.terminal.words import plural
+from treadle.core.items import AnyItem, CallItem, MessageItem, ReasoningItem, ResultItem, text_of
+from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
+from treadle.core.json import canonical_json, cut_text, type_errors
 
 if TYPE_CHECKING:
     from treadle.store.journal import RunRow, Store

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Protocol
 
-from treadle.canon.errors import RequestError
 from treadle.cli import command
 from treadle.cli.journal import opened
 from treadle.cli.progress.bar import shown
 from treadle.cli.terminal.clean import clean, escape_json
+from treadle.core.errors import RequestError
 
 if TYPE_CHECKING:
     from treadle.store.journal import Store

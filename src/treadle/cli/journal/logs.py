@@ -5,11 +5,11 @@ import time
 from datetime import datetime
 from typing import TYPE_CHECKING, get_args
 
-from treadle.canon.events import Status
 from treadle.cli import command
 from treadle.cli.journal import opened
 from treadle.cli.terminal.clean import one_line
 from treadle.cli.terminal.words import plural
+from treadle.core.events import Status
 
 if TYPE_CHECKING:
     from treadle.store.journal import RunRow, Store

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeVar
 
-from treadle.canon.errors import ConfigError, NotFound, RequestError
 from treadle.cli import command
+from treadle.core.errors import ConfigError, NotFound, RequestError
 
 if TYPE_CHECKING:
     from treadle.config import Settings

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from treadle.canon.errors import NotFound, RequestError
-from treadle.canon.plan import plan_json
 from treadle.cli import command
 from treadle.cli.journal import opened
 from treadle.cli.terminal.clean import clean
+from treadle.core.errors import NotFound, RequestError
+from treadle.core.plan import plan_json
 
 if TYPE_CHECKING:
     from treadle.runs.record.plans import EqualCall, PlanDifference

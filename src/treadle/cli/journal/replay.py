@@ -6,19 +6,19 @@ import sys
 from collections import Counter
 from typing import TYPE_CHECKING, TextIO
 
-from treadle.canon.errors import NotFound, RequestError
-from treadle.canon.json import write_json
 from treadle.cli import command
 from treadle.cli.journal.diff import sandbox_of
 from treadle.cli.terminal.output import WRITERS, Writer
 from treadle.cli.terminal.prints import own_stdout
+from treadle.core.errors import NotFound, RequestError
+from treadle.core.json import write_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from treadle.canon.messages import Entry
     from treadle.cli.talk.interrupts import Interrupts
     from treadle.config import Settings
+    from treadle.core.journal_entries import Entry
     from treadle.runs import RunHandle
     from treadle.runtime import Runtime
     from treadle.store.journal import RunRow

@@ -114,7 +114,7 @@ async def _rename(store: "Store", args: argparse.Namespace) -> int:
 
 
 async def _fork(store: "Store", args: argparse.Namespace) -> int:
-    from treadle.canon.ids import SESSION
+    from treadle.core.ids import SESSION
     from treadle.runtime import RandomIds
     from treadle.store.journal import SessionRow
     from treadle.store.sessions import fork_session

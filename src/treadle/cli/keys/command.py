@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
 from treadle.cli import command
 from treadle.cli.journal import opened
 from treadle.cli.terminal.clean import clean
 from treadle.cli.terminal.words import plural
+from treadle.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from treadle.access.keyring import Keyring

@@ -6,8 +6,8 @@ import json
 import os
 import time
 
-from treadle.canon.errors import ConfigError
 from treadle.cli import command
+from treadle.core.errors import ConfigError
 
 EPILOG = """\
 The link is for the server that runs with the same configuration and the same journal, and works once, for ten minutes.

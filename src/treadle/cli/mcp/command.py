@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, NotFound
 from treadle.cli import command
 from treadle.cli.terminal.clean import clean
 from treadle.cli.terminal.words import plural
+from treadle.core.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
     from treadle.config import Settings

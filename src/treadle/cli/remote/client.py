@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from treadle.canon.errors import (
+from treadle.core.errors import (
     ConfigError,
     Conflict,
     ErrorInfo,
@@ -19,7 +19,7 @@ from treadle.canon.errors import (
     TreadleError,
     Unauthorised,
 )
-from treadle.canon.events import KeptAlive, RunEnded, RunEvent, read_event
+from treadle.core.events import KeptAlive, RunEnded, RunEvent, read_event
 from treadle.wire.sse import Frame, SseReader
 
 if TYPE_CHECKING:

@@ -7,13 +7,13 @@ from typing import Any, Self
 
 import msgspec
 
-from treadle.canon.errors import NotFound, TreadleError
-from treadle.canon.events import ENDED, RunEvent
-from treadle.canon.messages import Entry
-from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
-from treadle.canon.usage import Usage
 from treadle.cli.remote.client import Client, PersonKey, segment
 from treadle.cli.talk.host import FOLDER, Ask, Decision, ProposalInfo, RunInfo, SessionInfo
+from treadle.core.errors import NotFound, TreadleError
+from treadle.core.events import ENDED, RunEvent
+from treadle.core.journal_entries import Entry
+from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
+from treadle.core.usage import Usage
 
 PAGE = 200
 MESSAGES_PAGE = 1_000

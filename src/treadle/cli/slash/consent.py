@@ -1,9 +1,9 @@
 """Slash commands on what may run and what is fact: the policy, what is remembered, proposals of facts."""
 
-from treadle.canon.errors import NotFound
 from treadle.cli.consent.policy import MODES, Mode
 from treadle.cli.talk.chat import Chat
 from treadle.cli.talk.host import ProposalInfo
+from treadle.core.errors import NotFound
 
 _CHOSEN: dict[str, Mode] = {mode: mode for mode in MODES if mode != "trust"}
 

@@ -3,12 +3,12 @@
 from datetime import datetime
 from pathlib import Path
 
-from treadle.canon.items import text_message
-from treadle.canon.json import write_json
-from treadle.canon.messages import Entry, item_of_entry
 from treadle.cli.talk.chat import Chat
 from treadle.cli.talk.host import SessionInfo
 from treadle.cli.terminal.words import plural
+from treadle.core.items import text_message
+from treadle.core.journal_entries import Entry, item_of_entry
+from treadle.core.json import write_json
 
 LISTED = 15
 SUMMARISE = (

@@ -1,8 +1,8 @@
 """Slash commands on what is done: changes in the folder, runs that go on, leaving."""
 
-from treadle.canon.events import ENDED
 from treadle.cli.talk.chat import Chat
 from treadle.cli.terminal.card import styled_diff
+from treadle.core.events import ENDED
 from treadle.tools.git import run_git
 
 DIFF_LINES_MAX = 400

@@ -12,11 +12,11 @@ from urllib.parse import quote
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, Conflict, StoreError
 from treadle.cli import command
 from treadle.cli.progress.bar import shown
 from treadle.cli.terminal.clean import clean
 from treadle.cli.terminal.words import plural
+from treadle.core.errors import ConfigError, Conflict, StoreError
 
 if TYPE_CHECKING:
     from treadle.config import Settings
@@ -110,7 +110,7 @@ class _Place:
 
     def check_exists(self) -> None:
         """Raises: NotFound, where there is no journal yet."""
-        from treadle.canon.errors import NotFound
+        from treadle.core.errors import NotFound
 
         if self.postgres is None and not self.path.exists():
             hint = "name another with --store; the first run makes one"

@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, ErrorInfo
-from treadle.canon.json import BadJson, read_json
+from treadle.core.errors import ConfigError, ErrorInfo
+from treadle.core.json import BadJson, read_json
 
 SCHEMA_BYTES_MAX = 1_048_576
 

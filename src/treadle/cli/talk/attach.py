@@ -8,8 +8,8 @@ import stat
 import sys
 from pathlib import Path
 
-from treadle.canon.errors import LimitExceeded, RequestError
-from treadle.canon.items import AnyPart, ImagePart, MessageItem, TextPart
+from treadle.core.errors import LimitExceeded, RequestError
+from treadle.core.items import AnyPart, ImagePart, MessageItem, TextPart
 
 INPUT_BYTES_MAX = 8_388_608
 SILENCE_S = 2.0

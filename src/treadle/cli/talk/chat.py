@@ -6,10 +6,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
 import msgspec
 
-from treadle.canon.errors import TreadleError
-from treadle.canon.events import RunEnded, RunEvent, ToolFinished
-from treadle.canon.items import text_message
-from treadle.canon.messages import Entry
 from treadle.cli.consent.asker import Asker
 from treadle.cli.consent.policy import MODES, Policy
 from treadle.cli.inline.face import Face
@@ -21,6 +17,10 @@ from treadle.cli.terminal.markdown import warm
 from treadle.cli.terminal.screen import Screen
 from treadle.cli.terminal.waiting import Activity
 from treadle.cli.terminal.words import plural
+from treadle.core.errors import TreadleError
+from treadle.core.events import RunEnded, RunEvent, ToolFinished
+from treadle.core.items import text_message
+from treadle.core.journal_entries import Entry
 
 NEWS_S = 1.0
 """How often an idle chat looks whether somebody else went on with its conversation."""

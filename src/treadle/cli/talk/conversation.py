@@ -9,11 +9,11 @@ from contextlib import aclosing
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, Conflict, NotFound, TreadleError
-from treadle.canon.events import ENDED, ItemDone, RunEvent, RunStarted, ToolFinished
-from treadle.canon.items import AnyItem, MessageItem, text_message, text_of
-from treadle.canon.messages import Entry
 from treadle.cli.talk.host import Ask, Host, RunInfo, SessionInfo
+from treadle.core.errors import ConfigError, Conflict, NotFound, TreadleError
+from treadle.core.events import ENDED, ItemDone, RunEvent, RunStarted, ToolFinished
+from treadle.core.items import AnyItem, MessageItem, text_message, text_of
+from treadle.core.journal_entries import Entry
 
 NAME_CHARS_MAX = 60
 NAMES_TRIED = 100

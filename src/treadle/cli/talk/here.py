@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from treadle.canon.errors import Conflict, NotFound
-from treadle.canon.events import RunEnded, RunEvent
-from treadle.canon.ids import SESSION
-from treadle.canon.messages import Entry
-from treadle.canon.request import Options, Request, answer_form
-from treadle.canon.tools import ServerTool
-from treadle.canon.usage import Usage
 from treadle.cli.talk.host import FOLDER, Ask, Decision, ProposalInfo, RunInfo, SessionInfo
+from treadle.core.errors import Conflict, NotFound
+from treadle.core.events import RunEnded, RunEvent
+from treadle.core.ids import SESSION
+from treadle.core.journal_entries import Entry
+from treadle.core.request import Options, Request, answer_form
+from treadle.core.tool_definitions import ServerTool
+from treadle.core.usage import Usage
 
 if TYPE_CHECKING:
     from treadle.runs import RunHandle

@@ -8,11 +8,11 @@ from typing import Protocol
 
 import msgspec
 
-from treadle.canon.events import RunEvent, Status
-from treadle.canon.items import AnyItem
-from treadle.canon.messages import Entry
-from treadle.canon.tools import ServerTool
-from treadle.canon.usage import Usage
+from treadle.core.events import RunEvent, Status
+from treadle.core.items import AnyItem
+from treadle.core.journal_entries import Entry
+from treadle.core.tool_definitions import ServerTool
+from treadle.core.usage import Usage
 
 FOLDER = "folder"
 """The name in a session's metadata of the folder that it was begun in."""

@@ -8,9 +8,9 @@ import os
 from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING
 
-from treadle.canon.errors import ConfigError
 from treadle.cli.consent.allowed import FILE_NAME, Allowances
 from treadle.cli.consent.policy import Mode, Policy
+from treadle.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from treadle.cli.talk.host import Host

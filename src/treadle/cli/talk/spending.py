@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from treadle.canon.usage import Usage
+from treadle.core.usage import Usage
 
 BYTES_PER_TOKEN = 4
 """A guess: what a round really used is known when it has ended."""

@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
-from treadle.canon.usage import Usage, add_usage
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
+from treadle.core.usage import Usage, add_usage
 
 
 class Totals:

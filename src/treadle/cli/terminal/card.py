@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from treadle.canon.json import write_json
 from treadle.cli.terminal.clean import reveal
 from treadle.cli.terminal.words import plural
+from treadle.core.json import write_json
 from treadle.tools.sandbox.protected_paths import SHOWN, find_protected
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.events import (
+from treadle.core.events import (
     ApprovalDecided,
     ApprovalRequested,
     Noted,
@@ -20,8 +20,8 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.items import text_of
-from treadle.canon.json import BadJson, read_json
+from treadle.core.items import text_of
+from treadle.core.json import BadJson, read_json
 
 DOCUMENTED: dict[str, str] = {
     "session.started": "`session` (its id, or null where nothing is kept), `name`, `model`",

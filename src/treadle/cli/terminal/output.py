@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.cli.terminal import exits
+from treadle.cli.terminal.clean import clean
+from treadle.cli.terminal.lines import finished_line, line_of
+from treadle.cli.terminal.look import look_of
+from treadle.cli.terminal.waiting import Waiting
+from treadle.cli.terminal.words import ANSWERS_ANEW, error_lines, limit_text, note_text
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ItemAdded,
     Noted,
     RefusalDelta,
@@ -20,16 +26,10 @@ from treadle.canon.events import (
     TextDelta,
     ToolFinished,
 )
-from treadle.canon.items import MessageItem
-from treadle.canon.json import write_json
-from treadle.canon.messages import call_summary
-from treadle.canon.usage import Usage
-from treadle.cli.terminal import exits
-from treadle.cli.terminal.clean import clean
-from treadle.cli.terminal.lines import finished_line, line_of
-from treadle.cli.terminal.look import look_of
-from treadle.cli.terminal.waiting import Waiting
-from treadle.cli.terminal.words import ANSWERS_ANEW, error_lines, limit_text, note_text
+from treadle.core.items import MessageItem
+from treadle.core.journal_entries import call_summary
+from treadle.core.json import write_json
+from treadle.core.usage import Usage
 from treadle.wire.resume.mend import Mend
 
 if TYPE_CHECKING:

@@ -4,9 +4,9 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.items import CallItem
-from treadle.canon.json import BadJson, read_json, write_json
 from treadle.cli.terminal.card import Line, styled_diff
+from treadle.core.items import CallItem
+from treadle.core.json import BadJson, read_json, write_json
 
 LINE_CHARS_MAX = 2_000
 _SAID = frozenset({"output", "diff", "added", "removed"})

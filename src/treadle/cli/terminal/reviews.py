@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET
 
-from treadle.canon.json import cut_text, write_json
+from treadle.core.json import cut_text, write_json
 
 if TYPE_CHECKING:
     from treadle.workspace.difference import Difference, Triple

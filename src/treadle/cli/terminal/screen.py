@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.cli.consent.allowed import POLICY
+from treadle.cli.highlight.code import Code, language_of
+from treadle.cli.terminal.card import Line
+from treadle.cli.terminal.clean import clean
+from treadle.cli.terminal.markdown import Block, Blocks, chop, render, wrap
+from treadle.cli.terminal.results import Folded, Folds, bounded, result_lines
+from treadle.cli.terminal.words import ANSWERS_ANEW, error_lines, limit_text, note_text, plural
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ApprovalDecided,
     ItemAdded,
     Noted,
@@ -26,15 +33,8 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.items import CallItem, MessageItem, ResultItem, text_of
-from treadle.canon.messages import CONTENT_BYTES_MAX, Entry, call_summary, item_of_entry
-from treadle.cli.consent.allowed import POLICY
-from treadle.cli.highlight.code import Code, language_of
-from treadle.cli.terminal.card import Line
-from treadle.cli.terminal.clean import clean
-from treadle.cli.terminal.markdown import Block, Blocks, chop, render, wrap
-from treadle.cli.terminal.results import Folded, Folds, bounded, result_lines
-from treadle.cli.terminal.words import ANSWERS_ANEW, error_lines, limit_text, note_text, plural
+from treadle.core.items import CallItem, MessageItem, ResultItem, text_of
+from treadle.core.journal_entries import CONTENT_BYTES_MAX, Entry, call_summary, item_of_entry
 from treadle.wire.resume.mend import Mend
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import time
 from collections.abc import Callable, Generator
 from typing import TextIO
 
-from treadle.canon.events import (
+from treadle.cli.terminal.clean import clean
+from treadle.core.events import (
     ApprovalDecided,
     ApprovalRequested,
     ReasoningDelta,
@@ -22,7 +23,6 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.cli.terminal.clean import clean
 
 SILENCE_S = 0.5
 """How long nothing must have been written before the line appears."""

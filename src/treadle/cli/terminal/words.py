@@ -2,9 +2,9 @@
 
 import textwrap
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.request import Note
 from treadle.cli.terminal.clean import clean
+from treadle.core.errors import ErrorInfo
+from treadle.core.request import Note
 
 ANSWERS_ANEW = (
     "the model call was cut off when its process died, and answers differently now: "

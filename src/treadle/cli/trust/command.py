@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, NotFound
 from treadle.cli import command
 from treadle.cli.terminal.clean import one_line, reveal
 from treadle.cli.trust.question import remember, told
+from treadle.core.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
     from treadle.config.trust.memory import Trust

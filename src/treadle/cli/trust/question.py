@@ -5,8 +5,8 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.canon.errors import ConfigError
 from treadle.cli.terminal.clean import one_line, reveal
+from treadle.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from treadle.config.reader import Examined

@@ -5,11 +5,11 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.canon.errors import NotFound
-from treadle.canon.items import CallItem
-from treadle.canon.tools import CallContext, Outcome
 from treadle.cli import command
 from treadle.cli.terminal.clean import clean
+from treadle.core.errors import NotFound
+from treadle.core.items import CallItem
+from treadle.core.tool_definitions import CallContext, Outcome
 from treadle.guests.modules import ToolGuest
 from treadle.guests.quarters import GuestModule, Quarters
 from treadle.guests.sandbox.compiler import Compiler

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.canon.errors import TreadleError
 from treadle.cli import command
 from treadle.cli.terminal.clean import clean
+from treadle.core.errors import TreadleError
 
 if TYPE_CHECKING:
     from treadle.cli.talk.interrupts import Interrupts

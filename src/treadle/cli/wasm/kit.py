@@ -14,8 +14,8 @@ from pathlib import Path
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, NotFound, RequestError
 from treadle.cli import command
+from treadle.core.errors import ConfigError, NotFound, RequestError
 
 BUILD_S = 600
 HEADER, WORLD = "treadle_cchat.h", "treadle_tool.wit"

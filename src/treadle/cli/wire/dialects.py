@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
 from treadle.cli import command
 from treadle.cli.terminal.clean import clean
 from treadle.cli.terminal.words import plural
+from treadle.core.errors import ConfigError
 
 EPILOG = """\
 examples:

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from treadle.canon.errors import NotApproved, RequestError, WorkspaceConflict
-from treadle.canon.json import BadJson, read_json
 from treadle.cli import command
 from treadle.cli.journal import opened
 from treadle.cli.terminal.reviews import diff_lines, review_lines, when
 from treadle.cli.workspace import print as out
+from treadle.core.errors import NotApproved, RequestError, WorkspaceConflict
+from treadle.core.json import BadJson, read_json
 
 if TYPE_CHECKING:
     from treadle.store.journal import Store

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator
 from importlib.machinery import all_suffixes
 from pathlib import Path
 
-from treadle.canon.errors import ConfigError
 from treadle.config.settings import Settings
+from treadle.core.errors import ConfigError
 
 FILES_MAX = 2_000
 FILE_BYTES_MAX = 268_435_456

@@ -17,7 +17,7 @@ from typing import Literal
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 
 FILE_NAME = "trusted.json"
 NAMED_MAX = 5

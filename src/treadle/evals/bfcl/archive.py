@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
-from treadle.canon.json import BadJson, read_json
+from treadle.core.errors import ConfigError
+from treadle.core.json import BadJson, read_json
 
 WHEEL_VARIABLE = "TREADLE_BFCL"
 SINGLE = (

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import BrokenStream
+from treadle.core.errors import BrokenStream
 from treadle.evals.bfcl.archive import Function
 from treadle.network.pool import Pool
 

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.errors import TreadleError
 from treadle.config import ServerSection, Settings, StoreSection, ToolsSection, Upstream
+from treadle.core.errors import TreadleError
 from treadle.evals.bfcl.archive import Archive, Question, TruthCall
 from treadle.evals.bfcl.checker import check_calls
 from treadle.evals.bfcl.client import Client, MadeCall

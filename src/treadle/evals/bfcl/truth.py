@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, cast
 
-from treadle.canon.items import MessageItem, ResultItem
-from treadle.canon.json import write_json
-from treadle.canon.plan import Plan
+from treadle.core.items import MessageItem, ResultItem
+from treadle.core.json import write_json
+from treadle.core.plan import Plan
 from treadle.evals.bfcl.archive import Accepted, Question, TruthCall
 from treadle.upstream.reply import Reply, ReplyCall
 

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
-from treadle.canon.errors import ConfigError
-from treadle.canon.json import write_json
+from treadle.core.errors import ConfigError
+from treadle.core.json import write_json
 from treadle.evals.bfcl.archive import DOCUMENTS, Question, TruthCall
 
 _PACKAGE = "bfcl_eval.eval_checker.multi_turn_eval.func_source_code"

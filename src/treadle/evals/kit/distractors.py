@@ -2,8 +2,8 @@
 
 import msgspec
 
-from treadle.canon.json import write_json
-from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
+from treadle.core.json import write_json
+from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
 from treadle.tools import Tool
 from treadle.tools.context import ToolContext
 from treadle.tools.function import foreign_tool

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Literal
 
-from treadle.canon.errors import ToolFailed
-from treadle.canon.tools import ToolPolicy
+from treadle.core.errors import ToolFailed
+from treadle.core.tool_definitions import ToolPolicy
 
 _WEATHER = {"paris": ("cloudy", 21), "tokyo": ("clear", 26), "reykjavik": ("snow", -3)}
 SLOW_TIMEOUT_S = 0.05

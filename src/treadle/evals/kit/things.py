@@ -3,8 +3,8 @@
 import asyncio
 from typing import Any
 
-from treadle.canon.errors import ToolFailed
-from treadle.canon.tools import ToolPolicy
+from treadle.core.errors import ToolFailed
+from treadle.core.tool_definitions import ToolPolicy
 from treadle.evals.kit.plain import READ, WRITE, Named
 from treadle.evals.scenario import World
 from treadle.workspace.pointer import Json

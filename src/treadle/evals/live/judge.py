@@ -5,9 +5,9 @@ from contextlib import aclosing
 
 import msgspec
 
-from treadle.canon.events import Failed, ItemDone, ModelEvent
-from treadle.canon.items import MessageItem, text_message, text_of
-from treadle.canon.plan import Plan
+from treadle.core.events import Failed, ItemDone, ModelEvent
+from treadle.core.items import MessageItem, text_message, text_of
+from treadle.core.plan import Plan
 from treadle.engine.ports import Model
 from treadle.evals.graders import Evidence, Opinion
 from treadle.evals.scenario import Scenario

@@ -6,11 +6,11 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
-from treadle.canon.errors import ErrorInfo, UpstreamError
-from treadle.canon.events import Failed, Finished, ModelEvent, Noted
-from treadle.canon.plan import Plan, plan_json
-from treadle.canon.request import Note
-from treadle.canon.usage import Usage, add_usage
+from treadle.core.errors import ErrorInfo, UpstreamError
+from treadle.core.events import Failed, Finished, ModelEvent, Noted
+from treadle.core.plan import Plan, plan_json
+from treadle.core.request import Note
+from treadle.core.usage import Usage, add_usage
 from treadle.engine.ports import Model
 from treadle.evals.live.prices import Price
 

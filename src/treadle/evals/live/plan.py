@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.evals.kit.distractors import distractors
 from treadle.evals.live.ledger import TOKEN_BYTES
 from treadle.evals.live.prices import Price

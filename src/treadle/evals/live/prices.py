@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
-from treadle.canon.json import BadJson, read_json
-from treadle.canon.usage import Usage
+from treadle.core.errors import ConfigError
+from treadle.core.json import BadJson, read_json
+from treadle.core.usage import Usage
 
 MILLION = 1_000_000
 

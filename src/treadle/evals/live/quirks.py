@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, TreadleError
-from treadle.canon.events import ModelEvent, Noted
-from treadle.canon.ids import CountingIds
-from treadle.canon.request import Note
+from treadle.core.errors import ConfigError, TreadleError
+from treadle.core.events import ModelEvent, Noted
+from treadle.core.ids import CountingIds
+from treadle.core.request import Note
 from treadle.evals.toml import write_toml
 from treadle.upstream.cassette.tape import Call, Cassette, data_of, load_cassette
 from treadle.upstream.endpoint import ProtocolName

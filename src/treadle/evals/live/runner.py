@@ -11,10 +11,10 @@ from contextlib import AsyncExitStack
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo, TreadleError, UpstreamError
-from treadle.canon.request import Options
 from treadle.config import Settings, ToolsSection
 from treadle.config.settings import RepairSection
+from treadle.core.errors import ErrorInfo, TreadleError, UpstreamError
+from treadle.core.request import Options
 from treadle.engine.ports import Clock, Model
 from treadle.evals.graders import Evidence, grade
 from treadle.evals.live.judge import judge

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.canon.events import ArgumentsDelta, ModelEvent, ReasoningDelta, RefusalDelta, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.plan import Plan
+from treadle.core.events import ArgumentsDelta, ModelEvent, ReasoningDelta, RefusalDelta, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.plan import Plan
 from treadle.evals.scenario import PROTOCOLS
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.model import AnswerRules, open_call

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
-from treadle.canon.events import RunEnded, RunEvent
-from treadle.canon.items import AnyItem, CallItem, ResultItem, text_message, text_result
-from treadle.canon.messages import item_of_entry
-from treadle.canon.request import Options, Request
-from treadle.canon.tools import ToolChoice, ToolSpec
 from treadle.config import Settings, StoreSection
+from treadle.core.errors import ConfigError
+from treadle.core.events import RunEnded, RunEvent
+from treadle.core.items import AnyItem, CallItem, ResultItem, text_message, text_result
+from treadle.core.journal_entries import item_of_entry
+from treadle.core.request import Options, Request
+from treadle.core.tool_definitions import ToolChoice, ToolSpec
 from treadle.evals.kit.distractors import distractors
 from treadle.evals.play.clock import BEGIN, LEASE_OVER_S, StillClock
 from treadle.evals.scenario import CannedTool, Scenario, UserTurn

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.canon.errors import Conflict
+from treadle.core.errors import Conflict
 from treadle.evals.results.fingerprint import COMPARED
 from treadle.evals.results.folder import RunInfo
 from treadle.evals.results.rows import Row, by, counts

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.evals.graders import GRADER_VERSION, Evidence, grade
 from treadle.evals.results.rows import Row, regraded
 from treadle.evals.scenario import Scenario

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.evals.results.fingerprint import COMPARED
 from treadle.evals.results.folder import RunInfo
 from treadle.evals.results.rows import Row

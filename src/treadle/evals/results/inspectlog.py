@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from treadle.canon.items import AnyItem, CallItem, MessageItem, ResultItem, text_of
-from treadle.canon.json import BadJson, read_json, write_json
-from treadle.canon.messages import ITEM_KINDS, item_of_entry
+from treadle.core.items import AnyItem, CallItem, MessageItem, ResultItem, text_of
+from treadle.core.journal_entries import ITEM_KINDS, item_of_entry
+from treadle.core.json import BadJson, read_json, write_json
 from treadle.evals.graders import Evidence
 from treadle.evals.results.folder import RunInfo
 from treadle.evals.results.page import Find

@@ -8,9 +8,9 @@ from html import escape
 
 import msgspec
 
-from treadle.canon.events import Noted, RunEnded
-from treadle.canon.json import canonical_json
-from treadle.canon.messages import Entry
+from treadle.core.events import Noted, RunEnded
+from treadle.core.journal_entries import Entry
+from treadle.core.json import canonical_json
 from treadle.evals.graders import Evidence
 from treadle.evals.results.folder import RunInfo
 from treadle.evals.results.rows import Row, by

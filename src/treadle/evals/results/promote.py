@@ -10,10 +10,10 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.errors import RequestError
-from treadle.canon.items import CallItem, MessageItem, ReasoningItem, ResultItem, text_of
-from treadle.canon.json import BadJson, read_json
-from treadle.canon.messages import ITEM_KINDS, Entry, item_of_entry
+from treadle.core.errors import RequestError
+from treadle.core.items import CallItem, MessageItem, ReasoningItem, ResultItem, text_of
+from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
+from treadle.core.json import BadJson, read_json
 from treadle.evals.graders import Evidence
 from treadle.evals.results.rows import Row
 from treadle.evals.scenario import LIVE_TAG, Scenario

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import RequestError
+from treadle.core.errors import RequestError
 from treadle.guests.sandbox.compiling import COMPONENT, REFUSED, Order, Refused, compile_code
 from treadle.guests.sandbox.engine import EngineSpec, engine_of, load_wasmtime
 from treadle.guests.sandbox.limits import COMPONENT_BYTES_MAX, SESSION_LIMITS

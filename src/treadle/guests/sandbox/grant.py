@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.guests.sandbox.engine import load_wasmtime
 from treadle.guests.sandbox.limits import Isolation
 

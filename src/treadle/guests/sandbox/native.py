@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from treadle.canon.errors import TreadleError
+from treadle.core.errors import TreadleError
 
 if TYPE_CHECKING:
     from wasmtime import Func, Module, Store

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.endings import failure_of
-from treadle.canon.errors import TreadleError
-from treadle.canon.events import ItemDone, RunEnded, RunStarted, ToolFinished
-from treadle.canon.items import AnyItem, CallItem
-from treadle.canon.json import write_json
-from treadle.canon.request import Request, Surface
-from treadle.canon.tools import GUEST, CallContext, Outcome, ServerTool, ToolPolicy
+from treadle.core.errors import TreadleError
+from treadle.core.events import ItemDone, RunEnded, RunStarted, ToolFinished
+from treadle.core.items import AnyItem, CallItem
+from treadle.core.json import write_json
+from treadle.core.request import Request, Surface
+from treadle.core.run_endings import failure_of
+from treadle.core.tool_definitions import GUEST, CallContext, Outcome, ServerTool, ToolPolicy
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Toolbox
 from treadle.guests.stage.lines import Answered, Ask, Sent

@@ -10,10 +10,10 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.items import AnyItem, CallItem
-from treadle.canon.tools import Outcome, ServerTool, ToolSpec
-from treadle.canon.usage import Usage
+from treadle.core.errors import ErrorInfo
+from treadle.core.items import AnyItem, CallItem
+from treadle.core.tool_definitions import Outcome, ServerTool, ToolSpec
+from treadle.core.usage import Usage
 from treadle.guests.sandbox.limits import Stop
 
 log = logging.getLogger("treadle.guests")

@@ -10,8 +10,8 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from treadle.canon.items import CallItem
-from treadle.canon.tools import CallContext, Outcome, failure
+from treadle.core.items import CallItem
+from treadle.core.tool_definitions import CallContext, Outcome, failure
 from treadle.guests.sandbox.compiler import child_environment
 from treadle.guests.sandbox.limits import SandboxLimits, Stop
 from treadle.guests.stage.desk import Desk, Visit

@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from treadle.canon.items import CallItem
-from treadle.canon.tools import CallContext
+from treadle.core.items import CallItem
+from treadle.core.tool_definitions import CallContext
 from treadle.guests.sandbox.engine import THREAD_STACK_BYTES
 from treadle.guests.sandbox.instance import Control
 from treadle.guests.sandbox.limits import Stop, Stopped

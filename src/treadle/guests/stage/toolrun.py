@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from treadle.canon.json import cut_text
-from treadle.canon.tools import Outcome, failure
+from treadle.core.json import cut_text
+from treadle.core.tool_definitions import Outcome, failure
 from treadle.guests.caller import TOOL_SIGNATURE, Caller
 from treadle.guests.sandbox.component import ComponentBox
 from treadle.guests.sandbox.engine import EngineSpec

@@ -13,7 +13,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from treadle.canon.tools import Outcome
+from treadle.core.tool_definitions import Outcome
 from treadle.guests.sandbox.compiler import load_code
 from treadle.guests.sandbox.compiling import bound_process
 from treadle.guests.sandbox.engine import THREAD_STACK_BYTES, EngineSpec

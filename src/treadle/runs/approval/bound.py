@@ -5,9 +5,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from treadle.canon.items import CallItem
-from treadle.canon.memo import Memo
-from treadle.canon.tools import CallContext, Outcome, ServerTool, failure
+from treadle.core.items import CallItem
+from treadle.core.memoized import Memo
+from treadle.core.tool_definitions import CallContext, Outcome, ServerTool, failure
 from treadle.engine.ports import Toolbox
 
 

@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from treadle.canon.errors import Conflict, NotFound, ProtocolError
-from treadle.canon.ids import IdSource
-from treadle.canon.request import Assent
-from treadle.canon.tools import Offer, Outcome, ServerTool, failure
+from treadle.core.errors import Conflict, NotFound, ProtocolError
+from treadle.core.ids import IdSource
+from treadle.core.request import Assent
+from treadle.core.tool_definitions import Offer, Outcome, ServerTool, failure
 from treadle.engine.approval import DecisionRecord, refusal_of
 from treadle.engine.decisions import PlannedCall
 from treadle.engine.ports import Clock

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from treadle.canon.errors import Conflict, StoreError
-from treadle.canon.ids import APPROVAL, IdSource
-from treadle.canon.tools import CallContext
+from treadle.core.errors import Conflict, StoreError
+from treadle.core.ids import APPROVAL, IdSource
+from treadle.core.tool_definitions import CallContext
 from treadle.engine.ports import Clock, Plea, Ticket, Verdict
 from treadle.runs.approval.rules import agrees, canonical_arguments, digest_of
 from treadle.runs.approvals import DenyAll

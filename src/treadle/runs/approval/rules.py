@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.json import BadJson, canonical_json, read_json
+from treadle.core.errors import ProtocolError
+from treadle.core.json import BadJson, canonical_json, read_json
 from treadle.engine.approval import BY_NAME
 from treadle.store.approvals.kept import Question, Rule, RuleRow
 

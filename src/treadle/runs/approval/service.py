@@ -5,9 +5,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from treadle.canon.errors import Conflict, NotFound, ProtocolError
-from treadle.canon.ids import RULE, IdSource
-from treadle.canon.json import BadJson, read_json
+from treadle.core.errors import Conflict, NotFound, ProtocolError
+from treadle.core.ids import RULE, IdSource
+from treadle.core.json import BadJson, read_json
 from treadle.engine.ports import Clock
 from treadle.runs.approval.rules import canonical_arguments, make_rule
 from treadle.runs.setup import read_frame

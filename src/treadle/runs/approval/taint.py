@@ -5,8 +5,8 @@ What a run offers, its turn knows. A tool that was offered before and is not now
 
 from collections.abc import Mapping, Sequence
 
-from treadle.canon.items import AnyItem, CallItem, ResultItem
-from treadle.canon.tools import Offer, ServerTool
+from treadle.core.items import AnyItem, CallItem, ResultItem
+from treadle.core.tool_definitions import Offer, ServerTool
 from treadle.engine.approval import NEVER_READ
 
 

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from treadle.canon.items import AnyItem, CallItem, MessageItem, ResultItem
+from treadle.core.items import AnyItem, CallItem, MessageItem, ResultItem
 from treadle.engine.approval import RequestRecord
 from treadle.engine.decisions import Carried, PlannedCall
 

@@ -9,14 +9,14 @@ from typing import Literal
 
 import msgspec
 
-from treadle.canon.errors import TreadleError
-from treadle.canon.events import Finished, ItemAdded, ItemDone, ModelEvent, Noted
-from treadle.canon.ids import ITEM, IdSource
-from treadle.canon.messages import Entry
-from treadle.canon.plan import Plan
-from treadle.canon.request import Note, Request
-from treadle.canon.tools import Offer
-from treadle.canon.usage import Usage
+from treadle.core.errors import TreadleError
+from treadle.core.events import Finished, ItemAdded, ItemDone, ModelEvent, Noted
+from treadle.core.ids import ITEM, IdSource
+from treadle.core.journal_entries import Entry
+from treadle.core.plan import Plan
+from treadle.core.request import Note, Request
+from treadle.core.tool_definitions import Offer
+from treadle.core.usage import Usage
 from treadle.engine.past import Past
 from treadle.engine.ports import Clock, Model
 from treadle.store.chain import plan_fingerprint

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.canon.errors import StoreError
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
+from treadle.core.errors import StoreError
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
 from treadle.store.futures import done
 from treadle.store.journal import Chunk, RunJournal
 

@@ -7,8 +7,8 @@ only offered is waited for as long as another process has it.
 
 from collections.abc import Callable, Iterable, Sequence
 
-from treadle.canon.memo import Memo
-from treadle.canon.tools import ServerTool, essence
+from treadle.core.memoized import Memo
+from treadle.core.tool_definitions import ServerTool, essence
 from treadle.runs.record.recovery import Record
 
 _ESSENCES: Memo[Sequence[ServerTool], dict[str, str]] = Memo(

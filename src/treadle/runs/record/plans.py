@@ -8,13 +8,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.canon.errors import NotFound
-from treadle.canon.items import AnyItem
-from treadle.canon.json import OptionalRaw, canonical_json
-from treadle.canon.messages import Entry
-from treadle.canon.plan import Plan, bare
-from treadle.canon.request import Options
-from treadle.canon.tools import AUTO, ToolChoice
+from treadle.core.errors import NotFound
+from treadle.core.items import AnyItem
+from treadle.core.journal_entries import Entry
+from treadle.core.json import OptionalRaw, canonical_json
+from treadle.core.plan import Plan, bare
+from treadle.core.request import Options
+from treadle.core.tool_definitions import AUTO, ToolChoice
 from treadle.runs.cache.answers import HIT
 from treadle.runs.record.rounds import read_so_far
 from treadle.store.journal import RunRow, Store

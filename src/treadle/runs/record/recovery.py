@@ -9,14 +9,14 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.endings import INTERRUPTED
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import Numbered, RunEnded
-from treadle.canon.items import AnyItem, CallItem, ResultItem, TextPart
-from treadle.canon.json import read_json
-from treadle.canon.messages import Entry, entry_of_item, item_of_entry
-from treadle.canon.request import Request
-from treadle.canon.tools import LOCAL, Outcome, failure, flat_failure
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import Numbered, RunEnded
+from treadle.core.items import AnyItem, CallItem, ResultItem, TextPart
+from treadle.core.journal_entries import Entry, entry_of_item, item_of_entry
+from treadle.core.json import read_json
+from treadle.core.request import Request
+from treadle.core.run_endings import INTERRUPTED
+from treadle.core.tool_definitions import LOCAL, Outcome, failure, flat_failure
 from treadle.engine.loop import UNKNOWN, Loop, Ports
 from treadle.engine.past import Past
 from treadle.runs.record.continuation import Comparison

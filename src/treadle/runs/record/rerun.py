@@ -5,14 +5,14 @@ from collections.abc import AsyncGenerator, Sequence
 
 import msgspec
 
-from treadle.canon.errors import RequestError, UpstreamError
-from treadle.canon.events import ModelEvent, Noted, Numbered, RunEnded
-from treadle.canon.ids import IdSource
-from treadle.canon.items import AnyItem, CallItem
-from treadle.canon.messages import ITEM_KINDS, Entry, item_of_entry
-from treadle.canon.plan import Plan
-from treadle.canon.request import Note, Request
-from treadle.canon.tools import CallContext, Outcome
+from treadle.core.errors import RequestError, UpstreamError
+from treadle.core.events import ModelEvent, Noted, Numbered, RunEnded
+from treadle.core.ids import IdSource
+from treadle.core.items import AnyItem, CallItem
+from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
+from treadle.core.plan import Plan
+from treadle.core.request import Note, Request
+from treadle.core.tool_definitions import CallContext, Outcome
 from treadle.engine.loop import Ports
 from treadle.engine.past import Past
 from treadle.engine.ports import Clock, Plea, Ticket, Verdict

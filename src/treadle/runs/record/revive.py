@@ -3,9 +3,9 @@
 import logging
 
 from treadle.access.revocation import why_cancelled
-from treadle.canon.endings import INTERRUPTED
-from treadle.canon.errors import StoreError, TreadleError
-from treadle.canon.tools import GUEST
+from treadle.core.errors import StoreError, TreadleError
+from treadle.core.run_endings import INTERRUPTED
+from treadle.core.tool_definitions import GUEST
 from treadle.runs.history import Joined, read_history
 from treadle.runs.live import LiveRun
 from treadle.runs.record.continuation import Continuation, Diverged

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.canon.errors import Conflict, ErrorInfo
-from treadle.canon.events import ENDED, ModelEvent
-from treadle.canon.items import AnyItem, ResultItem, text_message
-from treadle.canon.messages import ITEM_KINDS, Entry, item_of_entry
-from treadle.canon.plan import Plan, Planner
-from treadle.canon.tools import AUTO, Offer, ToolChoice, ToolSpec
+from treadle.core.errors import Conflict, ErrorInfo
+from treadle.core.events import ENDED, ModelEvent
+from treadle.core.items import AnyItem, ResultItem, text_message
+from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
+from treadle.core.plan import Plan, Planner
+from treadle.core.tool_definitions import AUTO, Offer, ToolChoice, ToolSpec
 from treadle.engine.past import Ending, ReplyRecord
 from treadle.engine.turn import rejoined
 from treadle.runs.history import read_history

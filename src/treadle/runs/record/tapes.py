@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from treadle.canon.events import (
+from treadle.core.events import (
     ArgumentsDelta,
     Failed,
     Finished,
@@ -24,11 +24,11 @@ from treadle.canon.events import (
     Stop,
     TextDelta,
 )
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import AnyItem, Blob, CallItem, MessageItem, ReasoningItem
-from treadle.canon.json import BadJson, canonical_json, read_json
-from treadle.canon.plan import Plan
-from treadle.canon.request import Request, Surface
+from treadle.core.ids import CountingIds
+from treadle.core.items import AnyItem, Blob, CallItem, MessageItem, ReasoningItem
+from treadle.core.json import BadJson, canonical_json, read_json
+from treadle.core.plan import Plan
+from treadle.core.request import Request, Surface
 from treadle.runs.record.rounds import ModelCall, StoredRun
 from treadle.upstream.cassette.tape import (
     VERSION,

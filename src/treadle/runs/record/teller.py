@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.canon.errors import StoreError
-from treadle.canon.events import (
+from treadle.core.errors import StoreError
+from treadle.core.events import (
     ItemDone,
     Noted,
     Numbered,
@@ -21,9 +21,9 @@ from treadle.canon.events import (
     ToolStarted,
     read_event,
 )
-from treadle.canon.items import AnyItem, CallItem, MessageItem, ResultItem
-from treadle.canon.messages import ITEM_KINDS, Entry, item_of_entry
-from treadle.canon.request import Note
+from treadle.core.items import AnyItem, CallItem, MessageItem, ResultItem
+from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
+from treadle.core.request import Note
 from treadle.engine import tape
 from treadle.engine.approval import DecisionRecord, RequestRecord, as_run, decision_step, request_step
 from treadle.engine.past import ReplyRecord

@@ -8,15 +8,15 @@ from typing import Any, Literal
 
 import msgspec
 
-from treadle.canon.envelope import envelope_of
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import Stop
-from treadle.canon.items import CallItem, Origin, ResultItem, Side, text_of
-from treadle.canon.json import type_errors, write_json
-from treadle.canon.messages import ITEM_KINDS, Entry, item_of_entry
-from treadle.canon.request import Note
-from treadle.canon.tools import AUTO, Envelope, ToolChoice
-from treadle.canon.usage import Usage, add_usage
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import Stop
+from treadle.core.items import CallItem, Origin, ResultItem, Side, text_of
+from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
+from treadle.core.json import type_errors, write_json
+from treadle.core.request import Note
+from treadle.core.result_envelope import envelope_of
+from treadle.core.tool_definitions import AUTO, Envelope, ToolChoice
+from treadle.core.usage import Usage, add_usage
 from treadle.engine.approval import DecisionRecord, RequestRecord
 from treadle.engine.past import ReplyRecord
 

@@ -4,7 +4,7 @@ from typing import Protocol
 
 import msgspec
 
-from treadle.canon.events import Status
+from treadle.core.events import Status
 
 
 class Unplaced(Exception):

@@ -17,7 +17,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 from temporalio.worker import Worker
 
-from treadle.canon.errors import ConfigError, TreadleError
+from treadle.core.errors import ConfigError, TreadleError
 from treadle.runs.runner.port import DEFAULT_TERMS, Host, Leaving, Terms, Unplaced
 
 log = logging.getLogger("treadle.runs")

@@ -5,7 +5,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Container
 
-from treadle.canon.errors import TreadleError
+from treadle.core.errors import TreadleError
 from treadle.runs.runner.port import Runner, Unplaced
 from treadle.store.journal import Store
 

@@ -7,8 +7,8 @@ from typing import Any, cast, get_args
 
 import msgspec
 
-from treadle.canon.errors import Conflict, ProtocolError
-from treadle.canon.json import canonical_json
+from treadle.core.errors import Conflict, ProtocolError
+from treadle.core.json import canonical_json
 from treadle.runs.approval.service import Answer, Approvals, Remember
 from treadle.server.clients.cursor import read_before
 from treadle.server.http import NO_RETRY, Exchange, read_body, read_number

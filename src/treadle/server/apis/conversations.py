@@ -9,9 +9,9 @@ from functools import partial
 
 import msgspec
 
-from treadle.canon.errors import Conflict, NotFound, ProtocolError, UnsupportedFeature
-from treadle.canon.events import ENDED, RunEnded, RunEvent, RunStarted
-from treadle.canon.ids import (
+from treadle.core.errors import Conflict, NotFound, ProtocolError, UnsupportedFeature
+from treadle.core.events import ENDED, RunEnded, RunEvent, RunStarted
+from treadle.core.ids import (
     CALL_ITEM,
     CONVERSATION,
     ITEM,
@@ -22,9 +22,9 @@ from treadle.canon.ids import (
     RUN,
     stored_call_id,
 )
-from treadle.canon.items import AnyItem, CallItem, MessageItem, ReasoningItem, ReferenceItem, ResultItem
-from treadle.canon.messages import Entry, entry_of_item, item_of_entry
-from treadle.canon.request import Request
+from treadle.core.items import AnyItem, CallItem, MessageItem, ReasoningItem, ReferenceItem, ResultItem
+from treadle.core.journal_entries import Entry, entry_of_item, item_of_entry
+from treadle.core.request import Request
 from treadle.runs.history import read_history
 from treadle.server import stream
 from treadle.server.apis.items import ShownItem, list_of, read_page, show_items

@@ -3,8 +3,8 @@
 from collections.abc import Awaitable, Callable
 from functools import partial
 
-from treadle.canon.errors import NotFound
-from treadle.canon.request import Request
+from treadle.core.errors import NotFound
+from treadle.core.request import Request
 from treadle.server import choices, stream, tokens
 from treadle.server.http import Exchange
 from treadle.server.service import Service

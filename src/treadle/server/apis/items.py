@@ -5,8 +5,8 @@ from typing import assert_never
 
 import msgspec
 
-from treadle.canon.errors import NotFound, ProtocolError
-from treadle.canon.items import (
+from treadle.core.errors import NotFound, ProtocolError
+from treadle.core.items import (
     AnyItem,
     AnyPart,
     CallItem,

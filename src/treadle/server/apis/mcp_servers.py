@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 
-from treadle.canon.errors import Conflict, NotFound
+from treadle.core.errors import Conflict, NotFound
 from treadle.server.http import Exchange, read_body
 from treadle.server.service import Service
 from treadle.tools.mcp.pins import Kind

@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from treadle.canon.errors import NotFound, ProtocolError
+from treadle.core.errors import NotFound, ProtocolError
 from treadle.server import stream, tokens
 from treadle.server.http import Exchange
 from treadle.server.service import Service

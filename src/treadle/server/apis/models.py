@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from treadle.access.client import fits
-from treadle.canon.errors import NotFound
+from treadle.core.errors import NotFound
 from treadle.server.http import Exchange
 from treadle.server.service import Service
 from treadle.upstream.router import ModelInfo

@@ -5,8 +5,8 @@ import re
 
 import msgspec
 
-from treadle.canon.errors import NotFound, ProtocolError
-from treadle.canon.plan import plan_json
+from treadle.core.errors import NotFound, ProtocolError
+from treadle.core.plan import plan_json
 from treadle.runs.record.plans import EqualCall, PlanDifference, PlanLine, equal_calls, list_plans, read_plan
 from treadle.server.clients.cursor import read_before
 from treadle.server.http import Exchange, read_number

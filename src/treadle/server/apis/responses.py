@@ -4,11 +4,11 @@ from contextlib import aclosing
 
 import msgspec
 
-from treadle.canon.errors import Conflict, NotFound, ProtocolError, RequestError
-from treadle.canon.events import ENDED
-from treadle.canon.ids import IdSource
-from treadle.canon.messages import item_of_entry
-from treadle.canon.request import Request
+from treadle.core.errors import Conflict, NotFound, ProtocolError, RequestError
+from treadle.core.events import ENDED
+from treadle.core.ids import IdSource
+from treadle.core.journal_entries import item_of_entry
+from treadle.core.request import Request
 from treadle.runs.history import read_history
 from treadle.server import stream, tokens
 from treadle.server.apis import conversations

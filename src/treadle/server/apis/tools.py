@@ -4,8 +4,8 @@ import asyncio
 
 import msgspec
 
-from treadle.canon.errors import NotFound
-from treadle.canon.tools import ToolPolicy, ToolSpec
+from treadle.core.errors import NotFound
+from treadle.core.tool_definitions import ToolPolicy, ToolSpec
 from treadle.server.http import Exchange
 from treadle.server.service import Service
 from treadle.tools import Tool

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from treadle.canon.errors import NotFound
+from treadle.core.errors import NotFound
 from treadle.server.http import Exchange
 
 

@@ -7,8 +7,8 @@ from functools import lru_cache
 from treadle.access.client import ANYBODY, LOCAL, Client
 from treadle.access.keyring import Keyring, fingerprint_of
 from treadle.access.token import PREFIX
-from treadle.canon.errors import ConfigError, RequestError, StoreError, Unauthorised
 from treadle.config import Settings
+from treadle.core.errors import ConfigError, RequestError, StoreError, Unauthorised
 from treadle.runtime import Runtime
 from treadle.server.clients.rules import Access, access_of
 from treadle.server.clients.turnstile import Turnstile

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from treadle.access.accounts import MINUTE_S
 from treadle.access.client import LOCAL, Client
 from treadle.access.rates import Hit
-from treadle.canon.errors import Exhausted
+from treadle.core.errors import Exhausted
 from treadle.network.asgi import Header
 from treadle.runtime import Runtime
 from treadle.server.http import Exchange

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from treadle.canon.errors import NotFound, ProtocolError
+from treadle.core.errors import NotFound, ProtocolError
 from treadle.network.asgi import Header
 from treadle.runs import RunHandle
 from treadle.runs.record.rounds import read_run

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import NotFound, ProtocolError
-from treadle.canon.messages import Entry
+from treadle.core.errors import NotFound, ProtocolError
+from treadle.core.journal_entries import Entry
 from treadle.runs.record.trace import Trace, trace_of
 from treadle.server.http import Exchange, read_number
 from treadle.server.service import Service

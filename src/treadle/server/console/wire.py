@@ -13,8 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, NotFound, ProtocolError
-from treadle.canon.plan import Plan, plan_json
+from treadle.core.errors import ConfigError, NotFound, ProtocolError
+from treadle.core.plan import Plan, plan_json
 from treadle.runs.record.rounds import ModelCall, read_so_far
 from treadle.runs.record.tapes import tape_call
 from treadle.runtime import Runtime

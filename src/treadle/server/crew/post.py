@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, MutableMapping
 
 import msgspec
 
-from treadle.canon.errors import TreadleError
+from treadle.core.errors import TreadleError
 
 log = logging.getLogger("treadle.server")
 

@@ -6,8 +6,8 @@ A client that lost its connection before it heard anything may ask the same agai
 import asyncio
 from typing import Protocol
 
-from treadle.canon.events import RunEnded
-from treadle.canon.request import Note
+from treadle.core.events import RunEnded
+from treadle.core.request import Note
 from treadle.engine.ports import Clock
 from treadle.runs.feed import Batches, Hear
 

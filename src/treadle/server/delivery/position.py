@@ -9,8 +9,8 @@ from zlib import crc32
 
 import msgspec
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.events import (
+from treadle.core.errors import ProtocolError
+from treadle.core.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -19,7 +19,7 @@ from treadle.canon.events import (
     RunEvent,
     TextDelta,
 )
-from treadle.canon.items import AnyItem, CallItem, OpaqueItem
+from treadle.core.items import AnyItem, CallItem, OpaqueItem
 
 NUMBER_MAX = 2**53
 _ID = re.compile(r"([0-9]{1,16})(?:\.([0-9]{1,16})\.([0-9a-f]{8}))?", re.ASCII)

@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 
 import msgspec
 
-from treadle.canon.events import (
+from treadle.core.events import (
     DELTAS,
     NUMBER_STEP,
     ArgumentsDelta,
@@ -28,8 +28,8 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.ids import SeededIds
-from treadle.canon.request import Request
+from treadle.core.ids import SeededIds
+from treadle.core.request import Request
 from treadle.server.delivery.position import Delta, Frames
 from treadle.wire.codec import Encoder
 from treadle.wire.resume.mend import Mend, diverged

@@ -5,11 +5,11 @@ import hashlib
 
 import msgspec
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.json import BadJson, canonical_json, read_json
-from treadle.canon.request import Request
 from treadle.config import Settings
 from treadle.config.settings import OnDisconnect
+from treadle.core.errors import ProtocolError
+from treadle.core.json import BadJson, canonical_json, read_json
+from treadle.core.request import Request
 from treadle.runs import Idempotency
 from treadle.server.delivery.position import Position, read_position
 from treadle.server.http import Exchange

@@ -20,7 +20,7 @@ import httptools
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from treadle.canon.errors import ErrorInfo
+from treadle.core.errors import ErrorInfo
 from treadle.network.asgi import BEHIND_IN_SCOPE, EDGE_IN_SCOPE, GONE_IN_SCOPE, WHOLE_IN_SCOPE, Behind, Header
 from treadle.server.edge.cycle import Cycle, Flow
 from treadle.wire.errors import envelope_of, write_refusal

@@ -7,8 +7,8 @@ under /v1 are for programs and are not looked at here.
 
 import msgspec
 
-from treadle.canon.errors import Forbidden
 from treadle.config import Settings
+from treadle.core.errors import Forbidden
 from treadle.server.guard import is_loopback
 from treadle.server.http import Exchange, HttpError
 from treadle.server.login.secret import read_secret, secret_for

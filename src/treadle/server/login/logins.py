@@ -4,7 +4,7 @@ The journal keeps what was used and ended, so a restart forgets neither. Each pr
 while people use it, which is how long a logout elsewhere takes to be known here.
 """
 
-from treadle.canon.errors import TreadleError
+from treadle.core.errors import TreadleError
 from treadle.engine.ports import Clock
 from treadle.server.login.gate import COOKIE_S, Gate
 from treadle.server.login.tickets import Ticket

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from treadle.canon.errors import ProtocolError
+from treadle.core.errors import ProtocolError
 from treadle.server import pages
 from treadle.server.http import Exchange, HttpError, read_body
 from treadle.server.login.gate import COOKIE_S, LINK_S, write_cookie

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from treadle.canon.errors import ConfigError
 from treadle.config import Settings
 from treadle.config.settings import SQLITE
+from treadle.core.errors import ConfigError
 from treadle.server.login.tickets import SECRET_BYTES
 
 VARIABLE = "TREADLE_SECRET"

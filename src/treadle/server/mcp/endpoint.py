@@ -7,8 +7,8 @@ from typing import Any
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from treadle.access.client import Client
-from treadle.canon.errors import NotFound
-from treadle.canon.items import ResultItem
+from treadle.core.errors import NotFound
+from treadle.core.items import ResultItem
 from treadle.network.asgi import Header
 from treadle.server.http import Exchange
 from treadle.server.mcp.tools import make_server

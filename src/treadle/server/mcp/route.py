@@ -1,6 +1,6 @@
 """The route of `/mcp`: off unless configured, and it needs the SDK."""
 
-from treadle.canon.errors import NotFound
+from treadle.core.errors import NotFound
 from treadle.server.http import Exchange, HttpError
 from treadle.server.service import Service
 

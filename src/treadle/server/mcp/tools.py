@@ -16,10 +16,10 @@ from mcp.server import NotificationOptions, Server, ServerRequestContext
 from mcp.server.models import InitializationOptions
 
 from treadle.access.client import LOCAL, Client
-from treadle.canon.errors import RequestError, ToolFailed, TreadleError
-from treadle.canon.items import AnyPart, FilePart, ImagePart, ResultItem, TextPart, text_of
-from treadle.canon.json import BadJson, read_json
-from treadle.canon.tools import ServerTool, ToolPolicy
+from treadle.core.errors import RequestError, ToolFailed, TreadleError
+from treadle.core.items import AnyPart, FilePart, ImagePart, ResultItem, TextPart, text_of
+from treadle.core.json import BadJson, read_json
+from treadle.core.tool_definitions import ServerTool, ToolPolicy
 from treadle.runs.offers import narrow
 from treadle.runtime import Runtime
 from treadle.server.http import CLIENT_IN_SCOPE

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.json import write_json
+from treadle.core.json import write_json
 from treadle.network.asgi import Header
 from treadle.server.http import JSON as JSON_TYPE
 from treadle.server.http import Exchange

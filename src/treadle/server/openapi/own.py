@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from treadle.canon.events import Status
+from treadle.core.events import Status
 from treadle.runs.record.rerun import Proof
 from treadle.server import runs, sessions
 from treadle.server.apis import plans

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from treadle.canon.tools import ToolPolicy
+from treadle.core.tool_definitions import ToolPolicy
 from treadle.runtime.guests import GuestRun, GuestView
 from treadle.server.apis import approvals, guests, tools
 from treadle.server.openapi.operation import (

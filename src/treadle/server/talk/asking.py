@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.items import AnyItem, AnyPart, FilePart, ImagePart, MessageItem, TextPart
-from treadle.canon.messages import Entry, item_of_entry
+from treadle.core.errors import ProtocolError
+from treadle.core.items import AnyItem, AnyPart, FilePart, ImagePart, MessageItem, TextPart
+from treadle.core.journal_entries import Entry, item_of_entry
 
 FILES_MAX = 10
 NAME_CHARS_MAX = 200

@@ -12,8 +12,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 
 import msgspec
 
-from treadle.canon.errors import TreadleError
-from treadle.canon.json import write_json
+from treadle.core.errors import TreadleError
+from treadle.core.json import write_json
 from treadle.engine.ports import Clock
 
 LOOK_S = 1.0

@@ -10,9 +10,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from treadle.canon.errors import NotFound, ProtocolError
-from treadle.canon.events import Numbering, RunEnded
-from treadle.canon.json import write_json
+from treadle.core.errors import NotFound, ProtocolError
+from treadle.core.events import Numbering, RunEnded
+from treadle.core.json import write_json
 from treadle.server.apis.approvals import view as approval_view
 from treadle.server.http import Exchange
 from treadle.server.runs import view_of as run_view

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.canon.errors import Conflict, NotFound, ProtocolError
-from treadle.canon.events import ENDED
-from treadle.canon.items import AnyItem
-from treadle.canon.request import Request
 from treadle.config.settings import DEMO_MODEL
+from treadle.core.errors import Conflict, NotFound, ProtocolError
+from treadle.core.events import ENDED
+from treadle.core.items import AnyItem
+from treadle.core.request import Request
 from treadle.server.apis.models import models_of
 from treadle.server.http import Exchange, read_body, read_number
 from treadle.server.runs import acting

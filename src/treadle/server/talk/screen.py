@@ -6,7 +6,7 @@ So a page that joins late, or hears something again, ends at the same picture.
 
 from typing import Any, Literal
 
-from treadle.canon.events import (
+from treadle.core.events import (
     ApprovalDecided,
     ApprovalRequested,
     ArgumentsDelta,
@@ -23,7 +23,7 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     CallItem,
     FilePart,
@@ -34,7 +34,7 @@ from treadle.canon.items import (
     ResultItem,
     TextPart,
 )
-from treadle.canon.json import cut_text
+from treadle.core.json import cut_text
 
 Mode = Literal["cards", "text"]
 """`text` shows one line for each tool and nothing of what it got or gave."""

@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import NotFound
-from treadle.canon.events import ENDED, RunEnded, last_number
-from treadle.canon.items import FilePart, ImagePart, MessageItem, TextPart
-from treadle.canon.messages import Entry, item_of_entry
-from treadle.canon.usage import Usage
+from treadle.core.errors import NotFound
+from treadle.core.events import ENDED, RunEnded, last_number
+from treadle.core.items import FilePart, ImagePart, MessageItem, TextPart
+from treadle.core.journal_entries import Entry, item_of_entry
+from treadle.core.usage import Usage
 from treadle.runs.record.teller import tell_all
 from treadle.server.service import Service
 from treadle.server.talk.asking import file_name_of

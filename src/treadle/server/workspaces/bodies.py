@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import ProtocolError
+from treadle.core.errors import ProtocolError
 from treadle.server.http import Exchange, read_body
 from treadle.server.service import Service
 from treadle.server.stream import read

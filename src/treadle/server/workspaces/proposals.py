@@ -8,7 +8,7 @@ from typing import cast, get_args
 
 import msgspec
 
-from treadle.canon.errors import Conflict, NotFound, ProtocolError, WorkspaceConflict
+from treadle.core.errors import Conflict, NotFound, ProtocolError, WorkspaceConflict
 from treadle.server.http import NO_RETRY, Exchange, read_number
 from treadle.server.service import Service
 from treadle.server.workspaces.bodies import (

@@ -6,7 +6,7 @@ comes through its tools.
 
 import msgspec
 
-from treadle.canon.errors import ProtocolError
+from treadle.core.errors import ProtocolError
 from treadle.server.clients.cursor import read_before
 from treadle.server.http import Exchange, read_number
 from treadle.server.service import Service

@@ -14,7 +14,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from treadle.canon.errors import Conflict, NotFound
+from treadle.core.errors import Conflict, NotFound
 
 ApprovalStatus = Literal["pending", "approved", "denied", "expired", "cancelled"]
 RuleKind = Literal["call", "tool", "pattern"]

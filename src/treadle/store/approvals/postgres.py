@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import Conflict, NotFound
+from treadle.core.errors import Conflict, NotFound
 from treadle.store.approvals.kept import (
     ApprovalRow,
     ApprovalStatus,

@@ -6,7 +6,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from treadle.canon.errors import NotFound
+from treadle.core.errors import NotFound
 from treadle.store.approvals.kept import (
     ApprovalRow,
     ApprovalStatus,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
-from treadle.canon.errors import NotFound, StoreError
+from treadle.core.errors import NotFound, StoreError
 from treadle.store.address import PostgresAddress
 
 TIMEOUT_S = 6 * 3_600.0

@@ -9,7 +9,7 @@ from typing import overload
 
 import apsw
 
-from treadle.canon.errors import Conflict, NotFound, StoreError
+from treadle.core.errors import Conflict, NotFound, StoreError
 from treadle.store.look import Look
 from treadle.store.sqlite.connection import open_existing, select, store_error
 from treadle.store.sqlite.migrate import look

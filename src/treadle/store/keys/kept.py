@@ -5,8 +5,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from treadle.canon.errors import Conflict
-from treadle.canon.usage import Usage
+from treadle.core.errors import Conflict
+from treadle.core.usage import Usage
 
 Role = Literal["none", "viewer", "operator", "admin"]
 Period = Literal["day", "month", "total"]

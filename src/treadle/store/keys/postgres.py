@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.usage import Usage
+from treadle.core.usage import Usage
 from treadle.store.keys.kept import Budget, Charge, Debt, Grant, KeyRow, Reservation, ReservationResult, Spent, taken
 from treadle.store.postgres.connection import Connection
 from treadle.store.postgres.query import within

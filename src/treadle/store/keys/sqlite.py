@@ -6,7 +6,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from treadle.canon.usage import Usage
+from treadle.core.usage import Usage
 from treadle.store.keys.kept import (
     Budget,
     Charge,

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import asyncpg
 
-from treadle.canon.errors import Conflict, NotFound, ProtocolError, StoreError, TreadleError
+from treadle.core.errors import Conflict, NotFound, ProtocolError, StoreError, TreadleError
 from treadle.store.address import PostgresAddress
 from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, SESSION_BUSY
 

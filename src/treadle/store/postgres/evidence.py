@@ -6,7 +6,7 @@ It names what PostgreSQL keeps otherwise than Treadle writes it: a text can be m
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from treadle.canon.errors import NotFound
+from treadle.core.errors import NotFound
 from treadle.store.chain import KeptEntry, plan_fingerprint
 from treadle.store.evidence import OF_RUNS, Lease, entry_faults, make_evidence
 from treadle.store.journal import Evidence

@@ -8,8 +8,8 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from treadle.canon.errors import Conflict, NotFound, StoreError, TreadleError
-from treadle.canon.messages import Entry
+from treadle.core.errors import Conflict, NotFound, StoreError, TreadleError
+from treadle.core.journal_entries import Entry
 from treadle.store.chain import link_entries, plan_fingerprint
 from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, LEASE_LOST, RUN_ENDED, Chunk, is_inline
 from treadle.store.postgres.connection import Connection

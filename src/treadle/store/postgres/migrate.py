@@ -13,7 +13,7 @@ from importlib.resources import files
 import asyncpg
 import msgspec
 
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 from treadle.store.address import PostgresAddress
 from treadle.store.look import REPLICAS_S, Look, skew_s
 from treadle.store.postgres.connection import UNREACHABLE, Connection, connect, store_error, unavailable

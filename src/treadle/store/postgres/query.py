@@ -7,10 +7,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from treadle.canon.errors import NotFound
-from treadle.canon.events import Status
-from treadle.canon.messages import ITEM_KINDS, Entry
-from treadle.canon.request import DIRECT_MODEL
+from treadle.core.errors import NotFound
+from treadle.core.events import Status
+from treadle.core.journal_entries import ITEM_KINDS, Entry
+from treadle.core.request import DIRECT_MODEL
 from treadle.store.journal import QUESTION_CHARS_MAX, Chunk, RunRow, RunSearch, StoredTurn
 from treadle.store.postgres.connection import Connection
 from treadle.store.postgres.rows import ENTRY_FIELDS, RUN_FIELDS, bind_text, read_entry, read_run, read_text

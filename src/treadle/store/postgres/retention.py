@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import Conflict, NotFound
+from treadle.core.errors import Conflict, NotFound
 from treadle.store.postgres.connection import Connection
 from treadle.store.postgres.rows import SEALED_FIELDS, bind_text, read_error, read_sealed, write_error
 from treadle.store.seal import SealedRow, amend

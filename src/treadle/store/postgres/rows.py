@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo, ProtocolError
-from treadle.canon.events import RunEnded
-from treadle.canon.json import write_json
-from treadle.canon.messages import Entry
-from treadle.canon.usage import Usage
+from treadle.core.errors import ErrorInfo, ProtocolError
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
+from treadle.core.json import write_json
+from treadle.core.usage import Usage
 from treadle.store.journal import RunRow, SessionRow
 from treadle.store.seal import SealedRow, read_or_none, text_or_bytes
 

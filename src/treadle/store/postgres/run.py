@@ -6,9 +6,9 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from treadle.canon.errors import StoreError
-from treadle.canon.events import ENDED, RunEnded
-from treadle.canon.messages import Entry
+from treadle.core.errors import StoreError
+from treadle.core.events import ENDED, RunEnded
+from treadle.core.journal_entries import Entry
 from treadle.store.journal import Chunk
 from treadle.store.postgres import fence
 from treadle.store.postgres.bell import Bell

@@ -10,7 +10,7 @@ from typing import Any
 
 import asyncpg
 
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 from treadle.store.address import PostgresAddress
 from treadle.store.postgres.connection import POOLED, POOLED_HINT, UNREACHABLE, connect
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import Conflict, NotFound
+from treadle.core.errors import Conflict, NotFound
 from treadle.store.journal import SessionKind, SessionRow
 from treadle.store.postgres.connection import Connection
 from treadle.store.postgres.query import run_number, within

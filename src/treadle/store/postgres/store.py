@@ -11,9 +11,9 @@ from typing import TypeVar
 
 import msgspec
 
-from treadle.canon.errors import StoreError, TreadleError
-from treadle.canon.events import ENDED, Status
-from treadle.canon.messages import Entry
+from treadle.core.errors import StoreError, TreadleError
+from treadle.core.events import ENDED, Status
+from treadle.core.journal_entries import Entry
 from treadle.store.address import PostgresAddress
 from treadle.store.approvals.postgres import PostgresApprovals
 from treadle.store.futures import failed

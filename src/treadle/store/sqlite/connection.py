@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import apsw
 
-from treadle.canon.errors import Conflict, NotFound, ProtocolError, StoreError, TreadleError
+from treadle.core.errors import Conflict, NotFound, ProtocolError, StoreError, TreadleError
 from treadle.store.sqlite import files
 
 Value = str | bytes | float | None

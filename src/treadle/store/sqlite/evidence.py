@@ -8,7 +8,7 @@ from typing import Any
 
 import apsw
 
-from treadle.canon.errors import NotFound
+from treadle.core.errors import NotFound
 from treadle.store.chain import KeptEntry, plan_fingerprint
 from treadle.store.evidence import OF_RUNS, Lease, entry_faults, make_evidence
 from treadle.store.journal import Evidence

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from treadle.canon.errors import Conflict, NotFound, StoreError, TreadleError
-from treadle.canon.messages import Entry
+from treadle.core.errors import Conflict, NotFound, StoreError, TreadleError
+from treadle.core.journal_entries import Entry
 from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, LEASE_LOST, RUN_ENDED, Chunk, busy
 from treadle.store.sqlite.connection import Value, select
 from treadle.store.sqlite.retention import purge_ended

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import apsw
 
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 from treadle.store.sqlite.connection import store_error
 from treadle.store.sqlite.files import JournalFiles
 

@@ -12,7 +12,7 @@ from importlib.resources import files
 import apsw
 import msgspec
 
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 from treadle.store.look import REPLICAS_S, Look
 from treadle.store.sqlite.connection import open_existing, select, store_error
 

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import apsw
 import msgspec
 
-from treadle.canon.errors import NotFound
-from treadle.canon.events import Status
-from treadle.canon.messages import ITEM_KINDS, Entry
-from treadle.canon.request import DIRECT_MODEL
+from treadle.core.errors import NotFound
+from treadle.core.events import Status
+from treadle.core.journal_entries import ITEM_KINDS, Entry
+from treadle.core.request import DIRECT_MODEL
 from treadle.store.journal import QUESTION_CHARS_MAX, Chunk, RunRow, RunSearch, StoredTurn
 from treadle.store.sqlite.connection import Value, select
 from treadle.store.sqlite.rows import (

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import apsw
 
-from treadle.canon.errors import Conflict, NotFound
+from treadle.core.errors import Conflict, NotFound
 from treadle.store.seal import SealedRow, amend
 from treadle.store.sqlite.connection import BUSY_TIMEOUT_MS, Value, select
 from treadle.store.sqlite.rows import SEALED_FIELDS, bind_text, read_sealed

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import RunEnded
-from treadle.canon.json import write_json
-from treadle.canon.messages import Entry
-from treadle.canon.usage import Usage
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
+from treadle.core.json import write_json
+from treadle.core.usage import Usage
 from treadle.store.chain import KeptEntry, is_unicode, link_entries, plan_fingerprint, spell, spell_out
 from treadle.store.journal import RunRow, SessionRow, is_inline, question_place
 from treadle.store.seal import SealedRow, read_or_none, root_hash

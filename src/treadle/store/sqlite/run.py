@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
-from treadle.canon.errors import TreadleError
-from treadle.canon.events import ENDED, RunEnded
-from treadle.canon.messages import Entry
+from treadle.core.errors import TreadleError
+from treadle.core.events import ENDED, RunEnded
+from treadle.core.journal_entries import Entry
 from treadle.store.journal import Chunk
 from treadle.store.sqlite import fence
 from treadle.store.sqlite.rows import EndColumns, Place, RunColumns, chain_entries, ended_columns

@@ -3,7 +3,7 @@
 import apsw
 import msgspec
 
-from treadle.canon.errors import Conflict, NotFound
+from treadle.core.errors import Conflict, NotFound
 from treadle.store.journal import SessionKind, SessionRow
 from treadle.store.sqlite.connection import Value, select
 from treadle.store.sqlite.query import run_number, within

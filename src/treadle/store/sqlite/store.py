@@ -19,9 +19,9 @@ from typing import TypeVar
 import apsw
 import msgspec
 
-from treadle.canon.errors import StoreError
-from treadle.canon.events import ENDED, Status
-from treadle.canon.messages import Entry
+from treadle.core.errors import StoreError
+from treadle.core.events import ENDED, Status
+from treadle.core.journal_entries import Entry
 from treadle.store.approvals.sqlite import SqliteApprovals
 from treadle.store.futures import done, failed
 from treadle.store.journal import (

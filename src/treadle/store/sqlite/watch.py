@@ -7,7 +7,7 @@ only then is each watched run's count of changes read. Nothing is polled while n
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 
 POLL_S = 0.025
 

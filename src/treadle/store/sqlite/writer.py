@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast, overload
 
 import apsw
 
-from treadle.canon.errors import StoreError, TreadleError
+from treadle.core.errors import StoreError, TreadleError
 from treadle.store.sqlite.connection import constraint_error
 from treadle.store.sqlite.health import CHECK_S, Health
 from treadle.store.together.sqlite import Unsure, write_together

@@ -11,7 +11,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import asyncpg
 
-from treadle.canon.errors import TreadleError
+from treadle.core.errors import TreadleError
 from treadle.store.journal import Chunk
 from treadle.store.postgres import fence
 from treadle.store.postgres.connection import Connection, Line, Pool

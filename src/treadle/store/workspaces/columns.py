@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import Conflict, NotFound, WorkspaceConflict
+from treadle.core.errors import Conflict, NotFound, WorkspaceConflict
 from treadle.store.workspaces.kept import DECIDED, MOVED, ChangeRow, ProposalRow, WorkspaceRow
 
 WORKSPACE = "w.id, w.name, w.key_id, w.session_id, w.created_at, w.updated_at, w.version, w.sha256, w.state"

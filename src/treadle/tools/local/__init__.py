@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
-from treadle.canon.tools import LOCAL, ToolPolicy
+from treadle.core.errors import ConfigError
+from treadle.core.tool_definitions import LOCAL, ToolPolicy
 from treadle.tools.function import Tool, function_tool
 from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps
 from treadle.tools.local.bash import TIMEOUT_MAX_S, make_bash

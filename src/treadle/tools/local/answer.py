@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.json import write_json
-from treadle.canon.tools import Envelope, Fault
+from treadle.core.json import write_json
+from treadle.core.tool_definitions import Envelope, Fault
 from treadle.tools.envelope import Answer
 
 _MARK = "\ud800"

@@ -13,9 +13,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from treadle.canon.errors import ToolError, ToolFailed
-from treadle.canon.json import cut_json_text, write_json
-from treadle.canon.tools import OUTSIDE_ROOT, Fault
+from treadle.core.errors import ToolError, ToolFailed
+from treadle.core.json import cut_json_text, write_json
+from treadle.core.tool_definitions import OUTSIDE_ROOT, Fault
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer, write_text
 from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps, answer, decoded, readable, replaced_words

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from treadle.canon.errors import ToolError
+from treadle.core.errors import ToolError
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer
 from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps, answer, fitting, odd_names_words, unread_words

@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from treadle.canon.errors import ToolError, ToolFailed
-from treadle.canon.json import cut_text, write_json
+from treadle.core.errors import ToolError, ToolFailed
+from treadle.core.json import cut_text, write_json
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer
 from treadle.tools.local.answer import (

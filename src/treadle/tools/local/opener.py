@@ -20,8 +20,8 @@ from pathlib import Path
 
 import msgspec
 
-from treadle.canon.errors import ConfigError, ToolError
-from treadle.canon.tools import OUTSIDE_ROOT
+from treadle.core.errors import ConfigError, ToolError
+from treadle.core.tool_definitions import OUTSIDE_ROOT
 from treadle.tools.sandbox import git_folders
 from treadle.tools.sandbox.protected_paths import find_protected, is_allowed
 

@@ -5,8 +5,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from treadle.canon.errors import NotFound, ToolError, TreadleError
-from treadle.canon.json import write_json
+from treadle.core.errors import NotFound, ToolError, TreadleError
+from treadle.core.json import write_json
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer
 from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps, answer

@@ -14,9 +14,9 @@ from typing import Annotated, Any
 
 import msgspec
 
-from treadle.canon.errors import ToolError
-from treadle.canon.json import cut_json_text, write_json
-from treadle.canon.tools import Fault
+from treadle.core.errors import ToolError
+from treadle.core.json import cut_json_text, write_json
+from treadle.core.tool_definitions import Fault
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer
 from treadle.tools.local.answer import (

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from treadle.canon.errors import ToolError
+from treadle.core.errors import ToolError
 from treadle.tools.local.ignore import IgnoreFile, is_ignored, read_ignore
 from treadle.tools.local.opener import MASKED_FOLDERS, Root
 from treadle.tools.local.pattern import Pattern, States

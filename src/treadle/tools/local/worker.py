@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from treadle.canon.errors import ToolError
+from treadle.core.errors import ToolError
 from treadle.tools.local.opener import Root
 from treadle.tools.local.pattern import glob_pattern
 from treadle.tools.local.walk import Walk, printable

@@ -19,8 +19,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from treadle.canon.errors import ToolError
-from treadle.canon.json import cut_json_text, write_json
+from treadle.core.errors import ToolError
+from treadle.core.json import cut_json_text, write_json
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer
 from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps, answer, decoded, readable, replaced_words

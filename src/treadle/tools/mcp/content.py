@@ -11,10 +11,10 @@ from collections.abc import Sequence
 import mcp_types as types
 import msgspec
 
-from treadle.canon.errors import ToolFailed
-from treadle.canon.items import AnyPart, FilePart, ImagePart, TextPart
-from treadle.canon.json import cut_text, write_json
-from treadle.canon.tools import Envelope
+from treadle.core.errors import ToolFailed
+from treadle.core.items import AnyPart, FilePart, ImagePart, TextPart
+from treadle.core.json import cut_text, write_json
+from treadle.core.tool_definitions import Envelope
 from treadle.tools.envelope import Answer
 from treadle.tools.schema import Validator
 from treadle.tools.schema_worker import CheckTimeout

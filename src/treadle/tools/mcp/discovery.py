@@ -13,9 +13,9 @@ from typing import Any, cast
 import mcp_types as types
 import msgspec
 
-from treadle.canon.errors import ConfigError
-from treadle.canon.json import cut_text, fingerprint, write_json
-from treadle.canon.tools import ServerTool, ToolSpec
+from treadle.core.errors import ConfigError
+from treadle.core.json import cut_text, fingerprint, write_json
+from treadle.core.tool_definitions import ServerTool, ToolSpec
 from treadle.tools.function import NAME_CHARS_MAX, Tool, foreign_tool
 from treadle.tools.mcp.names import join_name
 from treadle.tools.mcp.options import ServerOptions

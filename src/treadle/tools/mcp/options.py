@@ -2,7 +2,7 @@
 
 import msgspec
 
-from treadle.canon.tools import Approval, Effect
+from treadle.core.tool_definitions import Approval, Effect
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):

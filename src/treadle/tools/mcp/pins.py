@@ -17,8 +17,8 @@ from typing import Literal
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
-from treadle.canon.json import cut_text, write_json
+from treadle.core.errors import ConfigError
+from treadle.core.json import cut_text, write_json
 
 if sys.platform != "win32":
     import fcntl

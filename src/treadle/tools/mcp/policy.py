@@ -8,7 +8,7 @@ from typing import get_args
 
 import msgspec
 
-from treadle.canon.tools import Effect, ToolPolicy
+from treadle.core.tool_definitions import Effect, ToolPolicy
 from treadle.tools.mcp.options import ServerOptions
 
 _EFFECTS: tuple[Effect, ...] = get_args(Effect)

@@ -20,8 +20,8 @@ from mcp.client.subscriptions import SubscriptionLost
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter
 
-from treadle.canon.errors import ConfigError, ToolFailed
-from treadle.canon.json import cut_text
+from treadle.core.errors import ConfigError, ToolFailed
+from treadle.core.json import cut_text
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer
 from treadle.tools.function import Tool

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.tools.function import Tool
 from treadle.tools.mcp.hiding import Hiding
 from treadle.tools.mcp.options import ServerOptions

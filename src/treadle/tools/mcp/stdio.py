@@ -18,7 +18,7 @@ from anyio.abc import ObjectReceiveStream, ObjectSendStream
 from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
-from treadle.canon.json import cut_text
+from treadle.core.json import cut_text
 from treadle.tools.mcp.discovery import visible
 from treadle.tools.mcp.hiding import Hiding
 from treadle.tools.mcp.options import ServerOptions

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.tools import Effect
+from treadle.core.tool_definitions import Effect
 from treadle.tools.function import DEFAULT, Tool
 from treadle.tools.policy.rules import EffectDefaults, Rule, fits, given, is_tighter
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 
-from treadle.canon.errors import ToolError
+from treadle.core.errors import ToolError
 
 WINDOW_S = 60.0
 PLACES_MAX = 10_000

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import msgspec
 
-from treadle.canon.tools import Approval, Effect, ServerTool, ToolPolicy
+from treadle.core.tool_definitions import Approval, Effect, ServerTool, ToolPolicy
 
 _EFFECTS: tuple[Effect, ...] = get_args(Effect)
 _APPROVALS: tuple[Approval, ...] = ("never", "by_effect", "always")

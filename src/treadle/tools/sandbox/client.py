@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
 import msgspec
 
-from treadle.canon.errors import ToolError, ToolFailed
+from treadle.core.errors import ToolError, ToolFailed
 from treadle.tools.sandbox import landlock, places, processes
 from treadle.tools.sandbox.level import Choice, Found, can_read_only, choose_level, find_level, network_gap
 from treadle.tools.sandbox.order import HEAD, Ended, Order, bare_command

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.tools.sandbox import landlock
 from treadle.tools.sandbox.order import bare_command
 

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import msgspec
 
-from treadle.canon.errors import ToolError
+from treadle.core.errors import ToolError
 
 URL_CHARS_MAX = 4_096
 HOST_CHARS_MAX = 253

@@ -13,7 +13,7 @@ from urllib.parse import urljoin
 
 import msgspec
 
-from treadle.canon.errors import ToolError, ToolFailed, ToolTimeout
+from treadle.core.errors import ToolError, ToolFailed, ToolTimeout
 from treadle.network.address import Place, dial_one_of
 from treadle.network.errors import BadPacking
 from treadle.network.pool import Pool, Reply

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from treadle.canon.json import cut_text, write_json
-from treadle.canon.tools import Envelope, ToolPolicy
+from treadle.core.json import cut_text, write_json
+from treadle.core.tool_definitions import Envelope, ToolPolicy
 from treadle.tools.context import ToolContext
 from treadle.tools.envelope import Answer
 from treadle.tools.function import Tool, function_tool

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from treadle.canon.json import write_json
+from treadle.core.json import write_json
 from treadle.upstream.cassette.play import Player
 from treadle.upstream.cassette.record import RecordedAnswer, Recorder
 from treadle.upstream.endpoint import Endpoint

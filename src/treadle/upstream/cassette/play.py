@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from treadle.canon.errors import BrokenStream
+from treadle.core.errors import BrokenStream
 from treadle.network.connection import Take
 from treadle.network.errors import BrokenOff
 from treadle.upstream.cassette.record import Secrets

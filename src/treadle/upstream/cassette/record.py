@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.network.connection import Take
 from treadle.upstream.cassette.tape import (
     SUFFIX,

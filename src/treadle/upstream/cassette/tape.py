@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal, cast
 import msgspec
 from msgspec import Meta
 
-from treadle.canon.errors import ConfigError
-from treadle.canon.json import BadJson, canonical_json, read_json, type_errors
+from treadle.core.errors import ConfigError
+from treadle.core.json import BadJson, canonical_json, read_json, type_errors
 from treadle.upstream.endpoint import ProtocolName
 
 VERSION = 1

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable
 from typing import Any, cast
 
-from treadle.canon.json import BadJson, read_json
-from treadle.canon.tools import ToolSpec
+from treadle.core.json import BadJson, read_json
+from treadle.core.tool_definitions import ToolSpec
 from treadle.upstream.demo.prompt import Prompt, words_of
 
 DEPTH_MAX = 4

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.tools import ToolChoice, ToolSpec
+from treadle.core.tool_definitions import ToolChoice, ToolSpec
 from treadle.upstream.demo.arguments import (
     EXAMPLES,
     PLACE,

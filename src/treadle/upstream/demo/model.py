@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 
 import msgspec
 
-from treadle.canon.events import Batches
-from treadle.canon.ids import IdSource
-from treadle.canon.items import AnyItem, CallItem, MessageItem, ResultItem, text_of
-from treadle.canon.plan import Plan
-from treadle.canon.usage import Usage
+from treadle.core.events import Batches
+from treadle.core.ids import IdSource
+from treadle.core.items import AnyItem, CallItem, MessageItem, ResultItem, text_of
+from treadle.core.plan import Plan
+from treadle.core.usage import Usage
 from treadle.upstream.demo.choice import choose
 from treadle.upstream.demo.prose import answer, ask_for, introduce
 from treadle.upstream.endpoint import ProtocolName

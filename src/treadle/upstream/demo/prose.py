@@ -6,9 +6,9 @@ Results come from anywhere, so every text is cut and fenced; nothing here decide
 from collections.abc import Sequence
 from typing import Any, cast
 
-from treadle.canon.items import CallItem, ResultItem, text_of
-from treadle.canon.json import BadJson, cut_text, read_json, write_json
-from treadle.canon.tools import ToolSpec
+from treadle.core.items import CallItem, ResultItem, text_of
+from treadle.core.json import BadJson, cut_text, read_json, write_json
+from treadle.core.tool_definitions import ToolSpec
 from treadle.upstream.demo.choice import example
 
 ROWS_MAX = 10

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.json import write_json
+from treadle.core.json import write_json
 from treadle.wire.codec import Written
 from treadle.wire.notes import Notes
 

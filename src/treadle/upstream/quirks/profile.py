@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.upstream.quirks.edits import NO_EDITS, BodyEdits, known_edits
 from treadle.wire.adapt.traits import ALL_CHOICES, TRAITS, Rule, Traits
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.canon.errors import CROWDED, BrokenStream, ErrorInfo, UpstreamError, UpstreamStatus, UpstreamTimeout
-from treadle.canon.events import Failed, Finished, ModelEvent, Noted
-from treadle.canon.plan import Plan
-from treadle.canon.request import Note
+from treadle.core.errors import CROWDED, BrokenStream, ErrorInfo, UpstreamError, UpstreamStatus, UpstreamTimeout
+from treadle.core.events import Failed, Finished, ModelEvent, Noted
+from treadle.core.plan import Plan
+from treadle.core.request import Note
 from treadle.telemetry import ModelCall, model_call
 from treadle.upstream.model import Answering, UpstreamModel
 from treadle.upstream.ward.breaker import Permit

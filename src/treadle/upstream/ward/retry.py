@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from treadle.canon.errors import (
+from treadle.core.errors import (
     CROWDED,
     BrokenStream,
     CircuitOpen,

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import msgspec
 
-from treadle.canon.errors import CROWDED, CircuitOpen, UpstreamTimeout
+from treadle.core.errors import CROWDED, CircuitOpen, UpstreamTimeout
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.ward.breaker import Breaker, BreakerRules, Permit, State
 from treadle.upstream.ward.retry import Budget, RetryRules

@@ -5,9 +5,9 @@ Where it lacks a form, the nearest that it has takes its place: a table, with a 
 
 import msgspec
 
-from treadle.canon.plan import Plan
-from treadle.canon.request import NoteAction, Options
-from treadle.canon.tools import AUTO, ChoiceMode, ToolChoice, ToolSpec
+from treadle.core.plan import Plan
+from treadle.core.request import NoteAction, Options
+from treadle.core.tool_definitions import AUTO, ChoiceMode, ToolChoice, ToolSpec
 from treadle.wire.adapt.traits import Traits
 from treadle.wire.notes import HOSTED, Notes
 

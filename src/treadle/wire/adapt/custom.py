@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.json import BadJson, read_json, write_json
-from treadle.canon.tools import ToolSpec
+from treadle.core.json import BadJson, read_json, write_json
+from treadle.core.tool_definitions import ToolSpec
 from treadle.wire.surrogates import HalfJoiner
 
 HEAD_CHARS_MAX = 256

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 
-from treadle.canon.errors import UnsupportedFeature
-from treadle.canon.request import Note
+from treadle.core.errors import UnsupportedFeature
+from treadle.core.request import Note
 from treadle.wire.notes import HISTORY
 
 EXACT = "exact"

@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from treadle.canon.json import canonical_json
+from treadle.core.json import canonical_json
 
 Node = dict[str, Any]
 

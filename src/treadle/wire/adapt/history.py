@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from treadle.canon.items import AnyItem, AnyPart, CallItem, MessageItem, ResultItem, TextPart, text_message
-from treadle.canon.json import type_errors, write_json
+from treadle.core.items import AnyItem, AnyPart, CallItem, MessageItem, ResultItem, TextPart, text_message
+from treadle.core.json import type_errors, write_json
 from treadle.wire.adapt.names import all_fit
 from treadle.wire.adapt.traits import Rule, Traits
 from treadle.wire.fields import OBJECT
@@ -21,7 +21,7 @@ _NEVER_RAN = frozenset({"interrupted", "cancelled"})
 
 
 class Survey:
-    """What there is in a history that an upstream may not take. Fits `canon.folds.Fold`: one look at each item.
+    """What there is in a history that an upstream may not take. Fits `core.incremental_folds.Fold`: one look at each item.
 
     `names` are of the tools that were called, or that results are of.
     """

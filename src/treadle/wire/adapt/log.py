@@ -1,6 +1,6 @@
 """What one schema lost on its way: one note for each kind of loss, naming the places, however many there are."""
 
-from treadle.canon.request import NoteAction
+from treadle.core.request import NoteAction
 from treadle.wire.notes import Notes
 
 PLACES_MAX = 8

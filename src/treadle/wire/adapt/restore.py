@@ -10,8 +10,8 @@ from typing import Protocol
 
 import msgspec
 
-from treadle.canon.errors import BrokenStream
-from treadle.canon.events import (
+from treadle.core.errors import BrokenStream
+from treadle.core.events import (
     ArgumentsDelta,
     Failed,
     Finished,
@@ -24,10 +24,10 @@ from treadle.canon.events import (
     RefusalDelta,
     TextDelta,
 )
-from treadle.canon.items import CallItem, MessageItem, ReasoningItem
-from treadle.canon.memo import Memo
-from treadle.canon.request import Note, NoteAction
-from treadle.canon.tools import ToolSpec
+from treadle.core.items import CallItem, MessageItem, ReasoningItem
+from treadle.core.memoized import Memo
+from treadle.core.request import Note, NoteAction
+from treadle.core.tool_definitions import ToolSpec
 from treadle.wire.adapt.custom import Unwrapper
 from treadle.wire.adapt.names import Names
 from treadle.wire.answer.decoder import AnswerDecoder, Flow, Take

@@ -10,8 +10,8 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.json import BadJson, read_json, write_json
-from treadle.canon.tools import EMPTY_SCHEMA
+from treadle.core.json import BadJson, read_json, write_json
+from treadle.core.tool_definitions import EMPTY_SCHEMA
 from treadle.wire.adapt.forms import HOPS_MAX, LISTS, MAPS, SINGLES, SUBSETS, TYPES, Node, merge, resolve, step
 from treadle.wire.adapt.log import CUT, SchemaLog
 from treadle.wire.adapt.subset import Budget, SubsetWriter

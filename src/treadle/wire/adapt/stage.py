@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from treadle.canon.items import AnyItem, CallItem, OpaqueItem, ResultItem
-from treadle.canon.json import write_json
-from treadle.canon.memo import Memo
-from treadle.canon.plan import Plan
-from treadle.canon.request import Note, Options
-from treadle.canon.tools import ToolSpec
+from treadle.core.items import AnyItem, CallItem, OpaqueItem, ResultItem
+from treadle.core.json import write_json
+from treadle.core.memoized import Memo
+from treadle.core.plan import Plan
+from treadle.core.request import Note, Options
+from treadle.core.tool_definitions import ToolSpec
 from treadle.wire.adapt.choices import settle_tools
 from treadle.wire.adapt.custom import wrapped_input, wrapped_spec
 from treadle.wire.adapt.history import Survey, mend_calls, move_files, settle_roles

@@ -7,8 +7,8 @@ permissive schema with a note. It reads only values; fetching nothing, it cannot
 from collections.abc import Callable
 from typing import Any, cast
 
-from treadle.canon.json import write_json
-from treadle.canon.request import NoteAction
+from treadle.core.json import write_json
+from treadle.core.request import NoteAction
 from treadle.wire.adapt.forms import (
     HOPS_MAX,
     META,

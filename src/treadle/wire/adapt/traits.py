@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-from treadle.canon.tools import ChoiceMode
+from treadle.core.tool_definitions import ChoiceMode
 
 SchemaForm = Literal["json_schema", "gemini", "openapi"]
 """All of JSON Schema, the part of it that Gemini takes, or the older subset of OpenAPI 3.0."""

@@ -7,8 +7,8 @@ interleave their pieces. An item is done in the order in which it was added. Not
 from collections.abc import Hashable
 from typing import Any
 
-from treadle.canon import ids as prefixes
-from treadle.canon.events import (
+from treadle.core import ids as prefixes
+from treadle.core.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -16,9 +16,9 @@ from treadle.canon.events import (
     RefusalDelta,
     TextDelta,
 )
-from treadle.canon.ids import IdSource
-from treadle.canon.items import AnyItem, AnyPart, MessageItem
-from treadle.canon.json import BadJson, read_json
+from treadle.core.ids import IdSource
+from treadle.core.items import AnyItem, AnyPart, MessageItem
+from treadle.core.json import BadJson, read_json
 from treadle.wire.answer.correlate import Correlator, Piece, Slot
 from treadle.wire.answer.drafts import CallDraft, MessageDraft, ThoughtDraft
 from treadle.wire.answer.growth import Growth

@@ -15,7 +15,7 @@ from collections.abc import Hashable
 
 import msgspec
 
-from treadle.canon.items import CallKind
+from treadle.core.items import CallKind
 from treadle.wire.arguments import Arguments, FreeText
 
 

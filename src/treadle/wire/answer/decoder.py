@@ -6,8 +6,8 @@ A protocol says what a frame means, what a whole document means, and how an answ
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from treadle.canon.errors import BrokenStream, ErrorInfo
-from treadle.canon.events import Failed, Finished, ModelEvent, TextDelta
+from treadle.core.errors import BrokenStream, ErrorInfo
+from treadle.core.events import Failed, Finished, ModelEvent, TextDelta
 from treadle.wire.answer.intake import Intake, too_large
 from treadle.wire.answer.keepalives import is_keep_alive
 from treadle.wire.answer.ledger import Ledger

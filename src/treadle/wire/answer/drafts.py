@@ -4,7 +4,7 @@ from typing import Any, final
 
 import msgspec
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyPart,
     Blob,
     CallItem,

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.items import CallItem, MessageItem, ReasoningItem, text_of
-from treadle.canon.json import BadJson, read_json
-from treadle.canon.memo import Memo
-from treadle.canon.tools import ToolSpec
+from treadle.core.items import CallItem, MessageItem, ReasoningItem, text_of
+from treadle.core.json import BadJson, read_json
+from treadle.core.memoized import Memo
+from treadle.core.tool_definitions import ToolSpec
 
 ARGUMENTS_CHARS_MAX = 65_536
 """Arguments beyond this are not looked into: they are checked by the schema when the tool runs."""

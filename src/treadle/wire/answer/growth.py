@@ -6,7 +6,7 @@ extended; everything else is replaced. Time is linear in what is added.
 
 from typing import Any, cast
 
-from treadle.canon.json import DEPTH_MAX
+from treadle.core.json import DEPTH_MAX
 
 WHOLE = frozenset({"type", "index", "id", "format", "role", "name"})
 """Texts that are said again rather than continued: repeated, they would be glued together."""

@@ -5,7 +5,7 @@ Which of the two it is, its first character says. Nothing here knows what a fram
 
 import msgspec
 
-from treadle.canon.errors import BrokenStream, ErrorInfo, UpstreamError
+from treadle.core.errors import BrokenStream, ErrorInfo, UpstreamError
 from treadle.wire.sse import LINE_BYTES_MAX, Frame, SseReader
 
 _BOM = b"\xef\xbb\xbf"

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.json import BadJson, read_json
+from treadle.core.json import BadJson, read_json
 
 
 class KeepAlive(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon import ids as prefixes
-from treadle.canon.events import ModelEvent, Noted, Stop
-from treadle.canon.ids import IdSource
-from treadle.canon.items import Blob
-from treadle.canon.json import cut_text
-from treadle.canon.request import Note, NoteAction
+from treadle.core import ids as prefixes
+from treadle.core.events import ModelEvent, Noted, Stop
+from treadle.core.ids import IdSource
+from treadle.core.items import Blob
+from treadle.core.json import cut_text
+from treadle.core.request import Note, NoteAction
 from treadle.wire.arguments import FinalArguments
 from treadle.wire.surrogates import mend_text, write_halves
 

@@ -7,9 +7,9 @@ other case the calls stay as they are.
 
 import msgspec
 
-from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, ModelEvent, Noted
-from treadle.canon.items import CallItem
-from treadle.canon.request import Note
+from treadle.core.events import ArgumentsDelta, ItemAdded, ItemDone, ModelEvent, Noted
+from treadle.core.items import CallItem
+from treadle.core.request import Note
 
 JOINED = Note(code="name_joined", action="repaired", message="the name of a call came in pieces and was joined")
 

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.events import ItemDone, ModelEvent, Noted, TextDelta
-from treadle.canon.items import AnyPart, Extra, FilePart, ImagePart, MessageItem, OpaqueItem, OpaquePart, TextPart
-from treadle.canon.json import write_json
-from treadle.canon.request import Note, NoteAction
+from treadle.core.events import ItemDone, ModelEvent, Noted, TextDelta
+from treadle.core.items import AnyPart, Extra, FilePart, ImagePart, MessageItem, OpaqueItem, OpaquePart, TextPart
+from treadle.core.json import write_json
+from treadle.core.request import Note, NoteAction
 from treadle.wire.carry.retell import is_retold
 from treadle.wire.carry.values import Fields, list_in, object_in, text_in, value_of
 from treadle.wire.codec import Decoder

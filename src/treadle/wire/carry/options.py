@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.json import read_json, write_json
-from treadle.canon.request import Options
+from treadle.core.json import read_json, write_json
+from treadle.core.request import Options
 from treadle.wire.fields import OBJECT, starts_with
 from treadle.wire.notes import Notes, note_unread, unread
 

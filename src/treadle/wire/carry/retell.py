@@ -10,9 +10,9 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.events import ItemAdded, ItemDone, RunEnded, RunEvent
-from treadle.canon.items import AnyItem, ImagePart, MessageItem, OpaqueItem
-from treadle.canon.json import write_json
+from treadle.core.events import ItemAdded, ItemDone, RunEnded, RunEvent
+from treadle.core.items import AnyItem, ImagePart, MessageItem, OpaqueItem
+from treadle.core.json import write_json
 from treadle.wire.carry.values import Fields, image_url, list_in, object_in, text_in, value_of
 
 _CALLS = {"mcp_tool_use": "mcp", "web_search": "search", "code_execution": "code"}

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.json import BadJson, read_json
+from treadle.core.json import BadJson, read_json
 
 Fields = dict[str, Any]
 

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from treadle.canon.events import (
+from treadle.core.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -23,7 +23,7 @@ from treadle.canon.events import (
     TextDelta,
     ToolStarted,
 )
-from treadle.canon.items import (
+from treadle.core.items import (
     Blob,
     CallItem,
     ImagePart,
@@ -33,8 +33,8 @@ from treadle.canon.items import (
     RefusalPart,
     TextPart,
 )
-from treadle.canon.json import read_json, write_json
-from treadle.canon.request import Surface
+from treadle.core.json import read_json, write_json
+from treadle.core.request import Surface
 from treadle.wire.chat.chunk import as_list, as_object
 from treadle.wire.chat.fold import MessageFold
 from treadle.wire.chat.parts import nested_annotation, write_image

@@ -10,9 +10,9 @@ from typing import Annotated, Any, Literal, cast
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo, UpstreamError, UpstreamStatus
-from treadle.canon.json import DEPTH_MAX, BadJson, check_bounds, cut_text, type_errors
-from treadle.canon.usage import Usage
+from treadle.core.errors import ErrorInfo, UpstreamError, UpstreamStatus
+from treadle.core.json import DEPTH_MAX, BadJson, check_bounds, cut_text, type_errors
+from treadle.core.usage import Usage
 from treadle.wire.surrogates import has_half_escapes, mend_text, write_halves
 
 CHECKED_CHARS = 65_536

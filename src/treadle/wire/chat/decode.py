@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.errors import BrokenStream
-from treadle.canon.events import Finished, ModelEvent, Stop
-from treadle.canon.ids import IdSource
-from treadle.canon.items import ImagePart, OpaquePart
-from treadle.canon.json import type_errors
-from treadle.canon.usage import Usage
+from treadle.core.errors import BrokenStream
+from treadle.core.events import Finished, ModelEvent, Stop
+from treadle.core.ids import IdSource
+from treadle.core.items import ImagePart, OpaquePart
+from treadle.core.json import type_errors
+from treadle.core.usage import Usage
 from treadle.wire.answer.assemble import Assembly
 from treadle.wire.answer.correlate import Piece
 from treadle.wire.answer.decoder import DONE, AnswerDecoder, Flow, Take

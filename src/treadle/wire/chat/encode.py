@@ -9,14 +9,14 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from treadle.canon import ids as prefixes
-from treadle.canon.endings import failure_of
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import RunEnded, RunEvent, RunStarted
-from treadle.canon.ids import IdSource
-from treadle.canon.json import write_json
-from treadle.canon.request import Request, Surface
-from treadle.canon.usage import Usage, add_usage
+from treadle.core import ids as prefixes
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import RunEnded, RunEvent, RunStarted
+from treadle.core.ids import IdSource
+from treadle.core.json import write_json
+from treadle.core.request import Request, Surface
+from treadle.core.run_endings import failure_of
+from treadle.core.usage import Usage, add_usage
 from treadle.wire.chat.choice import Choice
 from treadle.wire.errors import CUT_CALL, openai_error, write_error
 from treadle.wire.sse import write_frame

@@ -4,8 +4,8 @@ Who has to do with a text says beforehand where its next piece goes, so nothing 
 Whatever is more than such a piece, or bound to be held or counted otherwise, is left to the long way, untouched.
 """
 
-from treadle.canon.events import TextDelta
-from treadle.canon.json import type_errors
+from treadle.core.events import TextDelta
+from treadle.core.json import type_errors
 from treadle.wire.answer.decoder import Take
 from treadle.wire.answer.ledger import Meter
 from treadle.wire.chat.chunk import CHECKED_CHARS, TEXT_CHUNK

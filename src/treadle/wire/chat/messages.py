@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     AnyPart,
     Blob,
@@ -23,7 +23,7 @@ from treadle.canon.items import (
     Role,
     TextPart,
 )
-from treadle.canon.json import cut_text, type_errors
+from treadle.core.json import cut_text, type_errors
 from treadle.wire.chat.parts import PROTOCOL, read_content, read_part
 from treadle.wire.chat.state import CALL_STATE, THOUGHT_STATE, take_back
 from treadle.wire.fields import LIST, TEXT, Fields, read_value, refusal, starts_with

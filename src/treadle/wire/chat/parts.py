@@ -5,8 +5,8 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.items import AnyPart, Extra, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
-from treadle.canon.json import write_json
+from treadle.core.items import AnyPart, Extra, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
+from treadle.core.json import write_json
 from treadle.wire.fields import TEXT, Fields, read_value, starts_with
 from treadle.wire.notes import Notes, is_alike
 

@@ -8,10 +8,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from treadle.canon.items import AnyItem
-from treadle.canon.json import write_json
-from treadle.canon.request import Options, Request, Surface
-from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
+from treadle.core.items import AnyItem
+from treadle.core.json import write_json
+from treadle.core.request import Options, Request, Surface
+from treadle.core.tool_definitions import AUTO, ToolChoice, ToolSpec
 from treadle.wire.chat.messages import Message, MessageReader, usual_message
 from treadle.wire.chat.parts import PROTOCOL
 from treadle.wire.chat.tools import ReadTools, read_choice, read_legacy_choice, read_tools

@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.items import Blob
-from treadle.canon.json import BadJson, read_json, write_json
+from treadle.core.items import Blob
+from treadle.core.json import BadJson, read_json, write_json
 from treadle.wire.chat.chunk import as_list, as_object
 
 CALL_STATE = "extra_content"

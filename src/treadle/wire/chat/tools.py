@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.items import Extra
-from treadle.canon.json import write_json
-from treadle.canon.tools import AUTO, EMPTY_SCHEMA, ChoiceMode, ToolChoice, ToolSpec
+from treadle.core.items import Extra
+from treadle.core.json import write_json
+from treadle.core.tool_definitions import AUTO, EMPTY_SCHEMA, ChoiceMode, ToolChoice, ToolSpec
 from treadle.wire.chat.parts import PROTOCOL
 from treadle.wire.fields import FLAG, LIST, OBJECT, TEXT, Fields, read_value, refusal, starts_with
 from treadle.wire.notes import Notes, kind_of

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     AnyPart,
     Blob,
@@ -21,11 +21,11 @@ from treadle.canon.items import (
     TextPart,
     text_of,
 )
-from treadle.canon.json import read_json, write_json
-from treadle.canon.memo import Memo
-from treadle.canon.plan import Plan
-from treadle.canon.request import Options
-from treadle.canon.tools import ToolSpec
+from treadle.core.json import read_json, write_json
+from treadle.core.memoized import Memo
+from treadle.core.plan import Plan
+from treadle.core.request import Options
+from treadle.core.tool_definitions import ToolSpec
 from treadle.wire.chat.chunk import as_list, as_object
 from treadle.wire.chat.parts import PROTOCOL, with_extra, write_image, write_part
 from treadle.wire.chat.request import OLD_TOKENS_MAX
@@ -113,7 +113,7 @@ class _Result(msgspec.Struct, frozen=True, gc=False):
 class _Usual:
     """The messages of plain texts, of calls of functions, and of their results directly behind them, in order.
 
-    Fits `canon.folds.Fold`: each is written once, when nothing that comes later can change it any more.
+    Fits `core.incremental_folds.Fold`: each is written once, when nothing that comes later can change it any more.
     """
 
     def __init__(self) -> None:

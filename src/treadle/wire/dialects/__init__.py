@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.json import write_json
-from treadle.canon.tools import EMPTY_SCHEMA, ToolSpec
+from treadle.core.json import write_json
+from treadle.core.tool_definitions import EMPTY_SCHEMA, ToolSpec
 from treadle.wire.dialects.table import DIALECTS
 from treadle.wire.dialects.text import Found, TextScanner
 from treadle.wire.dialects.values import Tools

@@ -13,7 +13,7 @@ import math
 import re
 from typing import Any, cast
 
-from treadle.canon.json import DEPTH_MAX, BadJson, check_bounds
+from treadle.core.json import DEPTH_MAX, BadJson, check_bounds
 
 _SPACE = re.compile(r"\s*")
 _NUMBER = re.compile(r"[+-]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][+-]?\d+)?")

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.json import DEPTH_MAX
+from treadle.core.json import DEPTH_MAX
 from treadle.wire.dialects.fixer import Refused, joined
 
 _SPACE = re.compile(r"\s*")

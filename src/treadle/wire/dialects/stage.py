@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from treadle.canon.events import (
+from treadle.core.events import (
     ArgumentsDelta,
     Failed,
     Finished,
@@ -25,13 +25,13 @@ from treadle.canon.events import (
     RefusalDelta,
     TextDelta,
 )
-from treadle.canon.ids import CALL, CALL_ITEM
-from treadle.canon.items import AnyItem, AnyPart, CallItem, MessageItem, ReasoningItem, ResultItem, TextPart, text_of
-from treadle.canon.json import BadJson, canonical_json, read_json
-from treadle.canon.memo import Memo
-from treadle.canon.plan import Plan
-from treadle.canon.request import Note, NoteAction, is_json_wanted
-from treadle.canon.tools import ToolSpec
+from treadle.core.ids import CALL, CALL_ITEM
+from treadle.core.items import AnyItem, AnyPart, CallItem, MessageItem, ReasoningItem, ResultItem, TextPart, text_of
+from treadle.core.json import BadJson, canonical_json, read_json
+from treadle.core.memoized import Memo
+from treadle.core.plan import Plan
+from treadle.core.request import Note, NoteAction, is_json_wanted
+from treadle.core.tool_definitions import ToolSpec
 from treadle.wire.dialects.calls import object_of
 from treadle.wire.dialects.grammar import Dialect, Tier
 from treadle.wire.dialects.table import BY_ID, DIALECTS

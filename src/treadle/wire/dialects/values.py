@@ -12,8 +12,8 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.json import BadJson, read_json, write_json
-from treadle.canon.tools import ToolSpec
+from treadle.core.json import BadJson, read_json, write_json
+from treadle.core.tool_definitions import ToolSpec
 from treadle.wire.dialects.fixer import Refused, joined, read_tolerant
 
 PREFIXES = ("functions.", "function.", "tools.", "tool.", "default_api.", "default_api:", "multi_tool_use.")

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon import ids as prefixes
-from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, ReasoningDelta, TextDelta
-from treadle.canon.ids import IdSource
-from treadle.canon.items import AnyPart, Blob, CallItem, Extra, MessageItem, OpaquePart, ReasoningItem, TextPart
+from treadle.core import ids as prefixes
+from treadle.core.events import ArgumentsDelta, ItemAdded, ItemDone, ReasoningDelta, TextDelta
+from treadle.core.ids import IdSource
+from treadle.core.items import AnyPart, Blob, CallItem, Extra, MessageItem, OpaquePart, ReasoningItem, TextPart
 from treadle.wire.answer.ledger import Bounds, Ledger
 from treadle.wire.arguments import Arguments, FinalArguments
 from treadle.wire.gemini.chunk import as_object, as_word, json_text

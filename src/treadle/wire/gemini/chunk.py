@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo, UpstreamError, UpstreamStatus
-from treadle.canon.events import Stop
-from treadle.canon.json import DEPTH_MAX, BadJson, check_bounds, cut_text, type_errors, write_json
-from treadle.canon.usage import Usage
+from treadle.core.errors import ErrorInfo, UpstreamError, UpstreamStatus
+from treadle.core.events import Stop
+from treadle.core.json import DEPTH_MAX, BadJson, check_bounds, cut_text, type_errors, write_json
+from treadle.core.usage import Usage
 from treadle.wire.gemini.spelling import documented
 from treadle.wire.surrogates import has_half_escapes, mend_escapes, mend_text
 

@@ -9,7 +9,7 @@ from typing import Generic, Literal, TypeVar, cast
 
 import msgspec
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     AnyPart,
     Blob,
@@ -20,7 +20,7 @@ from treadle.canon.items import (
     ResultItem,
     TextPart,
 )
-from treadle.canon.json import DEPTH_MAX, opens_less, type_errors
+from treadle.core.json import DEPTH_MAX, opens_less, type_errors
 from treadle.wire.fields import FLAG, LIST, NULL, TEXT, Shape, is_null, read_value, starts_with
 from treadle.wire.gemini.parts import call_named, extra, read_arguments, read_part, read_response, unseal
 from treadle.wire.gemini.spelling import PROTOCOL, CamelFields

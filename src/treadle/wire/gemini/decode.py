@@ -9,11 +9,11 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.errors import BrokenStream, ProtocolError
-from treadle.canon.events import Finished, Stop
-from treadle.canon.ids import IdSource
-from treadle.canon.items import Blob
-from treadle.canon.usage import Usage
+from treadle.core.errors import BrokenStream, ProtocolError
+from treadle.core.events import Finished, Stop
+from treadle.core.ids import IdSource
+from treadle.core.items import Blob
+from treadle.core.usage import Usage
 from treadle.wire.answer.decoder import AnswerDecoder
 from treadle.wire.answer.keepalives import is_keep_alive
 from treadle.wire.answer.ledger import CUTS, UNNAMED, Bounds, Maker

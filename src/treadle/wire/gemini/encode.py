@@ -9,9 +9,8 @@ clients read them as JSON.
 from collections.abc import Callable
 from typing import Any, ClassVar, assert_never
 
-from treadle.canon.endings import failure_of
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ItemAdded,
     ItemDone,
     KeptAlive,
@@ -23,8 +22,8 @@ from treadle.canon.events import (
     TextDelta,
     ToolStarted,
 )
-from treadle.canon.ids import IdSource
-from treadle.canon.items import (
+from treadle.core.ids import IdSource
+from treadle.core.items import (
     AnyPart,
     Blob,
     CallItem,
@@ -38,9 +37,10 @@ from treadle.canon.items import (
     ResultItem,
     TextPart,
 )
-from treadle.canon.json import write_json
-from treadle.canon.request import Request, Surface
-from treadle.canon.usage import Usage, add_usage
+from treadle.core.json import write_json
+from treadle.core.request import Request, Surface
+from treadle.core.run_endings import failure_of
+from treadle.core.usage import Usage, add_usage
 from treadle.wire.errors import write_error
 from treadle.wire.gemini.parts import PART, named_call, own_fields, seal, write_arguments, write_part
 from treadle.wire.gemini.spelling import PROTOCOL

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     Blob,
     CallItem,

@@ -4,7 +4,7 @@ import itertools
 import re
 from typing import Any, cast
 
-from treadle.canon.json import DEPTH_MAX
+from treadle.core.json import DEPTH_MAX
 from treadle.wire.gemini.chunk import as_list, as_object, as_text, as_word
 from treadle.wire.gemini.spelling import pick
 

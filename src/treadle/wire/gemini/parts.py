@@ -13,7 +13,7 @@ from urllib.parse import unquote_to_bytes, urlsplit
 
 import msgspec
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyPart,
     Blob,
     Extra,
@@ -24,7 +24,7 @@ from treadle.canon.items import (
     ResultItem,
     TextPart,
 )
-from treadle.canon.json import BadJson, read_json, type_errors, write_json
+from treadle.core.json import BadJson, read_json, type_errors, write_json
 from treadle.wire.fields import OBJECT, TEXT, starts_with
 from treadle.wire.gemini.spelling import PROTOCOL, CamelFields
 from treadle.wire.notes import Notes, is_alike

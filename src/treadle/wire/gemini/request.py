@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.json import write_json
-from treadle.canon.request import Options, Request, Surface
+from treadle.core.json import write_json
+from treadle.core.request import Options, Request, Surface
 from treadle.wire.fields import (
     FLAG,
     INTEGER,

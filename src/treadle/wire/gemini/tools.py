@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.json import read_json, write_json
-from treadle.canon.tools import AUTO, EMPTY_SCHEMA, ToolChoice, ToolSpec
+from treadle.core.json import read_json, write_json
+from treadle.core.tool_definitions import AUTO, EMPTY_SCHEMA, ToolChoice, ToolSpec
 from treadle.wire.fields import LIST, TEXT, refusal
 from treadle.wire.gemini.parts import extra, own_fields
 from treadle.wire.gemini.spelling import CamelFields, camel

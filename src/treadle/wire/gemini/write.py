@@ -5,11 +5,11 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.json import write_json
-from treadle.canon.memo import Memo
-from treadle.canon.plan import Plan
-from treadle.canon.request import Options
-from treadle.canon.tools import ToolSpec
+from treadle.core.json import write_json
+from treadle.core.memoized import Memo
+from treadle.core.plan import Plan
+from treadle.core.request import Options
+from treadle.core.tool_definitions import ToolSpec
 from treadle.wire.codec import Written
 from treadle.wire.fields import LIST, OBJECT, TEXT
 from treadle.wire.gemini.history import Reader, write_contents, write_said

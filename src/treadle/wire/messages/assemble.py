@@ -10,11 +10,11 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon import ids as prefixes
-from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, ReasoningDelta, TextDelta
-from treadle.canon.ids import IdSource
-from treadle.canon.items import CallItem, Extra, MessageItem, OpaqueItem, ReasoningItem, TextPart
-from treadle.canon.json import BadJson, read_json, write_json
+from treadle.core import ids as prefixes
+from treadle.core.events import ArgumentsDelta, ItemAdded, ItemDone, ReasoningDelta, TextDelta
+from treadle.core.ids import IdSource
+from treadle.core.items import CallItem, Extra, MessageItem, OpaqueItem, ReasoningItem, TextPart
+from treadle.core.json import BadJson, read_json, write_json
 from treadle.wire.answer.ledger import Bounds, Ledger, Maker
 from treadle.wire.arguments import Arguments, FinalArguments
 from treadle.wire.fields import OBJECT, TEXT, is_null, starts_with

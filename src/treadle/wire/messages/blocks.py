@@ -9,9 +9,9 @@ from typing import Any, Protocol
 
 import msgspec
 
-from treadle.canon.events import ArgumentsDelta, ReasoningDelta, RefusalDelta, TextDelta, ToolFinished, ToolStarted
-from treadle.canon.ids import SERVER_CALL, shown_call_id
-from treadle.canon.items import (
+from treadle.core.events import ArgumentsDelta, ReasoningDelta, RefusalDelta, TextDelta, ToolFinished, ToolStarted
+from treadle.core.ids import SERVER_CALL, shown_call_id
+from treadle.core.items import (
     AnyItem,
     AnyPart,
     CallItem,
@@ -24,7 +24,7 @@ from treadle.canon.items import (
     RefusalPart,
     TextPart,
 )
-from treadle.canon.json import write_json
+from treadle.core.json import write_json
 from treadle.wire.fields import LIST
 from treadle.wire.messages.seal import INVALID_JSON, PROTOCOL, shown_id, shown_reasoning
 from treadle.wire.partial import PartialObject

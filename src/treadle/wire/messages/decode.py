@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.errors import BrokenStream
-from treadle.canon.events import Finished, Stop
-from treadle.canon.ids import IdSource
-from treadle.canon.json import cut_text
+from treadle.core.errors import BrokenStream
+from treadle.core.events import Finished, Stop
+from treadle.core.ids import IdSource
+from treadle.core.json import cut_text
 from treadle.wire.answer.decoder import AnswerDecoder
 from treadle.wire.answer.keepalives import TYPES, is_keep_alive
 from treadle.wire.answer.ledger import CUTS, Bounds, Maker

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     AnyPart,
     CallItem,
@@ -26,7 +26,7 @@ from treadle.canon.items import (
     text_of,
     text_result,
 )
-from treadle.canon.json import type_errors
+from treadle.core.json import type_errors
 from treadle.wire.fields import NULL, starts_with
 from treadle.wire.messages.parts import BLOCK, own_fields, write_part, write_text
 from treadle.wire.messages.seal import INVALID_JSON, PROTOCOL, REDACTED, SIGNATURE, shown_id

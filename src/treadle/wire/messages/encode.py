@@ -11,8 +11,7 @@ from typing import Any, ClassVar, assert_never
 
 import msgspec
 
-from treadle.canon.endings import failure_of
-from treadle.canon.events import (
+from treadle.core.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -30,11 +29,12 @@ from treadle.canon.events import (
     ToolStarted,
     says_server_call,
 )
-from treadle.canon.ids import MESSAGE, IdSource
-from treadle.canon.items import AnyItem, CallItem, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
-from treadle.canon.json import write_json
-from treadle.canon.request import Request
-from treadle.canon.usage import Usage
+from treadle.core.ids import MESSAGE, IdSource
+from treadle.core.items import AnyItem, CallItem, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
+from treadle.core.json import write_json
+from treadle.core.request import Request
+from treadle.core.run_endings import failure_of
+from treadle.core.usage import Usage
 from treadle.wire.answer.ledger import STOPPED_BY
 from treadle.wire.carry.retell import Retelling
 from treadle.wire.errors import CUT_CALL, write_error

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo, UpstreamError, UpstreamStatus
-from treadle.canon.json import BadJson, check_bounds, cut_text, type_errors, write_json
-from treadle.canon.usage import Usage
+from treadle.core.errors import ErrorInfo, UpstreamError, UpstreamStatus
+from treadle.core.json import BadJson, check_bounds, cut_text, type_errors, write_json
+from treadle.core.usage import Usage
 from treadle.wire.fields import is_null
 from treadle.wire.surrogates import has_half_escapes, mend_escapes
 

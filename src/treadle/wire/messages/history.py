@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import msgspec
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     AnyPart,
     CallItem,
@@ -22,7 +22,7 @@ from treadle.canon.items import (
     TextPart,
     text_message,
 )
-from treadle.canon.json import DEPTH_MAX, opens_less, type_errors
+from treadle.core.json import DEPTH_MAX, opens_less, type_errors
 from treadle.wire.fields import FLAG, LIST, NULL, TEXT, Fields, is_null, read_value
 from treadle.wire.messages.parts import CONTENT, extra_of, open_block, read_content, read_part
 from treadle.wire.messages.seal import PROTOCOL, REDACTED, SIGNATURE, read_reasoning, real_id

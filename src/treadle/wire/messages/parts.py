@@ -12,8 +12,8 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
-from treadle.canon.items import AnyPart, Extra, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
-from treadle.canon.json import type_errors, write_json
+from treadle.core.items import AnyPart, Extra, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
+from treadle.core.json import type_errors, write_json
 from treadle.wire.fields import OBJECT, TEXT, Fields, read_value, refusal, starts_with
 from treadle.wire.messages.seal import PROTOCOL
 from treadle.wire.notes import Notes

@@ -8,10 +8,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from treadle.canon.items import AnyItem, TextPart
-from treadle.canon.json import write_json
-from treadle.canon.request import Options, Request, Surface
-from treadle.canon.tools import AUTO, ToolChoice
+from treadle.core.items import AnyItem, TextPart
+from treadle.core.json import write_json
+from treadle.core.request import Options, Request, Surface
+from treadle.core.tool_definitions import AUTO, ToolChoice
 from treadle.wire.fields import (
     INTEGER,
     LIST,

@@ -10,8 +10,8 @@ import re
 
 import msgspec
 
-from treadle.canon.items import Blob, ReasoningItem
-from treadle.canon.json import type_errors, write_json
+from treadle.core.items import Blob, ReasoningItem
+from treadle.core.json import type_errors, write_json
 
 PROTOCOL = "messages"
 OWNER = "anthropic"

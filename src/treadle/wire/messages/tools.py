@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from treadle.canon.items import Extra
-from treadle.canon.json import write_json
-from treadle.canon.memo import Memo
-from treadle.canon.plan import Plan
-from treadle.canon.request import Note
-from treadle.canon.tools import AUTO, EMPTY_SCHEMA, NONE, ToolChoice, ToolSpec
+from treadle.core.items import Extra
+from treadle.core.json import write_json
+from treadle.core.memoized import Memo
+from treadle.core.plan import Plan
+from treadle.core.request import Note
+from treadle.core.tool_definitions import AUTO, EMPTY_SCHEMA, NONE, ToolChoice, ToolSpec
 from treadle.wire.fields import FLAG, OBJECT, TEXT, Fields, refusal, starts_with
 from treadle.wire.messages.parts import extra_of, own_fields
 from treadle.wire.messages.seal import PROTOCOL

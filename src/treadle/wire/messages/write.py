@@ -4,10 +4,10 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.items import MessageItem, TextPart, text_of
-from treadle.canon.json import write_json
-from treadle.canon.plan import Plan
-from treadle.canon.request import Options
+from treadle.core.items import MessageItem, TextPart, text_of
+from treadle.core.json import write_json
+from treadle.core.plan import Plan
+from treadle.core.request import Options
 from treadle.wire.codec import Written
 from treadle.wire.fields import INTEGER, LIST, OBJECT, is_null
 from treadle.wire.messages.dialogue import Block, Dialogue

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon import ids as prefixes
-from treadle.canon.events import ItemAdded, ItemDone, ModelEvent
-from treadle.canon.ids import IdSource
-from treadle.canon.items import CallKind
+from treadle.core import ids as prefixes
+from treadle.core.events import ItemAdded, ItemDone, ModelEvent
+from treadle.core.ids import IdSource
+from treadle.core.items import CallKind
 from treadle.wire.answer.ledger import Bounds, Ledger, Maker
 from treadle.wire.fields import OBJECT
 from treadle.wire.replies.drafts import (

@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from treadle.canon.errors import BrokenStream, UpstreamError
-from treadle.canon.events import Finished, Stop
-from treadle.canon.ids import IdSource
-from treadle.canon.items import CallKind
-from treadle.canon.usage import Usage
+from treadle.core.errors import BrokenStream, UpstreamError
+from treadle.core.events import Finished, Stop
+from treadle.core.ids import IdSource
+from treadle.core.items import CallKind
+from treadle.core.usage import Usage
 from treadle.wire.answer.decoder import AnswerDecoder
 from treadle.wire.answer.keepalives import TYPES, is_keep_alive
 from treadle.wire.answer.ledger import Bounds, Maker

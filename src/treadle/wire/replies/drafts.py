@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from treadle.canon.events import ArgumentsDelta, ModelEvent, ReasoningDelta, RefusalDelta, TextDelta
-from treadle.canon.items import (
+from treadle.core.events import ArgumentsDelta, ModelEvent, ReasoningDelta, RefusalDelta, TextDelta
+from treadle.core.items import (
     AnyPart,
     Blob,
     CallItem,
@@ -23,7 +23,7 @@ from treadle.canon.items import (
     RefusalPart,
     TextPart,
 )
-from treadle.canon.json import BadJson, read_json, write_json
+from treadle.core.json import BadJson, read_json, write_json
 from treadle.wire.answer.ledger import Maker, Meter
 from treadle.wire.arguments import Arguments, FinalArguments, FreeText
 from treadle.wire.replies.event import NULL, PART, ItemIn, PartIn, is_null, is_object, list_of, read, text_of, word_of

@@ -9,9 +9,9 @@ from typing import Any, TypeVar, cast
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.json import BadJson, check_bounds, cut_text, read_json, type_errors
-from treadle.canon.usage import Usage
+from treadle.core.errors import ErrorInfo
+from treadle.core.json import BadJson, check_bounds, cut_text, read_json, type_errors
+from treadle.core.usage import Usage
 from treadle.wire.chat.chunk import MESSAGE_BYTES_MAX, read_error
 from treadle.wire.surrogates import has_half_escapes, mend_escapes
 

@@ -9,7 +9,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     AnyPart,
     Blob,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     CallItem,
     MessageItem,

@@ -8,12 +8,12 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.items import AnyItem, MessageItem, TextPart
-from treadle.canon.json import write_json
-from treadle.canon.memo import Memo
-from treadle.canon.plan import Plan
-from treadle.canon.request import Options
-from treadle.canon.tools import ToolChoice, ToolSpec
+from treadle.core.items import AnyItem, MessageItem, TextPart
+from treadle.core.json import write_json
+from treadle.core.memoized import Memo
+from treadle.core.plan import Plan
+from treadle.core.request import Options
+from treadle.core.tool_definitions import ToolChoice, ToolSpec
 from treadle.wire.chat.tools import is_built_in
 from treadle.wire.codec import Written
 from treadle.wire.fields import LIST, NULL, OBJECT, starts_with

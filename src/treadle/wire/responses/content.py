@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from treadle.canon.items import AnyPart, Extra, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
-from treadle.canon.request import Note
+from treadle.core.items import AnyPart, Extra, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
+from treadle.core.request import Note
 from treadle.wire.fields import NULL, OBJECT, at, missing
 from treadle.wire.fields import read_value as read
 

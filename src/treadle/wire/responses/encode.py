@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from treadle.canon.endings import CANCELLED, failure_of
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ApprovalDecided,
     ApprovalRequested,
     ArgumentsDelta,
@@ -31,8 +30,9 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.ids import IdSource
-from treadle.canon.request import Request
+from treadle.core.ids import IdSource
+from treadle.core.request import Request
+from treadle.core.run_endings import CANCELLED, failure_of
 from treadle.wire.carry.retell import Retelling
 from treadle.wire.errors import error_text
 from treadle.wire.responses.content import PROTOCOL

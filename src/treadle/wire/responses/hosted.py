@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.items import AnyItem, CallItem, ImagePart, MessageItem, OpaqueItem, ResultItem
+from treadle.core.errors import ProtocolError
+from treadle.core.items import AnyItem, CallItem, ImagePart, MessageItem, OpaqueItem, ResultItem
 from treadle.wire.carry.values import image_url
 from treadle.wire.fields import NULL, at
 from treadle.wire.fields import read_value as read

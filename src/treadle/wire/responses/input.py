@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, cast
 
 import msgspec
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     CallItem,
     CallKind,
@@ -22,8 +22,8 @@ from treadle.canon.items import (
     Role,
     TextPart,
 )
-from treadle.canon.json import type_errors
-from treadle.canon.request import Assent, Note
+from treadle.core.json import type_errors
+from treadle.core.request import Assent, Note
 from treadle.wire.fields import LIST, NULL, at, missing
 from treadle.wire.fields import read_value as read
 from treadle.wire.responses.content import PROTOCOL, extra_of, read_content, read_output, text_parts

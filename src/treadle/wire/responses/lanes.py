@@ -8,7 +8,7 @@ until the next event, because only the end of the run tells whether its last ite
 
 from typing import assert_never
 
-from treadle.canon.events import (
+from treadle.core.events import (
     ApprovalDecided,
     ApprovalRequested,
     ItemAdded,
@@ -17,9 +17,9 @@ from treadle.canon.events import (
     ToolStarted,
     says_server_call,
 )
-from treadle.canon.ids import CALL_ITEM, MESSAGE, REASONING, SERVER_CALL, IdSource, shown_call_id
-from treadle.canon.items import CallItem, ImagePart, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
-from treadle.canon.tools import ToolSpec
+from treadle.core.ids import CALL_ITEM, MESSAGE, REASONING, SERVER_CALL, IdSource, shown_call_id
+from treadle.core.items import CallItem, ImagePart, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
+from treadle.core.tool_definitions import ToolSpec
 from treadle.wire.responses.content import PROTOCOL
 from treadle.wire.responses.events import Outlet
 from treadle.wire.responses.parts import OpenPart, Place, picture_of

@@ -11,9 +11,9 @@ from typing import assert_never
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from treadle.canon.events import TextDelta
-from treadle.canon.items import AnyPart, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
-from treadle.canon.json import write_json
+from treadle.core.events import TextDelta
+from treadle.core.items import AnyPart, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
+from treadle.core.json import write_json
 from treadle.wire.fields import LIST
 from treadle.wire.responses.events import AnnotationEvent, Outlet, PartEvent, Refrain, TextEvent
 from treadle.wire.responses.response import EMPTY, ContentPart, OutputText, ReasoningText, Refusal, SummaryText

@@ -8,10 +8,10 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.json import write_json
-from treadle.canon.request import Note, Options, Request, Surface
-from treadle.canon.tools import AUTO
+from treadle.core.errors import ProtocolError
+from treadle.core.json import write_json
+from treadle.core.request import Note, Options, Request, Surface
+from treadle.core.tool_definitions import AUTO
 from treadle.wire.fields import LIST, NULL, OBJECT, Shape, given, missing, open_request, unknown_in, usual_or_raw
 from treadle.wire.fields import read_value as read
 from treadle.wire.notes import CHOICE, HOSTED, METADATA, Notes, Recent

@@ -9,10 +9,10 @@ from typing import Any, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import RunEnded, RunStarted
-from treadle.canon.request import Request
-from treadle.canon.usage import Usage
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import RunEnded, RunStarted
+from treadle.core.request import Request
+from treadle.core.usage import Usage
 from treadle.wire.fields import NULL
 
 EMPTY = msgspec.Raw(b"[]")

@@ -9,8 +9,8 @@ import binascii
 
 import msgspec
 
-from treadle.canon.items import Blob
-from treadle.canon.json import type_errors, write_json
+from treadle.core.items import Blob
+from treadle.core.json import type_errors, write_json
 
 OWNER = "openai"
 SEALED = "encrypted_content"

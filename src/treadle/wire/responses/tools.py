@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.items import CallItem, Extra
-from treadle.canon.json import write_json
-from treadle.canon.request import Note
-from treadle.canon.tools import AUTO, EMPTY_SCHEMA, NONE, ToolChoice, ToolSpec
+from treadle.core.errors import ProtocolError
+from treadle.core.items import CallItem, Extra
+from treadle.core.json import write_json
+from treadle.core.request import Note
+from treadle.core.tool_definitions import AUTO, EMPTY_SCHEMA, NONE, ToolChoice, ToolSpec
 from treadle.wire.fields import NULL, at, missing
 from treadle.wire.fields import read_value as read
 from treadle.wire.responses.content import PROTOCOL, extra_of

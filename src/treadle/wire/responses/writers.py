@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from treadle.canon.events import (
+from treadle.core.events import (
     ApprovalRequested,
     ArgumentsDelta,
     ReasoningDelta,
@@ -18,7 +18,7 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     AnyPart,
     CallItem,
@@ -28,7 +28,7 @@ from treadle.canon.items import (
     TextPart,
     text_of,
 )
-from treadle.canon.tools import ToolSpec
+from treadle.core.tool_definitions import ToolSpec
 from treadle.wire.responses.events import CallEvent, ItemEvent, Outlet, Refrain
 from treadle.wire.responses.hosted import OWN_LABEL
 from treadle.wire.responses.parts import (

@@ -8,9 +8,8 @@ read.
 
 import msgspec
 
-from treadle.canon.endings import failure_of
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -25,7 +24,7 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     CallItem,
     MessageItem,
@@ -34,6 +33,7 @@ from treadle.canon.items import (
     RefusalPart,
     TextPart,
 )
+from treadle.core.run_endings import failure_of
 
 DIVERGED = "stream_diverged"
 """The code of the error in which a stream ends that cannot go on as it began."""

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from treadle.access.keyring import Keyring
-from treadle.canon.errors import TreadleError
 from treadle.cli.checkup.gateway import (
     check_addresses,
     check_client_key,
@@ -23,6 +22,7 @@ from treadle.cli.checkup.gateway import (
 from treadle.cli.main import main
 from treadle.config import ServerSection, Settings, StoreSection, Upstream
 from treadle.config.access import KeysSection
+from treadle.core.errors import TreadleError
 from treadle.runtime import RandomIds, SystemClock
 from treadle.server.login.secret import secret_for
 from treadle.store.keys.kept import Grant

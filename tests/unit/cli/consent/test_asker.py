@@ -5,10 +5,6 @@ import io
 
 import pytest
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.events import ApprovalDecided, ApprovalRequested, ToolFinished
-from treadle.canon.items import CallItem, text_result
-from treadle.canon.json import write_json
 from treadle.cli.consent.allowed import Allowances
 from treadle.cli.consent.asker import Asker
 from treadle.cli.consent.policy import Mode, Policy
@@ -16,6 +12,10 @@ from treadle.cli.talk.host import Decision
 from treadle.cli.terminal.look import Look
 from treadle.cli.terminal.screen import Screen
 from treadle.cli.terminal.surface import Stream
+from treadle.core.errors import ProtocolError
+from treadle.core.events import ApprovalDecided, ApprovalRequested, ToolFinished
+from treadle.core.items import CallItem, text_result
+from treadle.core.json import write_json
 from unit.cli.talk.fake import FakeFace, FakeHost
 
 

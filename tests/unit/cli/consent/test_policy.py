@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.events import ApprovalRequested
-from treadle.canon.items import CallItem
-from treadle.canon.json import read_json, write_json
 from treadle.cli.consent.allowed import Allowances, Allowed
 from treadle.cli.consent.policy import Mode, Policy, Question, question_of
+from treadle.core.events import ApprovalRequested
+from treadle.core.items import CallItem
+from treadle.core.json import read_json, write_json
 
 
 def ask(tool: str, reasons: tuple[str, ...] | None = None, source: str = "local", **arguments: object) -> Question:

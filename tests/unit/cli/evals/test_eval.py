@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from treadle.canon.errors import ConfigError
 from treadle.cli.evals.flags import positive, words
 from treadle.cli.evals.live import print_gate
 from treadle.cli.evals.progress import Bar
 from treadle.cli.main import main
+from treadle.core.errors import ConfigError
 from treadle.evals.live.ledger import Ledger
 from treadle.evals.live.prices import read_price
 from treadle.evals.results.folder import RUN, RunFolder

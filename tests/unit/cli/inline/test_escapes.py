@@ -5,8 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.cli.consent.allowed import Allowances
+from treadle.cli.consent.policy import Policy, question_of
+from treadle.cli.terminal.card import Choice, card_lines
+from treadle.cli.terminal.look import Look
+from treadle.cli.terminal.screen import Screen
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ApprovalDecided,
     ApprovalRequested,
     Noted,
@@ -17,15 +22,10 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.items import CallItem, text_message, text_result
-from treadle.canon.json import write_json
-from treadle.canon.messages import entry_of_item
-from treadle.canon.request import Note
-from treadle.cli.consent.allowed import Allowances
-from treadle.cli.consent.policy import Policy, question_of
-from treadle.cli.terminal.card import Choice, card_lines
-from treadle.cli.terminal.look import Look
-from treadle.cli.terminal.screen import Screen
+from treadle.core.items import CallItem, text_message, text_result
+from treadle.core.journal_entries import entry_of_item
+from treadle.core.json import write_json
+from treadle.core.request import Note
 from unit.cli.inline.test_app import Seat, seat
 
 CORPUS = {

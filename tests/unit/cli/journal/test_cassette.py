@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from treadle import tool
-from treadle.canon.events import RunEnded, RunEvent, TextDelta
 from treadle.cli.main import main
 from treadle.config import LimitsSection, Upstream
+from treadle.core.events import RunEnded, RunEvent, TextDelta
 from treadle.runtime import Parts, Runtime
 from treadle.upstream.cassette.tape import load_cassette
 from treadle.upstream.endpoint import ProtocolName

@@ -7,11 +7,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.items import ResultItem, TextPart
-from treadle.canon.messages import Entry, entry_of_item
 from treadle.cli.journal.diff import Pair, Step, compare, steps_of, write_pairs
 from treadle.cli.main import main
 from treadle.cli.terminal.look import Look
+from treadle.core.items import ResultItem, TextPart
+from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.store.journal import RunRow
 from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import ScriptTurn

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.errors import ConfigError, RequestError
 from treadle.cli.journal.opened import LAST, PAGE, aligned, find_run, find_runs, opened, read_since
 from treadle.config import Settings, StoreSection
+from treadle.core.errors import ConfigError, RequestError
 from treadle.upstream.script import ScriptTurn
 from unit.cli.journal.own_journal import here as here
 from unit.cli.journal.stored import run_script, settings_in

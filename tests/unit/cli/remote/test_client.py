@@ -9,11 +9,11 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from treadle.canon.errors import Conflict, Unauthorised
-from treadle.canon.events import RoundStarted, RunEnded, RunEvent
 from treadle.cli.remote import client
 from treadle.cli.remote.client import Client, Unreachable
 from treadle.cli.remote.elsewhere import Elsewhere
+from treadle.core.errors import Conflict, Unauthorised
+from treadle.core.events import RoundStarted, RunEnded, RunEvent
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 ENDED = f"id: 1\ndata: {msgspec.json.encode(RunEnded(status='completed')).decode()}\n\n"

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.events import RunEvent, TextDelta, ToolFinished
-from treadle.canon.items import CallItem, text_result
-from treadle.canon.messages import Entry
 from treadle.cli.consent.allowed import Allowances, Allowed
 from treadle.cli.consent.policy import Policy
 from treadle.cli.slash.table import COMMANDS
@@ -20,6 +17,9 @@ from treadle.cli.talk.conversation import Conversation
 from treadle.cli.talk.host import ProposalInfo, RunInfo, SessionInfo
 from treadle.cli.terminal.look import Look
 from treadle.cli.terminal.screen import Screen
+from treadle.core.events import RunEvent, TextDelta, ToolFinished
+from treadle.core.items import CallItem, text_result
+from treadle.core.journal_entries import Entry
 from unit.cli.talk.fake import FakeFace, FakeHost
 
 PROPOSAL = ProposalInfo(id="prop_1", workspace="ws", version=4, sha256="s", lines=["prop_1 by run", "  + Turku"])

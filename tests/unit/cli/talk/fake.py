@@ -3,15 +3,15 @@
 import asyncio
 from collections.abc import AsyncGenerator
 
-from treadle.canon.errors import Conflict, NotFound
-from treadle.canon.events import ItemDone, RunEnded, RunEvent, RunStarted, TextDelta
-from treadle.canon.items import text_message, text_of
-from treadle.canon.messages import Entry, entry_of_item
-from treadle.canon.tools import ServerTool, ToolSpec
-from treadle.canon.usage import Usage
 from treadle.cli.inline.face import Actions
 from treadle.cli.talk.host import Ask, Decision, ProposalInfo, RunInfo, SessionInfo
 from treadle.cli.terminal.card import Choice
+from treadle.core.errors import Conflict, NotFound
+from treadle.core.events import ItemDone, RunEnded, RunEvent, RunStarted, TextDelta
+from treadle.core.items import text_message, text_of
+from treadle.core.journal_entries import Entry, entry_of_item
+from treadle.core.tool_definitions import ServerTool, ToolSpec
+from treadle.core.usage import Usage
 
 
 class FakeHost:

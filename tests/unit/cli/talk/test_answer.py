@@ -5,8 +5,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from treadle.canon.errors import ConfigError
 from treadle.cli.talk.answer import fault_of, read_schema
+from treadle.core.errors import ConfigError
 
 SCHEMA = msgspec.Raw(b'{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}')
 

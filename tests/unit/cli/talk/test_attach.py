@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.errors import LimitExceeded, RequestError
-from treadle.canon.items import ImagePart, text_of
 from treadle.cli.talk import attach
+from treadle.core.errors import LimitExceeded, RequestError
+from treadle.core.items import ImagePart, text_of
 
 
 @pytest.mark.parametrize(

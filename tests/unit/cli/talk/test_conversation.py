@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from treadle.canon.errors import ConfigError, Conflict, NotFound
-from treadle.canon.events import RunEnded, RunEvent, RunStarted, ToolFinished
-from treadle.canon.items import CallItem, text_message, text_result
 from treadle.cli.talk.conversation import Conversation, name_of
 from treadle.cli.talk.host import Ask, RunInfo, SessionInfo
+from treadle.core.errors import ConfigError, Conflict, NotFound
+from treadle.core.events import RunEnded, RunEvent, RunStarted, ToolFinished
+from treadle.core.items import CallItem, text_message, text_result
 from unit.cli.talk.fake import FakeHost
 
 

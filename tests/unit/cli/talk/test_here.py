@@ -6,15 +6,15 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from treadle.canon.errors import Conflict, NotFound
-from treadle.canon.events import ApprovalRequested, RunEnded, RunEvent, ToolFinished
-from treadle.canon.items import text_message
-from treadle.canon.usage import Usage
 from treadle.cli.talk.conversation import Conversation
 from treadle.cli.talk.here import Here, folder_of
 from treadle.cli.talk.host import Decision
 from treadle.config import Settings, StoreSection
 from treadle.config.settings import Price, WorkspaceSection
+from treadle.core.errors import Conflict, NotFound
+from treadle.core.events import ApprovalRequested, RunEnded, RunEvent, ToolFinished
+from treadle.core.items import text_message
+from treadle.core.usage import Usage
 from treadle.runtime import Runtime
 from treadle.runtime.parts import Parts
 from treadle.tools import tool

@@ -1,8 +1,8 @@
 """What a turn may cost."""
 
-from treadle.canon.usage import Usage
 from treadle.cli.talk import spending
 from treadle.cli.talk.spending import Spending
+from treadle.core.usage import Usage
 
 
 def price(usage: Usage) -> float:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
-from treadle.canon.usage import Usage
 from treadle.cli.talk.totals import Totals, cost_text, time_text, tokens_text, usage_of
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
+from treadle.core.usage import Usage
 
 
 def test_turns_are_summed_and_timed() -> None:

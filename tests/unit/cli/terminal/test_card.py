@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.events import ApprovalRequested
-from treadle.canon.items import CallItem
-from treadle.canon.json import write_json
 from treadle.cli.consent.allowed import Allowances
 from treadle.cli.consent.policy import Policy, Question, question_of
 from treadle.cli.terminal.card import card_lines, choices_for, diff_of, file_reader
+from treadle.core.events import ApprovalRequested
+from treadle.core.items import CallItem
+from treadle.core.json import write_json
 
 POLICY = Policy("ask", Allowances("/w"), sandbox=2)
 

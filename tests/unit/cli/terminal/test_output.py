@@ -6,8 +6,12 @@ import re
 import msgspec
 import pytest
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.cli.talk.host import SessionInfo
+from treadle.cli.terminal.lines import DOCUMENTED
+from treadle.cli.terminal.output import WRITERS, Writer
+from treadle.cli.terminal.words import ANSWERS_ANEW
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ApprovalDecided,
     ApprovalRequested,
     ItemAdded,
@@ -24,13 +28,9 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.items import CallItem, MessageItem, TextPart, text_result
-from treadle.canon.request import Note
-from treadle.canon.usage import Usage
-from treadle.cli.talk.host import SessionInfo
-from treadle.cli.terminal.lines import DOCUMENTED
-from treadle.cli.terminal.output import WRITERS, Writer
-from treadle.cli.terminal.words import ANSWERS_ANEW
+from treadle.core.items import CallItem, MessageItem, TextPart, text_result
+from treadle.core.request import Note
+from treadle.core.usage import Usage
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
 CALL = CallItem(call_id="call_1", name="add", arguments='{"a":1}', side="server")

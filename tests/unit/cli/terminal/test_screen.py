@@ -7,8 +7,13 @@ import msgspec
 import pyte
 import pytest
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.cli.terminal.look import Look
+from treadle.cli.terminal.results import Folds
+from treadle.cli.terminal.screen import Screen
+from treadle.cli.terminal.surface import Painter, Stream
+from treadle.cli.terminal.words import ANSWERS_ANEW
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ApprovalDecided,
     ItemAdded,
     Noted,
@@ -23,14 +28,9 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.items import CallItem, MessageItem, text_message, text_result
-from treadle.canon.messages import entry_of_item
-from treadle.canon.request import Note
-from treadle.cli.terminal.look import Look
-from treadle.cli.terminal.results import Folds
-from treadle.cli.terminal.screen import Screen
-from treadle.cli.terminal.surface import Painter, Stream
-from treadle.cli.terminal.words import ANSWERS_ANEW
+from treadle.core.items import CallItem, MessageItem, text_message, text_result
+from treadle.core.journal_entries import entry_of_item
+from treadle.core.request import Note
 
 CALL = CallItem(call_id="call_1", name="glob", arguments='{"pattern":"*.c","path":"src/"}', side="server")
 OTHER = CallItem(call_id="call_2", name="add", arguments="{}", side="server")

@@ -3,10 +3,10 @@
 import asyncio
 import io
 
-from treadle.canon.events import ApprovalDecided, ApprovalRequested, RunEnded, ToolFinished, ToolStarted
-from treadle.canon.items import CallItem, text_result
 from treadle.cli.terminal import waiting
 from treadle.cli.terminal.waiting import Activity, Waiting, ticking
+from treadle.core.events import ApprovalDecided, ApprovalRequested, RunEnded, ToolFinished, ToolStarted
+from treadle.core.items import CallItem, text_result
 
 CALLS = [CallItem(call_id=name, name=name, arguments="{}") for name in ("one\x1b", "two")]
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.request import Note
 from treadle.cli.terminal.words import error_lines, limit_text, note_text, plural
+from treadle.core.errors import ErrorInfo
+from treadle.core.request import Note
 
 
 def test_an_error_says_when_to_try_again_and_what_to_do() -> None:

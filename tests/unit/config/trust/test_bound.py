@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.errors import ConfigError
 from treadle.config.reader import data_directory, examine_file, read_settings
 from treadle.config.trust import bound
 from treadle.config.trust.memory import Trust, Untrusted
+from treadle.core.errors import ConfigError
 
 TOML = """
 [tools]

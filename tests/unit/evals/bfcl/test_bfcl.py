@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import BrokenStream, ConfigError
-from treadle.canon.plan import Plan
+from treadle.core.errors import BrokenStream, ConfigError
+from treadle.core.plan import Plan
 from treadle.evals.bfcl.archive import MORE_FUNCTIONS, SETS, Archive, Question, TruthCall, find_wheel, read_call
 from treadle.evals.bfcl.checker import check_calls, is_alike
 from treadle.evals.bfcl.client import Client

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from treadle.canon.errors import ToolFailed
+from treadle.core.errors import ToolFailed
 from treadle.evals.kit.distractors import ROWS, distractors
 from treadle.evals.kit.plain import plain_tools
 from treadle.evals.kit.things import Things

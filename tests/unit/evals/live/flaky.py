@@ -6,9 +6,9 @@ from fractions import Fraction
 
 import msgspec
 
-from treadle.canon.items import MessageItem, ResultItem, text_of
-from treadle.canon.plan import Plan
-from treadle.canon.usage import Usage
+from treadle.core.items import MessageItem, ResultItem, text_of
+from treadle.core.plan import Plan
+from treadle.core.usage import Usage
 from treadle.evals.scenario import Scenario
 from treadle.upstream.reply import Faults, Reply, ReplyCall
 

@@ -9,10 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import NotFound
-from treadle.canon.events import RunStarted
 from treadle.config import Route, Settings, ToolsSection, Upstream
 from treadle.config.settings import CacheSection
+from treadle.core.errors import NotFound
+from treadle.core.events import RunStarted
 from treadle.evals.live.plan import LivePlan
 from treadle.evals.live.prices import Price
 from treadle.evals.live.quirks import detect

@@ -5,12 +5,12 @@ from collections.abc import AsyncGenerator
 import msgspec
 import pytest
 
-from treadle.canon.errors import BrokenStream, ConfigError, ErrorInfo, UpstreamError
-from treadle.canon.events import Finished, ModelEvent
-from treadle.canon.items import text_message
-from treadle.canon.plan import Plan
-from treadle.canon.request import Note
-from treadle.canon.usage import Usage
+from treadle.core.errors import BrokenStream, ConfigError, ErrorInfo, UpstreamError
+from treadle.core.events import Finished, ModelEvent
+from treadle.core.items import text_message
+from treadle.core.plan import Plan
+from treadle.core.request import Note
+from treadle.core.usage import Usage
 from treadle.evals.live.ledger import Ledger, Metered, is_transport
 from treadle.evals.live.plan import LivePlan, check_plan, write_plan
 from treadle.evals.live.prices import Price, read_listing, read_price

@@ -2,9 +2,9 @@
 
 import pytest
 
-from treadle.canon.events import ModelEvent, TextDelta
-from treadle.canon.items import text_message
-from treadle.canon.plan import Plan
+from treadle.core.events import ModelEvent, TextDelta
+from treadle.core.items import text_message
+from treadle.core.plan import Plan
 from treadle.evals.play import cuts
 from treadle.evals.play.cuts import ROTATED, SIZES, CutWatch, merged
 from treadle.upstream.render import write_frames

@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.canon.errors import Conflict
+from treadle.core.errors import Conflict
 from treadle.evals.results.compare import check_comparable, compare, write_comparison
 from treadle.evals.results.rows import Row
 from unit.evals.results.samples import SCENARIO, info, row

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.evals.graders import GRADER_VERSION
 from treadle.evals.report import Sample
 from treadle.evals.results.fingerprint import code_fingerprints, scenario_fingerprint

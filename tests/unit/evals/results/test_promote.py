@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.canon.errors import RequestError
+from treadle.core.errors import RequestError
 from treadle.evals.graders import Evidence
 from treadle.evals.results.promote import promote
 from treadle.evals.results.rows import row_of

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.evals.results.history import append_history, read_history, write_history
 from treadle.evals.results.inspectlog import write_logs
 from treadle.evals.results.junit import write_junit_rows

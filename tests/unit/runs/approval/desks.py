@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from store.sample import run_row
-from treadle.canon.ids import CountingIds
-from treadle.canon.tools import CallContext
+from treadle.core.ids import CountingIds
+from treadle.core.tool_definitions import CallContext
 from treadle.engine.ports import Plea, Ticket
 from treadle.runs.approval.desk import ApprovalDesk, DeskRules
 from treadle.runs.approval.service import Approvals

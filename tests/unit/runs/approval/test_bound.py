@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from treadle import Runtime, tool
-from treadle.canon.events import ApprovalRequested, ToolFinished
-from treadle.canon.tools import CallContext, ServerTool, ToolSpec
 from treadle.config import ServerSection, Settings, StoreSection
+from treadle.core.events import ApprovalRequested, ToolFinished
+from treadle.core.tool_definitions import CallContext, ServerTool, ToolSpec
 from treadle.runs import Instead
 from treadle.runs.approval.bound import BoundToolbox
 from treadle.runs.approval.service import Answer

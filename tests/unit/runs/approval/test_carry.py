@@ -6,12 +6,12 @@ from collections import Counter
 import msgspec
 import pytest
 
-from treadle.canon.errors import Conflict, ProtocolError
-from treadle.canon.events import ApprovalDecided, ApprovalRequested, Numbered, RunEnded, ToolFinished, read_event
-from treadle.canon.items import CallItem, ResultItem, text_message, text_of
-from treadle.canon.messages import Entry
-from treadle.canon.request import Assent, Request
-from treadle.canon.tools import ServerTool
+from treadle.core.errors import Conflict, ProtocolError
+from treadle.core.events import ApprovalDecided, ApprovalRequested, Numbered, RunEnded, ToolFinished, read_event
+from treadle.core.items import CallItem, ResultItem, text_message, text_of
+from treadle.core.journal_entries import Entry
+from treadle.core.request import Assent, Request
+from treadle.core.tool_definitions import ServerTool
 from treadle.engine.limits import Limits
 from treadle.runs.approval.service import Answer
 from treadle.store.approvals.kept import ApprovalRow

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 from treadle.engine.ports import Verdict
 from treadle.runs.approval.desk import DeskRules
 from treadle.runs.approval.rules import digest_of

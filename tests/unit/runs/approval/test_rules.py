@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from treadle.canon.errors import ProtocolError
+from treadle.core.errors import ProtocolError
 from treadle.runs.approval.rules import (
     PATTERN_CHARS_MAX,
     PATTERNS_MAX,

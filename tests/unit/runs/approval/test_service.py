@@ -2,8 +2,8 @@
 
 import pytest
 
-from treadle.canon.errors import Conflict, NotFound, ProtocolError
-from treadle.canon.tools import CallContext
+from treadle.core.errors import Conflict, NotFound, ProtocolError
+from treadle.core.tool_definitions import CallContext
 from treadle.engine.ports import Verdict
 from treadle.runs.approval.desk import DeskRules
 from treadle.runs.approval.service import ARGUMENTS_BYTES_MAX, REASON_CHARS_MAX, Answer, Remember

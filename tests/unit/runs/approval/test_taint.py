@@ -2,8 +2,8 @@
 
 import pytest
 
-from treadle.canon.items import AnyItem, CallItem, ResultItem
-from treadle.canon.tools import Offer, ServerTool, ToolPolicy, ToolSpec
+from treadle.core.items import AnyItem, CallItem, ResultItem
+from treadle.core.tool_definitions import Offer, ServerTool, ToolPolicy, ToolSpec
 from treadle.runs.approval.taint import tainted_before
 
 WEB = ServerTool(spec=ToolSpec(name="fetch"), policy=ToolPolicy(effect="read", egress=True), source="web")

@@ -1,6 +1,6 @@
 """Which calls belong to a turn that was left open, and how its conversation is parted."""
 
-from treadle.canon.items import AnyItem, CallItem, ReasoningItem, ResultItem, text_message
+from treadle.core.items import AnyItem, CallItem, ReasoningItem, ResultItem, text_message
 from treadle.runs.approval.turns import goes_on, order_of, split
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import StoreError
-from treadle.canon.messages import Entry
-from treadle.canon.request import Options, Request, Surface
-from treadle.canon.tools import Offer, ToolPolicy, ToolSpec
+from treadle.core.errors import StoreError
+from treadle.core.journal_entries import Entry
+from treadle.core.request import Options, Request, Surface
+from treadle.core.tool_definitions import Offer, ToolPolicy, ToolSpec
 from treadle.runs.cache.answers import Answers, CacheRules, is_repeatable
 from treadle.store.sqlite.store import SqliteStore
 from unit.engine.fakes import FakeClock, FakeModel, say

@@ -8,12 +8,12 @@ from contextlib import asynccontextmanager, suppress
 import msgspec
 import pytest
 
-from treadle.canon.errors import Conflict
-from treadle.canon.events import ApprovalDecided, ApprovalRequested, Numbered, RunEnded
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem
-from treadle.canon.messages import Entry
-from treadle.canon.tools import CallContext, Outcome, ServerTool, ToolPolicy, ToolSpec
+from treadle.core.errors import Conflict
+from treadle.core.events import ApprovalDecided, ApprovalRequested, Numbered, RunEnded
+from treadle.core.ids import CountingIds
+from treadle.core.items import CallItem
+from treadle.core.journal_entries import Entry
+from treadle.core.tool_definitions import CallContext, Outcome, ServerTool, ToolPolicy, ToolSpec
 from treadle.engine.limits import Limits
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.runs.approval.desk import ApprovalDesk, DeskRules

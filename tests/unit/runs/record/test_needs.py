@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import pytest
 
-from treadle.canon.items import CallItem
-from treadle.canon.messages import entry_of_item
-from treadle.canon.tools import AUTO, GUEST, Offer, ServerTool, ToolPolicy, ToolSpec
+from treadle.core.items import CallItem
+from treadle.core.journal_entries import entry_of_item
+from treadle.core.tool_definitions import AUTO, GUEST, Offer, ServerTool, ToolPolicy, ToolSpec
 from treadle.engine.limits import GATEWAY_LIMITS
 from treadle.runs.record.needs import Lacking, Needs
 from treadle.runs.record.recovery import Record

@@ -5,11 +5,11 @@ import asyncio
 import msgspec
 import pytest
 
-from treadle.canon.errors import NotFound
-from treadle.canon.items import text_message
-from treadle.canon.plan import Plan
-from treadle.canon.request import Options
-from treadle.canon.tools import NONE, ToolSpec
+from treadle.core.errors import NotFound
+from treadle.core.items import text_message
+from treadle.core.plan import Plan
+from treadle.core.request import Options
+from treadle.core.tool_definitions import NONE, ToolSpec
 from treadle.runs.record.plans import PlanDifference, difference, list_plans, read_plan
 from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, ok, say
 from unit.runs.test_service import OURS, asking, running

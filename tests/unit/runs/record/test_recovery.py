@@ -7,11 +7,11 @@ from collections import Counter
 import msgspec
 import pytest
 
-from treadle.canon.events import RunEnded
-from treadle.canon.items import CallItem
-from treadle.canon.messages import Entry
-from treadle.canon.request import Request
-from treadle.canon.tools import ServerTool, ToolPolicy, ToolSpec
+from treadle.core.events import RunEnded
+from treadle.core.items import CallItem
+from treadle.core.journal_entries import Entry
+from treadle.core.request import Request
+from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
 from treadle.runs import Runs
 from treadle.runs.live import LiveRun
 from treadle.runs.record.revive import Reviver

@@ -7,10 +7,10 @@ import apsw
 import pytest
 
 from treadle import tool
-from treadle.canon.errors import Conflict
-from treadle.canon.items import CallItem, ResultItem, text_of
-from treadle.canon.plan import Plan, plan_json
 from treadle.config import Settings, StoreSection
+from treadle.core.errors import Conflict
+from treadle.core.items import CallItem, ResultItem, text_of
+from treadle.core.plan import Plan, plan_json
 from treadle.runs.record.rounds import read_run
 from treadle.runtime import Parts, RandomIds, Runtime
 from treadle.upstream.reply import Faults, ReplyCall

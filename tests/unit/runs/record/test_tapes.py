@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from treadle.canon.events import Finished, ItemAdded, ItemDone, ModelEvent, TextDelta
-from treadle.canon.items import AnyItem, Blob, CallItem, MessageItem, ReasoningItem, TextPart, text_message
-from treadle.canon.plan import Plan
-from treadle.canon.tools import ToolSpec
+from treadle.core.events import Finished, ItemAdded, ItemDone, ModelEvent, TextDelta
+from treadle.core.items import AnyItem, Blob, CallItem, MessageItem, ReasoningItem, TextPart, text_message
+from treadle.core.plan import Plan
+from treadle.core.tool_definitions import ToolSpec
 from treadle.engine.past import ReplyRecord
 from treadle.runs.record.rounds import ModelCall, StoredRun
 from treadle.runs.record.tapes import Taped, tape_run

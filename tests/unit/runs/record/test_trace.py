@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from treadle import tool
-from treadle.canon.events import RunEnded
-from treadle.canon.items import CallItem, ResultItem, TextPart, text_message
-from treadle.canon.messages import Entry, entry_of_item
-from treadle.canon.tools import Envelope, Fault
-from treadle.canon.usage import Usage
 from treadle.config import Settings, StoreSection
+from treadle.core.events import RunEnded
+from treadle.core.items import CallItem, ResultItem, TextPart, text_message
+from treadle.core.journal_entries import Entry, entry_of_item
+from treadle.core.tool_definitions import Envelope, Fault
+from treadle.core.usage import Usage
 from treadle.runs.record.trace import TEXT_CHARS_MAX, Trace, trace_of
 from treadle.runtime import Parts, RandomIds, Runtime
 from treadle.upstream.reply import Faults, ReplyCall

@@ -3,9 +3,9 @@
 import msgspec
 import pytest
 
-from treadle.canon.events import RunEnded
-from treadle.canon.items import CallItem, text_message, text_result
-from treadle.canon.tools import ToolSpec
+from treadle.core.events import RunEnded
+from treadle.core.items import CallItem, text_message, text_result
+from treadle.core.tool_definitions import ToolSpec
 from treadle.runs.record.recovery import ATTEMPTS_MAX
 from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, ok, say
 from unit.runs.record.test_recovery import REPLIES, TOOLS, finished, left_behind, recorded, rest_of, toolbox

@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-from treadle.canon.errors import ConfigError
 from treadle.config import Settings, StoreSection
 from treadle.config.runner import RunnerSection
+from treadle.core.errors import ConfigError
 from treadle.runs.runner.claims import Claims
 from treadle.runs.runner.here import Here
 from treadle.runs.runner.port import Unplaced

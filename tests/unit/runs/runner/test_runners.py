@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from treadle.canon.events import ModelEvent, RunEnded
-from treadle.canon.items import text_message
-from treadle.canon.plan import Plan
-from treadle.canon.request import Request
+from treadle.core.events import ModelEvent, RunEnded
+from treadle.core.items import text_message
+from treadle.core.plan import Plan
+from treadle.core.request import Request
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.runs.live import RunHandle
 from treadle.runs.runner.claims import Claims

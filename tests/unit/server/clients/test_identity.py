@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.errors import ConfigError
 from treadle.config import ServerSection, Settings, StoreSection
 from treadle.config.access import KeysSection
+from treadle.core.errors import ConfigError
 from treadle.runtime import Parts, Runtime
 from treadle.server.app import App
 from treadle.server.clients.identity import asks_for_key

@@ -2,9 +2,9 @@
 
 import pytest
 
-from treadle.canon.errors import StoreError
 from treadle.config import ServerSection
 from treadle.config.access import KeysSection
+from treadle.core.errors import StoreError
 from treadle.runs import service
 from treadle.server.app import App
 from treadle.server.clients import identity

@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.items import CallItem, text_message
-from treadle.canon.messages import Entry, entry_of_item
+from treadle.core.items import CallItem, text_message
+from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.evals.graders import Evidence, Verdict
 from treadle.evals.results.folder import RunFolder, RunInfo
 from treadle.evals.results.rows import Row

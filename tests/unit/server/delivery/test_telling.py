@@ -4,8 +4,8 @@ import msgspec
 import pytest
 
 from gateway.apis import text_of
-from treadle.canon.errors import ErrorInfo, ProtocolError
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo, ProtocolError
+from treadle.core.events import (
     NUMBER_STEP,
     ArgumentsDelta,
     ItemAdded,
@@ -23,9 +23,9 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.items import AnyItem, CallItem, MessageItem, OpaqueItem, ResultItem, TextPart
-from treadle.canon.request import Protocol as ProtocolName
-from treadle.canon.request import Request, Surface
+from treadle.core.items import AnyItem, CallItem, MessageItem, OpaqueItem, ResultItem, TextPart
+from treadle.core.request import Protocol as ProtocolName
+from treadle.core.request import Request, Surface
 from treadle.server.delivery.position import Frames, Position, read_position
 from treadle.server.delivery.telling import FoldedRun, MendedRun, OneRun, RunIds
 from treadle.wire.codec import Encoder

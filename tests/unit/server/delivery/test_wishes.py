@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.request import Request, Surface
 from treadle.config import Route, ServerSection, Settings, ToolsSection
+from treadle.core.errors import ProtocolError
+from treadle.core.request import Request, Surface
 from treadle.network.asgi import Message
 from treadle.server.delivery.position import Position
 from treadle.server.delivery.wishes import (

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from treadle.canon.errors import LimitExceeded
+from treadle.core.errors import LimitExceeded
 from treadle.network.asgi import EDGE_IN_SCOPE
 from treadle.server.edge.protocol import BoundedProtocol
 from treadle.server.http import Exchange

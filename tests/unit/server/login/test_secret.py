@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.canon.errors import ConfigError
 from treadle.config import Settings, StoreSection
+from treadle.core.errors import ConfigError
 from treadle.server.login.secret import FILE, VARIABLE, is_shared, read_secret
 
 

@@ -3,7 +3,7 @@
 import mcp_types as types
 import msgspec
 
-from treadle.canon.items import AnyPart, FilePart, ImagePart, OpaquePart, ResultItem, TextPart
+from treadle.core.items import AnyPart, FilePart, ImagePart, OpaquePart, ResultItem, TextPart
 from treadle.server.mcp.tools import write_result
 
 

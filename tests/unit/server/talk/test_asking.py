@@ -4,9 +4,9 @@ import base64
 
 import pytest
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.items import FilePart, ImagePart, MessageItem, TextPart
-from treadle.canon.messages import entry_of_item
+from treadle.core.errors import ProtocolError
+from treadle.core.items import FilePart, ImagePart, MessageItem, TextPart
+from treadle.core.journal_entries import entry_of_item
 from treadle.server.talk.asking import FILES_MAX, File, ask_again, file_name_of, question, read_files
 
 ALL = ("image", "file")

@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 from treadle.server.talk import changes as module
 from treadle.server.talk.changes import Change, Changes
 

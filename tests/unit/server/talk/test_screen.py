@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ApprovalDecided,
     ApprovalRequested,
     ArgumentsDelta,
@@ -24,8 +24,8 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.items import CallItem, FilePart, ImagePart, MessageItem, ReasoningItem, ResultItem, TextPart
-from treadle.canon.request import Note
+from treadle.core.items import CallItem, FilePart, ImagePart, MessageItem, ReasoningItem, ResultItem, TextPart
+from treadle.core.request import Note
 from treadle.server.talk.screen import SHOWN_BYTES_MAX, Screen, ending, merge, shown_output
 
 CALL = CallItem(id="fc_1", call_id="c1", name="look", arguments="", side="server")

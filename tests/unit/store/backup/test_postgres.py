@@ -10,7 +10,7 @@ import pytest
 
 from postgres import postgres_programs, postgres_server
 from store.sample import COMPLETED, LEASE_S, OWNER, run_row, said
-from treadle.canon.errors import NotFound, StoreError
+from treadle.core.errors import NotFound, StoreError
 from treadle.store.address import PostgresAddress
 from treadle.store.backup import postgres as backup
 from treadle.store.open import look_at_store, open_store

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from treadle.canon.errors import Conflict, NotFound, StoreError
+from treadle.core.errors import Conflict, NotFound, StoreError
 from treadle.store.backup.sqlite import back_up, check, restore
 from treadle.store.sqlite.connection import connect, select
 from treadle.store.sqlite.migrate import migrate, read_migrations

@@ -7,7 +7,7 @@ import asyncpg
 import pytest
 
 from postgres import postgres_server
-from treadle.canon.errors import STORE_MESSAGES
+from treadle.core.errors import STORE_MESSAGES
 from treadle.store.address import POOL_SIZE, PostgresAddress
 from treadle.store.postgres import connection as connections
 from treadle.store.postgres.connection import Connection, Gone, Pool, constraint_error, store_error

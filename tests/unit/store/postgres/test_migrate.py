@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from postgres import postgres_server
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 from treadle.store.address import PostgresAddress
 from treadle.store.postgres.connection import connect
 from treadle.store.postgres.migrate import Migration, look, migrate, read_migrations

@@ -9,8 +9,8 @@ import pytest
 
 from postgres import postgres_server
 from store.sample import called, run_row, said
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
 from treadle.store.address import PostgresAddress
 from treadle.store.postgres import query
 from treadle.store.postgres.connection import connect

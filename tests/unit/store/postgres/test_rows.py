@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.errors import ErrorInfo, ProtocolError
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
+from treadle.core.errors import ErrorInfo, ProtocolError
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
 from treadle.store.chain import entry_hash
 from treadle.store.journal import RunRow
 from treadle.store.postgres.fence import Hold, Place, make_batch

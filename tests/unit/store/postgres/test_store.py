@@ -9,14 +9,14 @@ import msgspec
 import pytest
 
 from postgres import SECRET_USER, postgres_server
-from treadle.canon.errors import StoreError
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
-from treadle.canon.usage import Usage
 from treadle.cli import config as config_command
 from treadle.cli.checks import check_store
 from treadle.cli.serve import greeting
 from treadle.config import Settings, StoreSection, read_settings
+from treadle.core.errors import StoreError
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
+from treadle.core.usage import Usage
 from treadle.runtime import Parts, Runtime
 from treadle.store.address import PostgresAddress
 from treadle.store.journal import Chunk, RunJournal, RunRow, Store

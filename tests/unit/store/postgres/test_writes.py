@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 from treadle.store.address import PostgresAddress
 from treadle.store.postgres import writes
 from treadle.store.postgres.writes import Writes

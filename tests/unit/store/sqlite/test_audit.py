@@ -6,8 +6,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
 from treadle.store.chain import LOST, entry_hash, old_hash
 from treadle.store.journal import INLINE_BYTES_MAX, RunJournal, RunRow, RunSearch
 from treadle.store.sqlite.store import SqliteStore

@@ -10,7 +10,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from treadle.canon.errors import STORE_MESSAGES, StoreError
+from treadle.core.errors import STORE_MESSAGES, StoreError
 from treadle.store.sqlite.connection import MEMORY, connect, constraint_error, select, store_error
 
 
@@ -62,7 +62,7 @@ def test_a_place_that_cannot_hold_a_file_is_named(tmp_path: Path, place: str) ->
 
 READ_ONLY = """
 import os, sys
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 from treadle.store.sqlite.connection import connect
 if os.getuid() == 0:
     os.setuid(65534)

@@ -12,8 +12,8 @@ from pathlib import Path
 import apsw
 import pytest
 
-from treadle.canon.errors import ErrorInfo, StoreError
-from treadle.canon.messages import Entry
+from treadle.core.errors import ErrorInfo, StoreError
+from treadle.core.journal_entries import Entry
 from treadle.store.journal import RunRow
 from treadle.store.sqlite.health import Health
 from treadle.store.sqlite.store import SqliteStore

@@ -5,7 +5,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 from treadle.store.look import Look, skew_s
 from treadle.store.sqlite.connection import connect
 from treadle.store.sqlite.migrate import look, migrate, read_migrations

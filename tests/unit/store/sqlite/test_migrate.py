@@ -6,9 +6,9 @@ from pathlib import Path
 import apsw
 import pytest
 
-from treadle.canon.errors import StoreError
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
+from treadle.core.errors import StoreError
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
 from treadle.store.chain import entry_hash
 from treadle.store.sqlite.connection import connect, select
 from treadle.store.sqlite.migrate import Migration, migrate, read_migrations

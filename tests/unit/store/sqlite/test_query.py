@@ -6,8 +6,8 @@ import apsw
 import pytest
 
 from store.sample import called, run_row, said
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
 from treadle.store.sqlite import query
 from treadle.store.sqlite.connection import connect, select
 from treadle.store.sqlite.fence import Start

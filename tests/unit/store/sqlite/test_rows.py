@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
 from treadle.store.chain import KeptEntry, entry_hash
 from treadle.store.journal import INLINE_BYTES_MAX, RunRow
 from treadle.store.sqlite.rows import (

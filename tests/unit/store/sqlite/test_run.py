@@ -8,10 +8,10 @@ import apsw
 import msgspec
 import pytest
 
-from treadle.canon.errors import Conflict, ProtocolError, StoreError
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
-from treadle.canon.usage import Usage
+from treadle.core.errors import Conflict, ProtocolError, StoreError
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
+from treadle.core.usage import Usage
 from treadle.store.journal import INLINE_BYTES_MAX, Chunk, RunJournal, RunRow
 from treadle.store.sqlite import fence
 from treadle.store.sqlite import store as store_module

@@ -11,9 +11,9 @@ import apsw
 import msgspec
 import pytest
 
-from treadle.canon.errors import StoreError
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
+from treadle.core.errors import StoreError
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
 from treadle.store.journal import RunJournal, RunRow, Store
 from treadle.store.keys.kept import Charge, Spent
 from treadle.store.sqlite import query

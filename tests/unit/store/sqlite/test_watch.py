@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from treadle.canon.errors import StoreError
+from treadle.core.errors import StoreError
 from treadle.store.sqlite import watch
 from treadle.store.sqlite.watch import Watch
 

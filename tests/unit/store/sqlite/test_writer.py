@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 import pytest
 
-from treadle.canon.errors import Conflict, NotFound, StoreError, TreadleError
+from treadle.core.errors import Conflict, NotFound, StoreError, TreadleError
 from treadle.store.sqlite.connection import connect, select
 from treadle.store.sqlite.health import Health
 from treadle.store.sqlite.writer import BATCH_JOBS_MAX, QUEUED_JOBS_MAX, Writer

@@ -7,7 +7,7 @@ from typing import Any
 import asyncpg
 import pytest
 
-from treadle.canon.errors import Conflict, StoreError
+from treadle.core.errors import Conflict, StoreError
 from treadle.store.postgres.connection import Gone
 from treadle.store.together import postgres as together
 from treadle.store.together.postgres import Group

@@ -7,9 +7,9 @@ import apsw
 import msgspec
 import pytest
 
-from treadle.canon.errors import Conflict
-from treadle.canon.events import RunEnded
-from treadle.canon.messages import Entry
+from treadle.core.errors import Conflict
+from treadle.core.events import RunEnded
+from treadle.core.journal_entries import Entry
 from treadle.store.journal import INLINE_BYTES_MAX, Chunk, RunRow
 from treadle.store.sqlite import evidence, query
 from treadle.store.sqlite.connection import MEMORY, connect, select

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import NotFound, ToolError, ToolFailed
-from treadle.canon.json import read_json
+from treadle.core.errors import NotFound, ToolError, ToolFailed
+from treadle.core.json import read_json
 from treadle.tools import ToolContext
 from treadle.tools.envelope import write_text
 from treadle.tools.local import bash as bash_module

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from treadle.canon.errors import ToolError
-from treadle.canon.json import read_json
+from treadle.core.errors import ToolError
+from treadle.core.json import read_json
 from treadle.tools import ToolContext
 from treadle.tools.local.glob import RECENT_S, make_glob
 from treadle.tools.local.opener import Root, best_opener, open_beneath, open_walking

@@ -3,10 +3,10 @@ import pathlib
 import msgspec
 import pytest
 
-from treadle.canon.errors import ConfigError
-from treadle.canon.json import read_json, write_json
-from treadle.canon.tools import Outcome, ToolPolicy
 from treadle.config.settings import LocalSection, ToolsSection
+from treadle.core.errors import ConfigError
+from treadle.core.json import read_json, write_json
+from treadle.core.tool_definitions import Outcome, ToolPolicy
 from treadle.runtime.toolset import make_local_tools
 from treadle.store.sqlite.store import SqliteStore
 from treadle.tools import RunnerLimits

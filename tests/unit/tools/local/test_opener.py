@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from treadle.canon.errors import ConfigError, ToolError
+from treadle.core.errors import ConfigError, ToolError
 from treadle.tools.local.opener import LINKS_MAX, Opener, Root, best_opener, open_beneath, open_walking
 
 OPENERS = [open_walking] if best_opener() is open_walking else [open_beneath, open_walking]

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.errors import ToolError
-from treadle.canon.json import read_json
+from treadle.core.errors import ToolError
+from treadle.core.json import read_json
 from treadle.tools import ToolContext
 from treadle.tools.envelope import Answer, write_text
 from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps

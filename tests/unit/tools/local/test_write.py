@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from treadle.canon.errors import ToolError
-from treadle.canon.json import read_json
+from treadle.core.errors import ToolError
+from treadle.core.json import read_json
 from treadle.tools import ToolContext
 from treadle.tools.envelope import Answer, write_text
 from treadle.tools.local.opener import Root

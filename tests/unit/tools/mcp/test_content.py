@@ -8,9 +8,9 @@ import mcp_types as types
 import msgspec
 import pytest
 
-from treadle.canon.errors import ToolFailed
-from treadle.canon.items import FilePart, ImagePart, TextPart
-from treadle.canon.json import write_json
+from treadle.core.errors import ToolFailed
+from treadle.core.items import FilePart, ImagePart, TextPart
+from treadle.core.json import write_json
 from treadle.tools.envelope import Answer, write_text
 from treadle.tools.mcp.content import BLOCKS_MAX, read_result
 from treadle.tools.schema import Validator

@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.tools.mcp.pins import CHANGED, NEW, REFUSED, TEXT_BYTES_MAX, Look, Pins
 
 

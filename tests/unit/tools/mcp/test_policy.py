@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.tools import Effect
+from treadle.core.tool_definitions import Effect
 from treadle.tools.mcp.options import ServerOptions
 from treadle.tools.mcp.policy import Hints, policy_of
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.tools import Approval, Effect, ServerTool, ToolPolicy, ToolSpec
+from treadle.core.tool_definitions import Approval, Effect, ServerTool, ToolPolicy, ToolSpec
 from treadle.tools import Registry, Tool, tool
 from treadle.tools.function import foreign_tool
 from treadle.tools.policy.effective import Policies

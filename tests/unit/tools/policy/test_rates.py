@@ -2,9 +2,9 @@
 
 import pytest
 
-from treadle.canon.errors import ToolError
-from treadle.canon.items import CallItem
-from treadle.canon.tools import CallContext
+from treadle.core.errors import ToolError
+from treadle.core.items import CallItem
+from treadle.core.tool_definitions import CallContext
 from treadle.tools import Registry, Runner, tool
 from treadle.tools.policy import rates
 from treadle.tools.policy.rates import Rates

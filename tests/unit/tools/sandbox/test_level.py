@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.tools.sandbox import (
     Found,
     can_read_only,

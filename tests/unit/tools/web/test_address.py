@@ -1,6 +1,6 @@
 import pytest
 
-from treadle.canon.errors import ToolError
+from treadle.core.errors import ToolError
 from treadle.tools.web.address import Policy, read_url
 
 REFUSED = [

@@ -7,7 +7,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from treadle.canon.errors import ToolError
+from treadle.core.errors import ToolError
 from treadle.tools.web import client
 from treadle.tools.web.client import GuardedClient, Lookup
 from treadle.tools.web.fetch import web_tools

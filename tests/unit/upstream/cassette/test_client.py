@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from treadle.canon.errors import BrokenStream, UpstreamError, UpstreamStatus, UpstreamTimeout
+from treadle.core.errors import BrokenStream, UpstreamError, UpstreamStatus, UpstreamTimeout
 from treadle.upstream.cassette import Cassette, Player, Recorder, Secrets, TapedClient, load_cassette
 from treadle.upstream.cassette.tape import Answered, Asked, Call, Chunk, Ended, Header, How
 from treadle.upstream.endpoint import Endpoint

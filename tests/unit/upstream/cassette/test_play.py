@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.canon.errors import BrokenStream
+from treadle.core.errors import BrokenStream
 from treadle.network.errors import BrokenOff
 from treadle.upstream.cassette.play import Player
 from treadle.upstream.cassette.record import Secrets

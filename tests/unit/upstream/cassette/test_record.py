@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.network.errors import BrokenOff
 from treadle.upstream.cassette.record import REDACTED, RecordedAnswer, Recorder, Secrets
 from treadle.upstream.cassette.tape import data_of, load_cassette

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.errors import ConfigError
+from treadle.core.errors import ConfigError
 from treadle.upstream.cassette.tape import (
     Answered,
     Asked,

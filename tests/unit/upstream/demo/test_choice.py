@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.json import write_json
-from treadle.canon.tools import AUTO, NONE, ToolChoice, ToolSpec
+from treadle.core.json import write_json
+from treadle.core.tool_definitions import AUTO, NONE, ToolChoice, ToolSpec
 from treadle.upstream.demo.choice import choose, example
 
 

@@ -3,12 +3,12 @@
 import msgspec
 import pytest
 
-from treadle.canon.events import Finished, ItemDone, ModelEvent, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import AnyItem, CallItem, MessageItem, text_message, text_of, text_result
-from treadle.canon.plan import Plan
-from treadle.canon.request import Options
-from treadle.canon.tools import AUTO, NONE, ToolChoice, ToolSpec
+from treadle.core.events import Finished, ItemDone, ModelEvent, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import AnyItem, CallItem, MessageItem, text_message, text_of, text_result
+from treadle.core.plan import Plan
+from treadle.core.request import Options
+from treadle.core.tool_definitions import AUTO, NONE, ToolChoice, ToolSpec
 from treadle.upstream.demo import DemoModel
 
 WEATHER = ToolSpec(

@@ -2,8 +2,8 @@
 
 import pytest
 
-from treadle.canon.items import CallItem, ResultItem, text_result
-from treadle.canon.tools import ToolSpec
+from treadle.core.items import CallItem, ResultItem, text_result
+from treadle.core.tool_definitions import ToolSpec
 from treadle.upstream.demo.prose import answer, ask_for, introduce
 
 CALL = CallItem(call_id="c", name="get_weather", arguments='{"city":"Paris"}')

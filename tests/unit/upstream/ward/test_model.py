@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import (
+from treadle.core.errors import (
     CROWDED,
     BrokenStream,
     CircuitOpen,
@@ -16,8 +16,8 @@ from treadle.canon.errors import (
     UpstreamStatus,
     UpstreamTimeout,
 )
-from treadle.canon.events import Failed, Finished, ModelEvent, Noted, TextDelta
-from treadle.canon.plan import Plan
+from treadle.core.events import Failed, Finished, ModelEvent, Noted, TextDelta
+from treadle.core.plan import Plan
 from treadle.network.connection import Take
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.http import read_into

@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.canon.errors import CROWDED, BrokenStream, CircuitOpen, UpstreamError, UpstreamStatus, UpstreamTimeout
+from treadle.core.errors import CROWDED, BrokenStream, CircuitOpen, UpstreamError, UpstreamStatus, UpstreamTimeout
 from treadle.upstream.ward.retry import Budget, RetryRules, goes_elsewhere, is_sickness, pause_s
 
 RULES = RetryRules(retries=2, backoff_s=0.5, backoff_s_max=0.8, retry_after_s_max=60.0)

@@ -3,10 +3,10 @@
 import msgspec
 import pytest
 
-from treadle.canon.items import text_message
-from treadle.canon.plan import Plan
-from treadle.canon.request import Options
-from treadle.canon.tools import AUTO, NONE, ToolChoice, ToolSpec
+from treadle.core.items import text_message
+from treadle.core.plan import Plan
+from treadle.core.request import Options
+from treadle.core.tool_definitions import AUTO, NONE, ToolChoice, ToolSpec
 from treadle.wire.adapt.choices import settle_tools
 from treadle.wire.adapt.traits import TRAITS, Traits
 from treadle.wire.notes import Notes

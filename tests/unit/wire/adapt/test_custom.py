@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.json import read_json
-from treadle.canon.tools import ToolSpec
+from treadle.core.json import read_json
+from treadle.core.tool_definitions import ToolSpec
 from treadle.wire.adapt.custom import FreeInput, Unwrapper, wrapped_input, wrapped_spec
 
 PATCH = '*** Begin Patch\n+\t"quoted" \\ / é 🌍 \u0000 \u2028\n*** End Patch'

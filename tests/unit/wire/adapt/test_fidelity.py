@@ -2,8 +2,8 @@
 
 import pytest
 
-from treadle.canon.errors import UnsupportedFeature
-from treadle.canon.request import Note, NoteAction
+from treadle.core.errors import UnsupportedFeature
+from treadle.core.request import Note, NoteAction
 from treadle.wire.adapt.fidelity import check_fidelity, fidelity
 
 

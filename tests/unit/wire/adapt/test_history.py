@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     CallItem,
     FilePart,

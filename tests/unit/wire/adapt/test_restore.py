@@ -2,8 +2,8 @@
 
 import pytest
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ArgumentsDelta,
     Failed,
     Finished,
@@ -13,9 +13,9 @@ from treadle.canon.events import (
     Noted,
     TextDelta,
 )
-from treadle.canon.items import CallItem, MessageItem, ReasoningItem, TextPart, text_message
-from treadle.canon.tools import ToolSpec
-from treadle.canon.usage import Usage
+from treadle.core.items import CallItem, MessageItem, ReasoningItem, TextPart, text_message
+from treadle.core.tool_definitions import ToolSpec
+from treadle.core.usage import Usage
 from treadle.wire.adapt.names import Names
 from treadle.wire.adapt.restore import Restorer, RestoringDecoder
 from treadle.wire.adapt.traits import Rule

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.json import read_json, write_json
-from treadle.canon.request import Note
+from treadle.core.json import read_json, write_json
+from treadle.core.request import Note
 from treadle.wire.adapt import schemas, subset
 from treadle.wire.adapt.forms import SUBSETS, TYPES, breadth, merge, step
 from treadle.wire.adapt.schemas import ANSWER_BYTES_MAX, NODES_MAX, Schemas

@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.events import ItemDone
-from treadle.canon.items import CallItem, ImagePart, ResultItem, TextPart, text_message, text_result
-from treadle.canon.json import read_json
-from treadle.canon.plan import Plan
-from treadle.canon.request import Options
-from treadle.canon.tools import ToolChoice, ToolSpec
+from treadle.core.events import ItemDone
+from treadle.core.items import CallItem, ImagePart, ResultItem, TextPart, text_message, text_result
+from treadle.core.json import read_json
+from treadle.core.plan import Plan
+from treadle.core.request import Options
+from treadle.core.tool_definitions import ToolChoice, ToolSpec
 from treadle.wire.adapt.names import fits
 from treadle.wire.adapt.stage import adapt
 from treadle.wire.adapt.traits import ALL_CHOICES, TRAITS, Rule, Traits

@@ -1,9 +1,9 @@
 import msgspec
 import pytest
 
-from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, Noted, RefusalDelta, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import (
+from treadle.core.events import ArgumentsDelta, ItemAdded, ItemDone, Noted, RefusalDelta, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import (
     AnyItem,
     Blob,
     CallItem,
@@ -14,7 +14,7 @@ from treadle.canon.items import (
     TextPart,
     text_message,
 )
-from treadle.canon.request import Note
+from treadle.core.request import Note
 from treadle.wire.answer.assemble import CALLS_MAX, Assembly
 from treadle.wire.answer.correlate import Piece
 from treadle.wire.answer.ledger import NOBODY, NOTES_MAX, Bounds, Maker

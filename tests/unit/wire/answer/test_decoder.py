@@ -3,8 +3,8 @@ from typing import Any
 import pytest
 
 from stream.answers import CHUNK_SIZES, decode
-from treadle.canon.events import Failed, Finished, ModelEvent, Noted
-from treadle.canon.ids import CountingIds
+from treadle.core.events import Failed, Finished, ModelEvent, Noted
+from treadle.core.ids import CountingIds
 from treadle.wire.answer.decoder import AnswerDecoder
 from treadle.wire.answer.ledger import Bounds, Ledger
 

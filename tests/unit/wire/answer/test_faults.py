@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from treadle.canon.items import CallItem, ReasoningItem, text_message
-from treadle.canon.tools import ToolSpec
+from treadle.core.items import CallItem, ReasoningItem, text_message
+from treadle.core.tool_definitions import ToolSpec
 from treadle.wire.answer.faults import ARGUMENTS_CHARS_MAX, call_faults, item_faults
 
 BOOK = b'{"type":"object","properties":{"seats":{"type":"integer"},"name":{"type":"string"}},"required":["seats"]}'

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openai.lib.streaming._deltas import accumulate_delta
 
-from treadle.canon.json import DEPTH_MAX
+from treadle.core.json import DEPTH_MAX
 from treadle.wire.answer.growth import Growth
 
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from treadle.canon.ids import CountingIds
+from treadle.core.ids import CountingIds
 from treadle.wire.answer.keepalives import KEEP_ALIVES, is_keep_alive
 from treadle.wire.protocols import UPSTREAMS
 

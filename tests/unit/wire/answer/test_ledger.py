@@ -1,9 +1,9 @@
 import msgspec
 import pytest
 
-from treadle.canon.events import Noted
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import Blob
+from treadle.core.events import Noted
+from treadle.core.ids import CountingIds
+from treadle.core.items import Blob
 from treadle.wire.answer.ledger import (
     NOTES_MAX,
     SEQUENCE_BYTES_MAX,

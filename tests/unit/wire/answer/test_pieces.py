@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, ModelEvent, Noted, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem, text_message
-from treadle.canon.plan import Plan
-from treadle.canon.tools import ToolSpec
+from treadle.core.events import ArgumentsDelta, ItemAdded, ItemDone, ModelEvent, Noted, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import CallItem, text_message
+from treadle.core.plan import Plan
+from treadle.core.tool_definitions import ToolSpec
 from treadle.upstream.model import open_call
 
 

@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from stream.answers import as_run
-from treadle.canon.events import ItemDone, ModelEvent, Noted, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import (
+from treadle.core.events import ItemDone, ModelEvent, Noted, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import (
     Extra,
     FilePart,
     ImagePart,
@@ -20,9 +20,9 @@ from treadle.canon.items import (
     text_message,
     text_of,
 )
-from treadle.canon.json import read_json, write_json
-from treadle.canon.plan import Plan
-from treadle.canon.request import Note, Options, Request, Surface
+from treadle.core.json import read_json, write_json
+from treadle.core.plan import Plan
+from treadle.core.request import Note, Options, Request, Surface
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.model import open_call
 from treadle.wire.carry.answers import Bearer, readable

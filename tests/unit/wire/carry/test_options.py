@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.json import read_json, write_json
-from treadle.canon.request import Options
+from treadle.core.json import read_json, write_json
+from treadle.core.request import Options
 from treadle.wire.carry.options import MEANINGS, SPELLINGS, TIERS, carry_options
 from treadle.wire.notes import Notes
 

@@ -8,11 +8,11 @@ import pytest
 from openai.types.responses import Response
 
 from stream.answers import as_run
-from treadle.canon.events import ItemDone, ModelEvent, Noted
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import OpaqueItem, text_message
-from treadle.canon.plan import Plan
-from treadle.canon.request import Options, Request, Surface
+from treadle.core.events import ItemDone, ModelEvent, Noted
+from treadle.core.ids import CountingIds
+from treadle.core.items import OpaqueItem, text_message
+from treadle.core.plan import Plan
+from treadle.core.request import Options, Request, Surface
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.model import open_call
 from treadle.wire.carry.retell import is_retold

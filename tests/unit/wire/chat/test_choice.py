@@ -4,8 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, RoundStarted, RunEnded, TextDelta
-from treadle.canon.items import (
+from treadle.core.events import ArgumentsDelta, ItemAdded, ItemDone, RoundStarted, RunEnded, TextDelta
+from treadle.core.items import (
     Blob,
     CallItem,
     ImagePart,
@@ -15,7 +15,7 @@ from treadle.canon.items import (
     RefusalPart,
     TextPart,
 )
-from treadle.canon.request import Surface
+from treadle.core.request import Surface
 from treadle.wire.chat.choice import Choice
 
 RAW = msgspec.Raw

@@ -4,10 +4,10 @@ import pytest
 
 from stream.answers import decode
 from stream.shapes import DONE, chunk, stream
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import Finished
-from treadle.canon.ids import CountingIds
-from treadle.canon.usage import Usage
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import Finished
+from treadle.core.ids import CountingIds
+from treadle.core.usage import Usage
 from treadle.wire.chat import Decoder
 from treadle.wire.chat.chunk import as_id, as_index, as_list, as_object, as_text, read_chunk, read_error, read_usage
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from stream.answers import Answer, answer, as_run, check_contract, decode, merged
 from stream.shapes import ALL_SHAPES, BROKEN, DONE, call, calls, chunk, finish, frame, stream, text
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import ArgumentsDelta, Failed, Finished, ItemDone, Noted, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import Blob, CallItem, ImagePart, MessageItem
-from treadle.canon.request import Request, Surface
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import ArgumentsDelta, Failed, Finished, ItemDone, Noted, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import Blob, CallItem, ImagePart, MessageItem
+from treadle.core.request import Request, Surface
 from treadle.wire.chat import Decoder, Encoder
 from treadle.wire.chat.chunk import CHECKED_CHARS
 from treadle.wire.sse import LINE_BYTES_MAX

@@ -4,8 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -21,10 +21,10 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem, MessageItem, ReasoningItem, RefusalPart, ResultItem, text_message, text_result
-from treadle.canon.request import Note, Request, Surface
-from treadle.canon.usage import Usage
+from treadle.core.ids import CountingIds
+from treadle.core.items import CallItem, MessageItem, ReasoningItem, RefusalPart, ResultItem, text_message, text_result
+from treadle.core.request import Note, Request, Surface
+from treadle.core.usage import Usage
 from treadle.wire.chat import Choices, Encoder
 from treadle.wire.errors import CUT_CALL, openai_error
 from treadle.wire.sse import SseReader

@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from stream.answers import check_contract, decode, merged
 from stream.shapes import DONE, USAGE, call, calls, chunk, finish, frame, text
-from treadle.canon.events import Failed, ItemDone, ModelEvent, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import MessageItem, TextPart
-from treadle.canon.plan import Plan
-from treadle.canon.tools import ToolSpec
+from treadle.core.events import Failed, ItemDone, ModelEvent, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import MessageItem, TextPart
+from treadle.core.plan import Plan
+from treadle.core.tool_definitions import ToolSpec
 from treadle.wire.adapt.restore import RestoringDecoder
 from treadle.wire.adapt.stage import adapt
 from treadle.wire.adapt.traits import Traits

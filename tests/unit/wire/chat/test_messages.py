@@ -3,8 +3,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.items import (
+from treadle.core.errors import ProtocolError
+from treadle.core.items import (
     AnyItem,
     Blob,
     CallItem,
@@ -18,7 +18,7 @@ from treadle.canon.items import (
     TextPart,
     text_message,
 )
-from treadle.canon.json import write_json
+from treadle.core.json import write_json
 from treadle.wire.chat.messages import MessageReader
 from treadle.wire.notes import Notes
 from unit.wire.work import steps_run

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.errors import RequestError
-from treadle.canon.items import text_message
-from treadle.canon.json import read_json, write_json
-from treadle.canon.plan import Plan
-from treadle.canon.request import Note, Options, Request, Surface
-from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
+from treadle.core.errors import RequestError
+from treadle.core.items import text_message
+from treadle.core.json import read_json, write_json
+from treadle.core.plan import Plan
+from treadle.core.request import Note, Options, Request, Surface
+from treadle.core.tool_definitions import AUTO, ToolChoice, ToolSpec
 from treadle.wire.chat import read_request, write_request
 
 RAW = msgspec.Raw

@@ -3,8 +3,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.items import Blob
-from treadle.canon.json import read_json, write_json
+from treadle.core.items import Blob
+from treadle.core.json import read_json, write_json
 from treadle.wire.chat.state import may_return, show, take_back
 
 MAKER = {"provider": "p", "model": "m"}

@@ -3,12 +3,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.items import text_message
-from treadle.canon.json import read_json, write_json
-from treadle.canon.plan import Plan
-from treadle.canon.request import Options
-from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
+from treadle.core.errors import ProtocolError
+from treadle.core.items import text_message
+from treadle.core.json import read_json, write_json
+from treadle.core.plan import Plan
+from treadle.core.request import Options
+from treadle.core.tool_definitions import AUTO, ToolChoice, ToolSpec
 from treadle.wire.chat.tools import ReadTools, read_choice, read_legacy_choice, read_tools, write_choice, write_tool
 from treadle.wire.chat.write import write_request
 from treadle.wire.notes import Notes

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     Blob,
     CallItem,
@@ -22,10 +22,10 @@ from treadle.canon.items import (
     text_message,
     text_result,
 )
-from treadle.canon.json import read_json, write_json
-from treadle.canon.plan import Plan
-from treadle.canon.request import Note, Options
-from treadle.canon.tools import NONE, ToolChoice, ToolSpec
+from treadle.core.json import read_json, write_json
+from treadle.core.plan import Plan
+from treadle.core.request import Note, Options
+from treadle.core.tool_definitions import NONE, ToolChoice, ToolSpec
 from treadle.wire.chat import read_request, write_request
 
 RAW = msgspec.Raw

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.errors import UpstreamError
-from treadle.canon.events import (
+from treadle.core.errors import UpstreamError
+from treadle.core.events import (
     ArgumentsDelta,
     Failed,
     Finished,
@@ -21,9 +21,9 @@ from treadle.canon.events import (
     Stop,
     TextDelta,
 )
-from treadle.canon.items import CallItem, MessageItem, ReasoningItem, ResultItem, TextPart, text_message, text_of
-from treadle.canon.plan import Plan
-from treadle.canon.tools import NONE, ToolSpec
+from treadle.core.items import CallItem, MessageItem, ReasoningItem, ResultItem, TextPart, text_message, text_of
+from treadle.core.plan import Plan
+from treadle.core.tool_definitions import NONE, ToolSpec
 from treadle.wire.dialects.stage import RepairRules, Scanner, chosen_dialects, mended_arguments, scanner_of
 from treadle.wire.dialects.text import Found, TextScanner
 from treadle.wire.dialects.values import Tools

@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.json import write_json
-from treadle.canon.tools import ToolSpec
+from treadle.core.json import write_json
+from treadle.core.tool_definitions import ToolSpec
 from treadle.wire.dialects.values import Tools, Typed, from_text, types_of, write_arguments
 
 KEPT = "keeps"

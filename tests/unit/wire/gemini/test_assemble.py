@@ -1,8 +1,8 @@
 import pytest
 
-from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, Noted, ReasoningDelta, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import Blob, CallItem, ImagePart, MessageItem, ReasoningItem, TextPart
+from treadle.core.events import ArgumentsDelta, ItemAdded, ItemDone, Noted, ReasoningDelta, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import Blob, CallItem, ImagePart, MessageItem, ReasoningItem, TextPart
 from treadle.wire.answer.ledger import NOTES_MAX, Bounds
 from treadle.wire.gemini.assemble import CALLS_MAX, Assembly, CallPiece
 

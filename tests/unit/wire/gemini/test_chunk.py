@@ -3,8 +3,8 @@ from typing import Any
 
 import pytest
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.usage import Usage
+from treadle.core.errors import ErrorInfo
+from treadle.core.usage import Usage
 from treadle.wire.gemini.chunk import CHECKED_CHARS, STOPS, as_word, json_text, read_chunks, read_error, read_usage
 
 

@@ -4,8 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.items import (
+from treadle.core.errors import ProtocolError
+from treadle.core.items import (
     AnyItem,
     Blob,
     CallItem,

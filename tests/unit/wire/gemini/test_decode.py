@@ -7,10 +7,10 @@ from hypothesis import strategies as st
 
 from stream.answers import answer, check_contract, decode, merged
 from stream.gemini_shapes import ALL_SHAPES, SIGNATURE, call, chunk, end, frame, stream, text
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import Failed, Finished, ItemDone, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import Blob, CallItem, ImagePart, MessageItem, OpaquePart, TextPart
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import Failed, Finished, ItemDone, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import Blob, CallItem, ImagePart, MessageItem, OpaquePart, TextPart
 from treadle.wire.gemini import Decoder
 from treadle.wire.sse import LINE_BYTES_MAX
 

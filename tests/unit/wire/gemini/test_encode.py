@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from stream.answers import as_run, decode
 from stream.gemini_shapes import ALL_SHAPES
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import (
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import (
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -24,8 +24,8 @@ from treadle.canon.events import (
     ToolFinished,
     ToolStarted,
 )
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import (
+from treadle.core.ids import CountingIds
+from treadle.core.items import (
     Blob,
     CallItem,
     ImagePart,
@@ -37,8 +37,8 @@ from treadle.canon.items import (
     text_message,
     text_result,
 )
-from treadle.canon.request import Note, Request, Surface
-from treadle.canon.usage import Usage
+from treadle.core.request import Note, Request, Surface
+from treadle.core.usage import Usage
 from treadle.wire.gemini import Decoder, Encoder
 from treadle.wire.gemini.parts import seal
 

@@ -3,7 +3,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     Blob,
     CallItem,

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.errors import ProtocolError, RequestError
-from treadle.canon.items import text_message
-from treadle.canon.json import read_json
-from treadle.canon.request import Options, Request, Surface
+from treadle.core.errors import ProtocolError, RequestError
+from treadle.core.items import text_message
+from treadle.core.json import read_json
+from treadle.core.request import Options, Request, Surface
 from treadle.wire.gemini import read_request
 
 HI = [{"role": "user", "parts": [{"text": "hi"}]}]

@@ -1,6 +1,6 @@
 import pytest
 
-from treadle.canon.errors import ProtocolError
+from treadle.core.errors import ProtocolError
 from treadle.wire.fields import TEXT
 from treadle.wire.gemini.spelling import CamelFields, camel, documented, pick, snake
 

@@ -4,9 +4,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.json import read_json
-from treadle.canon.tools import AUTO, EMPTY_SCHEMA, NONE, ToolChoice, ToolSpec
+from treadle.core.errors import ProtocolError
+from treadle.core.json import read_json
+from treadle.core.tool_definitions import AUTO, EMPTY_SCHEMA, NONE, ToolChoice, ToolSpec
 from treadle.wire.gemini.spelling import CamelFields
 from treadle.wire.gemini.tools import json_schema, read_choice, read_tools, write_choice, write_tools
 from treadle.wire.notes import Notes

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     CallItem,
     Extra,
@@ -18,10 +18,10 @@ from treadle.canon.items import (
     TextPart,
     text_message,
 )
-from treadle.canon.json import read_json
-from treadle.canon.plan import Plan
-from treadle.canon.request import Options
-from treadle.canon.tools import NONE, ToolChoice, ToolSpec
+from treadle.core.json import read_json
+from treadle.core.plan import Plan
+from treadle.core.request import Options
+from treadle.core.tool_definitions import NONE, ToolChoice, ToolSpec
 from treadle.wire.gemini import read_request, write_request
 
 RAW = msgspec.Raw

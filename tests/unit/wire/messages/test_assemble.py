@@ -5,9 +5,9 @@ import pytest
 
 from stream.answers import answer, decode
 from stream.messages_shapes import args, begin, called, end, start, stop, stream, text, use
-from treadle.canon.events import Finished, ItemDone
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem, OpaqueItem
+from treadle.core.events import Finished, ItemDone
+from treadle.core.ids import CountingIds
+from treadle.core.items import CallItem, OpaqueItem
 from treadle.wire.answer.ledger import Bounds, Maker
 from treadle.wire.messages import Decoder
 from treadle.wire.messages.assemble import Assembly

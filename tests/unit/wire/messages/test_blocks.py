@@ -1,7 +1,7 @@
 import msgspec
 
-from treadle.canon.events import ArgumentsDelta, ReasoningDelta, TextDelta
-from treadle.canon.items import CallItem, MessageItem, OpaqueItem, ReasoningItem, TextPart, text_message
+from treadle.core.events import ArgumentsDelta, ReasoningDelta, TextDelta
+from treadle.core.items import CallItem, MessageItem, OpaqueItem, ReasoningItem, TextPart, text_message
 from treadle.wire.messages.blocks import CallWriter, OpaqueWriter, Outlet, ReasoningWriter, TextWriter
 
 

@@ -5,10 +5,10 @@ import pytest
 
 from stream.answers import decode
 from stream.messages_shapes import args, begin, called, delta, end, said, start, stop, stream, use
-from treadle.canon.events import Failed, Finished, ItemAdded, ItemDone, Noted, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem, Extra, MessageItem, OpaqueItem
-from treadle.canon.json import read_json
+from treadle.core.events import Failed, Finished, ItemAdded, ItemDone, Noted, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import CallItem, Extra, MessageItem, OpaqueItem
+from treadle.core.json import read_json
 from treadle.wire.answer.ledger import NOTES_MAX
 from treadle.wire.messages import Decoder
 from treadle.wire.messages.assemble import BLOCKS_MAX

@@ -3,7 +3,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     Blob,
     CallItem,
@@ -20,7 +20,7 @@ from treadle.canon.items import (
     text_message,
     text_result,
 )
-from treadle.canon.json import read_json, write_json
+from treadle.core.json import read_json, write_json
 from treadle.wire.messages.dialogue import Dialogue
 from treadle.wire.messages.parts import BLOCK
 from treadle.wire.notes import Notes

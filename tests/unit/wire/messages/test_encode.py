@@ -2,10 +2,10 @@ import pytest
 
 from stream.messages_oracle import COMPLETED, STARTED, encode, request
 from stream.responses_runs import message, said
-from treadle.canon.events import ItemAdded, RunEnded, RunStarted, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.json import read_json
-from treadle.canon.request import Request
+from treadle.core.events import ItemAdded, RunEnded, RunStarted, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.json import read_json
+from treadle.core.request import Request
 from treadle.wire.messages import Encoder
 
 

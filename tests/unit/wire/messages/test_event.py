@@ -4,7 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.usage import Usage
+from treadle.core.usage import Usage
 from treadle.wire.messages.event import as_text, json_text, read_block, read_counts, read_error, read_event, usage_of
 
 

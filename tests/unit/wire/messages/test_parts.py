@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.items import AnyPart, Extra, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
-from treadle.canon.json import read_json, write_json
+from treadle.core.errors import ProtocolError
+from treadle.core.items import AnyPart, Extra, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
+from treadle.core.json import read_json, write_json
 from treadle.wire.messages.parts import read_content, write_part
 from treadle.wire.notes import Notes
 

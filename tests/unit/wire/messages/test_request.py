@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.items import CallItem, OpaqueItem, text_message
-from treadle.canon.json import read_json
-from treadle.canon.request import Options, Request
-from treadle.canon.tools import AUTO
+from treadle.core.errors import ProtocolError
+from treadle.core.items import CallItem, OpaqueItem, text_message
+from treadle.core.json import read_json
+from treadle.core.request import Options, Request
+from treadle.core.tool_definitions import AUTO
 from treadle.wire.messages import read_request
 
 HI = [{"role": "user", "content": "hi"}]

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.items import Blob, ReasoningItem
+from treadle.core.items import Blob, ReasoningItem
 from treadle.wire.messages.seal import read_reasoning, real_id, shown_id, shown_reasoning
 
 blobs = st.builds(

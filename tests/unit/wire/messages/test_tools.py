@@ -4,12 +4,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.items import Extra
-from treadle.canon.json import read_json, write_json
-from treadle.canon.plan import Plan
-from treadle.canon.request import Options
-from treadle.canon.tools import AUTO, NONE, ToolChoice, ToolSpec
+from treadle.core.errors import ProtocolError
+from treadle.core.items import Extra
+from treadle.core.json import read_json, write_json
+from treadle.core.plan import Plan
+from treadle.core.request import Options
+from treadle.core.tool_definitions import AUTO, NONE, ToolChoice, ToolSpec
 from treadle.wire.messages.tools import ToolShelf, read_choice, write_tools
 from treadle.wire.notes import Notes
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     CallItem,
     Extra,
@@ -19,10 +19,10 @@ from treadle.canon.items import (
     text_message,
     text_result,
 )
-from treadle.canon.json import read_json, write_json
-from treadle.canon.plan import Plan
-from treadle.canon.request import Options, Request
-from treadle.canon.tools import ToolChoice, ToolSpec
+from treadle.core.json import read_json, write_json
+from treadle.core.plan import Plan
+from treadle.core.request import Options, Request
+from treadle.core.tool_definitions import ToolChoice, ToolSpec
 from treadle.wire.messages import read_request, write_request
 
 USER = text_message("user", "hi")

@@ -4,9 +4,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.events import ArgumentsDelta, ItemAdded, ItemDone, Noted, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem, MessageItem, TextPart
+from treadle.core.events import ArgumentsDelta, ItemAdded, ItemDone, Noted, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import CallItem, MessageItem, TextPart
 from treadle.wire.answer.ledger import NOTES_MAX, Bounds, Maker
 from treadle.wire.replies.assemble import ITEMS_MAX, Assembly
 from treadle.wire.replies.parts import Spoken

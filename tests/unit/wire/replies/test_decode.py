@@ -6,9 +6,9 @@ import pytest
 
 from stream.answers import answer, decode
 from stream.responses_shapes import A, added, args, called, completed, done, ev, frames, message, said, text
-from treadle.canon.events import Failed, Finished, ItemAdded, ItemDone, ModelEvent, Noted, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import Blob, CallItem, OpaqueItem, ReasoningItem
+from treadle.core.events import Failed, Finished, ItemAdded, ItemDone, ModelEvent, Noted, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import Blob, CallItem, OpaqueItem, ReasoningItem
 from treadle.wire.replies import Decoder
 
 

@@ -4,8 +4,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.events import ArgumentsDelta, ModelEvent, ReasoningDelta, RefusalDelta, TextDelta
-from treadle.canon.items import (
+from treadle.core.events import ArgumentsDelta, ModelEvent, ReasoningDelta, RefusalDelta, TextDelta
+from treadle.core.items import (
     Blob,
     CallItem,
     Extra,

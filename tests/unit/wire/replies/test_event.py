@@ -4,7 +4,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.usage import Usage
+from treadle.core.usage import Usage
 from treadle.wire.replies.event import (
     NULL,
     EventIn,

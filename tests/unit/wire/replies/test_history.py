@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     Blob,
     CallItem,
@@ -24,7 +24,7 @@ from treadle.canon.items import (
     text_message,
     text_result,
 )
-from treadle.canon.plan import Plan
+from treadle.core.plan import Plan
 from treadle.wire.notes import Notes
 from treadle.wire.replies import write_request
 from treadle.wire.replies.history import write_history

@@ -1,6 +1,6 @@
 import msgspec
 
-from treadle.canon.items import (
+from treadle.core.items import (
     CallItem,
     ImagePart,
     MessageItem,

@@ -4,10 +4,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.items import CallItem, Extra, MessageItem, TextPart, text_message, text_result
-from treadle.canon.plan import Plan
-from treadle.canon.request import Options
-from treadle.canon.tools import AUTO, NONE, ToolChoice, ToolSpec
+from treadle.core.items import CallItem, Extra, MessageItem, TextPart, text_message, text_result
+from treadle.core.plan import Plan
+from treadle.core.request import Options
+from treadle.core.tool_definitions import AUTO, NONE, ToolChoice, ToolSpec
 from treadle.wire.replies import write_request
 
 HI = text_message("user", "hi")

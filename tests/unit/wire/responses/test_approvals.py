@@ -8,11 +8,11 @@ import pytest
 from openai.types.responses import Response
 
 from stream.responses_runs import call, message
-from treadle.canon.errors import ProtocolError
-from treadle.canon.events import ApprovalDecided, ApprovalRequested, RunEnded, RunEvent, RunStarted, ToolFinished
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import CallItem, OpaqueItem, text_result
-from treadle.canon.request import Assent, Request
+from treadle.core.errors import ProtocolError
+from treadle.core.events import ApprovalDecided, ApprovalRequested, RunEnded, RunEvent, RunStarted, ToolFinished
+from treadle.core.ids import CountingIds
+from treadle.core.items import CallItem, OpaqueItem, text_result
+from treadle.core.request import Assent, Request
 from treadle.wire.responses import Encoder, read_request
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1000.0)

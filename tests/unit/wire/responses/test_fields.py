@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from treadle.canon.errors import ErrorInfo, ProtocolError
+from treadle.core.errors import ErrorInfo, ProtocolError
 from treadle.wire.fields import at, missing
 from treadle.wire.fields import read_value as read
 

@@ -6,10 +6,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import AnyItem, CallItem, ImagePart, MessageItem, OpaqueItem, ResultItem, TextPart
-from treadle.canon.json import read_json
-from treadle.canon.plan import Plan
+from treadle.core.ids import CountingIds
+from treadle.core.items import AnyItem, CallItem, ImagePart, MessageItem, OpaqueItem, ResultItem, TextPart
+from treadle.core.json import read_json
+from treadle.core.plan import Plan
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.model import open_call
 from treadle.wire.notes import Notes

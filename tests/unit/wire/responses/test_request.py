@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.items import (
+from treadle.core.errors import ProtocolError
+from treadle.core.items import (
     CallItem,
     Extra,
     MessageItem,
@@ -17,8 +17,8 @@ from treadle.canon.items import (
     TextPart,
     text_message,
 )
-from treadle.canon.request import Note, Options, Request, Surface
-from treadle.canon.tools import AUTO, NONE, ToolChoice, ToolSpec
+from treadle.core.request import Note, Options, Request, Surface
+from treadle.core.tool_definitions import AUTO, NONE, ToolChoice, ToolSpec
 from treadle.wire.responses import read_request
 
 ATTACHED = Note(

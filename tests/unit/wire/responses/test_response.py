@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.events import RunEnded, RunStarted
-from treadle.canon.ids import CountingIds
-from treadle.canon.request import Options, Request
+from treadle.core.events import RunEnded, RunStarted
+from treadle.core.ids import CountingIds
+from treadle.core.request import Options, Request
 from treadle.wire.responses import Encoder, read_request
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1000.9)

@@ -1,6 +1,6 @@
 import pytest
 
-from treadle.canon.items import Blob
+from treadle.core.items import Blob
 from treadle.wire.responses.seal import seal, unseal
 
 OWN = Blob(provider="openai", kind="encrypted_content", data="gAAA")

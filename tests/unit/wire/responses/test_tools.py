@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.errors import ProtocolError
-from treadle.canon.items import Extra
-from treadle.canon.tools import AUTO, EMPTY_SCHEMA, ToolChoice, ToolSpec
+from treadle.core.errors import ProtocolError
+from treadle.core.items import Extra
+from treadle.core.tool_definitions import AUTO, EMPTY_SCHEMA, ToolChoice, ToolSpec
 from treadle.wire.responses.tools import ToolShelf, bare_name, flat_name, read_choice
 
 HOSTED = (

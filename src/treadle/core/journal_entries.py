@@ -9,7 +9,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from treadle.canon.items import (
+from treadle.core.items import (
     AnyItem,
     CallItem,
     MessageItem,
@@ -18,7 +18,7 @@ from treadle.canon.items import (
     TextPart,
     text_of,
 )
-from treadle.canon.json import BadJson, OptionalRaw, cut_text, read_json, write_json
+from treadle.core.json import BadJson, OptionalRaw, cut_text, read_json, write_json
 
 MessageKind = Literal["system", "user", "assistant", "tool_call", "tool_result"]
 EntryKind = Literal[

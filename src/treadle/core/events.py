@@ -10,13 +10,13 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from treadle.canon.envelope import envelope_of
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.items import AnyItem, CallItem, Extra, ResultItem
-from treadle.canon.json import OptionalRaw, write_json
-from treadle.canon.request import Note
-from treadle.canon.tools import Envelope
-from treadle.canon.usage import Usage
+from treadle.core.errors import ErrorInfo
+from treadle.core.items import AnyItem, CallItem, Extra, ResultItem
+from treadle.core.json import OptionalRaw, write_json
+from treadle.core.request import Note
+from treadle.core.result_envelope import envelope_of
+from treadle.core.tool_definitions import Envelope
+from treadle.core.usage import Usage
 
 Stop = Literal["done", "stop_sequence", "calls", "length", "filtered"]
 Status = Literal["queued", "running", "waiting", "requires_action", "completed", "incomplete", "failed", "cancelled"]

@@ -1,4 +1,4 @@
-from treadle.canon.items import (
+from treadle.core.items import (
     CallItem,
     ImagePart,
     MessageItem,

@@ -2,10 +2,10 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from treadle.canon.items import CallItem, MessageItem, ReasoningItem, RefusalPart, ResultItem, TextPart, text_message
-from treadle.canon.messages import call_summary, entry_of_item, item_of_entry
-from treadle.canon.request import Note
-from unit.canon import strategies
+from treadle.core.items import CallItem, MessageItem, ReasoningItem, RefusalPart, ResultItem, TextPart, text_message
+from treadle.core.journal_entries import call_summary, entry_of_item, item_of_entry
+from treadle.core.request import Note
+from unit.core import strategies
 
 
 @given(strategies.items)

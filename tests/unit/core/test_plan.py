@@ -4,11 +4,11 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon.items import text_message
-from treadle.canon.plan import Planner, plan_json
-from treadle.canon.request import Options
-from treadle.canon.tools import AUTO, NONE, ToolChoice, ToolSpec
-from unit.canon import strategies
+from treadle.core.items import text_message
+from treadle.core.plan import Planner, plan_json
+from treadle.core.request import Options
+from treadle.core.tool_definitions import AUTO, NONE, ToolChoice, ToolSpec
+from unit.core import strategies
 
 TOOLS = (ToolSpec(name="get_weather", description="Weather", parameters=msgspec.Raw(b'{"type":"object"}')),)
 

@@ -9,8 +9,8 @@ from typing import Literal
 
 import msgspec
 
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import RunEnded
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import RunEnded
 
 CANCELLED = ErrorInfo(code="cancelled", message="The run was cancelled before its answer was complete.", status=499)
 REVOKED = ErrorInfo(

@@ -2,12 +2,12 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from treadle.canon.events import ItemDone, RunEnded, RunStarted, TextDelta, ToolFinished, read_event, write_event
-from treadle.canon.items import CallItem, ResultItem, TextPart
-from treadle.canon.request import Options, Request, Surface
-from treadle.canon.tools import ToolSpec
-from treadle.canon.usage import Usage
-from unit.canon import strategies
+from treadle.core.events import ItemDone, RunEnded, RunStarted, TextDelta, ToolFinished, read_event, write_event
+from treadle.core.items import CallItem, ResultItem, TextPart
+from treadle.core.request import Options, Request, Surface
+from treadle.core.tool_definitions import ToolSpec
+from treadle.core.usage import Usage
+from unit.core import strategies
 
 
 @given(strategies.items)

@@ -1,8 +1,8 @@
 import msgspec
 
-from treadle.canon.items import text_message
-from treadle.canon.request import Options, Request, Surface, answer_form, inherit
-from treadle.canon.tools import AUTO, NONE, ToolChoice, ToolSpec
+from treadle.core.items import text_message
+from treadle.core.request import Options, Request, Surface, answer_form, inherit
+from treadle.core.tool_definitions import AUTO, NONE, ToolChoice, ToolSpec
 
 RAW = msgspec.Raw
 BEFORE = Request(

@@ -7,7 +7,7 @@ made of the items so far stays with the plans of the run, and of the next plan i
 from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar, cast
 
-from treadle.canon.items import AnyItem
+from treadle.core.items import AnyItem
 
 
 class Fold(Protocol):

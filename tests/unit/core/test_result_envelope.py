@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.canon.envelope import add_warnings, envelope_of, error_in
-from treadle.canon.items import ResultItem, TextPart
-from treadle.canon.tools import Envelope, Fault, failure, flat_failure
+from treadle.core.items import ResultItem, TextPart
+from treadle.core.result_envelope import add_warnings, envelope_of, error_in
+from treadle.core.tool_definitions import Envelope, Fault, failure, flat_failure
 
 
 def result(text: str, rc: str = "ok") -> ResultItem:

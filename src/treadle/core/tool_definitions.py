@@ -9,8 +9,8 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from treadle.canon.items import AnyPart, CallKind, Extra, Side
-from treadle.canon.json import BadJson, OptionalRaw, read_json, write_json
+from treadle.core.items import AnyPart, CallKind, Extra, Side
+from treadle.core.json import BadJson, OptionalRaw, read_json, write_json
 
 Effect = Literal["read", "idempotent", "write", "destructive"]
 Approval = Literal["never", "always", "by_effect"]

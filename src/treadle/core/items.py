@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from treadle.canon.json import OptionalRaw
+from treadle.core.json import OptionalRaw
 
 Role = Literal["system", "developer", "user", "assistant"]
 Side = Literal["server", "client"]

@@ -3,7 +3,7 @@
 import msgspec
 from hypothesis import strategies as st
 
-from treadle.canon.items import (
+from treadle.core.items import (
     Blob,
     CallItem,
     FilePart,

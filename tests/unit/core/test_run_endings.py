@@ -5,12 +5,12 @@ from typing import get_args
 import msgspec
 import pytest
 
-from treadle.canon.endings import CANCELLED, ENDINGS, UNKNOWN, Ending, failure_of, may_retry
-from treadle.canon.errors import ErrorInfo
-from treadle.canon.events import ENDED, ItemAdded, RunEnded, RunStarted, Status, TextDelta
-from treadle.canon.ids import CountingIds
-from treadle.canon.items import MessageItem
-from treadle.canon.request import Request, Surface
+from treadle.core.errors import ErrorInfo
+from treadle.core.events import ENDED, ItemAdded, RunEnded, RunStarted, Status, TextDelta
+from treadle.core.ids import CountingIds
+from treadle.core.items import MessageItem
+from treadle.core.request import Request, Surface
+from treadle.core.run_endings import CANCELLED, ENDINGS, UNKNOWN, Ending, failure_of, may_retry
 from treadle.wire.protocols import PROTOCOLS
 from treadle.wire.sse import SseReader
 

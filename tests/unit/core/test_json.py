@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.canon import json as canon_json
-from treadle.canon.json import (
+from treadle.core import json as canon_json
+from treadle.core.json import (
     DEPTH_MAX,
     FIELDS_MAX,
     JOINED_MAX,

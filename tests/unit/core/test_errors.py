@@ -2,8 +2,8 @@ import re
 
 import pytest
 
-from treadle.canon import errors
-from treadle.canon.errors import (
+from treadle.core import errors
+from treadle.core.errors import (
     CROWDED,
     STORE_MESSAGES,
     BrokenStream,

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from treadle.canon.folds import Folds
-from treadle.canon.items import AnyItem, text_message
-from treadle.canon.plan import Planner
-from treadle.canon.request import Options
-from treadle.canon.tools import AUTO
+from treadle.core.incremental_folds import Folds
+from treadle.core.items import AnyItem, text_message
+from treadle.core.plan import Planner
+from treadle.core.request import Options
+from treadle.core.tool_definitions import AUTO
 
 ONE, TWO, THREE = (text_message("user", text) for text in ("one", "two", "three"))
 

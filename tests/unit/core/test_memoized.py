@@ -1,6 +1,6 @@
 """Values that are remembered by the very object they were made of."""
 
-from treadle.canon.memo import Memo
+from treadle.core.memoized import Memo
 
 
 def test_the_same_object_is_worked_on_once():

@@ -1,4 +1,4 @@
-from treadle.canon.usage import Price, Usage, add_usage, cost_of
+from treadle.core.usage import Price, Usage, add_usage, cost_of
 
 
 def test_usage_adds_over_rounds():

@@ -1,4 +1,4 @@
-from treadle.canon.ids import CountingIds, shown_call_id, stored_call_id
+from treadle.core.ids import CountingIds, shown_call_id, stored_call_id
 
 
 def test_ids_that_are_counted_come_in_order():

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from treadle.canon.tools import (
+from treadle.core.tool_definitions import (
     CallContext,
     Envelope,
     Fault,

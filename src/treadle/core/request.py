@@ -4,9 +4,9 @@ from typing import Literal
 
 import msgspec
 
-from treadle.canon.items import AnyItem
-from treadle.canon.json import OptionalRaw
-from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
+from treadle.core.items import AnyItem
+from treadle.core.json import OptionalRaw
+from treadle.core.tool_definitions import AUTO, ToolChoice, ToolSpec
 
 Protocol = Literal["chat", "responses", "messages", "gemini", "treadle"]
 DIRECT_MODEL = "treadle:call"

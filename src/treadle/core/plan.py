@@ -10,12 +10,12 @@ import hashlib
 import msgspec
 from msgspec.structs import replace
 
-from treadle.canon.folds import F, Folds
-from treadle.canon.items import AnyItem
-from treadle.canon.json import canonical_json
-from treadle.canon.memo import Memo
-from treadle.canon.request import Options, is_json_wanted
-from treadle.canon.tools import AUTO, ToolChoice, ToolSpec
+from treadle.core.incremental_folds import F, Folds
+from treadle.core.items import AnyItem
+from treadle.core.json import canonical_json
+from treadle.core.memoized import Memo
+from treadle.core.request import Options, is_json_wanted
+from treadle.core.tool_definitions import AUTO, ToolChoice, ToolSpec
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.canon.items import ResultItem, text_of
-from treadle.canon.json import BadJson, read_json, write_json
-from treadle.canon.tools import Envelope, Fault
+from treadle.core.items import ResultItem, text_of
+from treadle.core.json import BadJson, read_json, write_json
+from treadle.core.tool_definitions import Envelope, Fault
 
 WARNING_MARK = "[warning] "
 """What a line below a textual result begins with that warns."""

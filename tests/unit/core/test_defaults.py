@@ -5,7 +5,7 @@ import pkgutil
 
 import msgspec
 
-from treadle import canon
+from treadle import core as canon
 
 DEFAULTS: dict[str, object] = {
     "ErrorInfo.status": 500,
