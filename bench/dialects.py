@@ -12,10 +12,10 @@ from treadle.core.events import Finished, ItemAdded, ModelEvent, TextDelta
 from treadle.core.items import MessageItem
 from treadle.core.plan import Plan
 from treadle.core.tool_definitions import ToolSpec
-from treadle.wire.dialects.stage import RepairRules, Scanner
-from treadle.wire.dialects.table import DIALECTS
-from treadle.wire.dialects.text import Found, TextScanner
-from treadle.wire.dialects.values import Tools
+from treadle.protocols.text_calls.dialect_table import DIALECTS
+from treadle.protocols.text_calls.scanner import Found, TextScanner
+from treadle.protocols.text_calls.schema_values import Tools
+from treadle.protocols.text_calls.text_call_recovery import RepairRules, Scanner
 
 TOOL = ToolSpec(name="save_page", parameters=msgspec.Raw(b'{"properties": {"body": {"type": "string"}}}'))
 PROSE = "The quick brown fox jumps over the lazy dog, and then it does so once more."

@@ -20,9 +20,9 @@ from treadle.core.items import MessageItem, TextPart
 from treadle.core.plan import Plan
 from treadle.core.request import Request, Surface
 from treadle.core.tool_definitions import ToolSpec
+from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
+from treadle.protocols.text_calls.text_call_recovery import RepairRules, Scanner
 from treadle.runtime import Parts, Runtime
-from treadle.wire.dialects.stage import RepairRules, Scanner
-from treadle.wire.protocols import PROTOCOLS, UPSTREAMS
 
 DELTAS = 1_000
 WORDS = ("The ", "quick ", "brown ", "fox ", "jumps ", "over ", "it.\n", "And ", "so ", "on, ")

@@ -17,10 +17,10 @@ import jsonschema_rs
 import msgspec
 
 from treadle.cli.wire.render import Call, render
-from treadle.wire.dialects import read_tools
-from treadle.wire.dialects.grammar import Dialect
-from treadle.wire.dialects.table import DIALECTS
-from treadle.wire.dialects.text import Found, TextScanner
+from treadle.protocols.text_calls import read_tools
+from treadle.protocols.text_calls.dialect_grammar import Dialect
+from treadle.protocols.text_calls.dialect_table import DIALECTS
+from treadle.protocols.text_calls.scanner import Found, TextScanner
 
 WHEEL_VARIABLE = "TREADLE_BFCL"
 _SETS = (

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from treadle.cli.wire.render import render
-from treadle.wire.dialects.grammar import Dialect, Elements, Framed, Pairs, Tagged, Whole
-from treadle.wire.dialects.table import DIALECTS
+from treadle.protocols.text_calls.dialect_grammar import Dialect, Elements, Framed, Pairs, Tagged, Whole
+from treadle.protocols.text_calls.dialect_table import DIALECTS
 
 Call = tuple[str, dict[str, Any]]
 

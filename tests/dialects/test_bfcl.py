@@ -4,8 +4,8 @@ import pytest
 
 from dialects.bfcl import WHEEL_VARIABLE, Entry, comes_back, find_wheel, read_entries
 from dialects.own import TOOLS
-from treadle.wire.dialects.grammar import Dialect
-from treadle.wire.dialects.table import DIALECTS
+from treadle.protocols.text_calls.dialect_grammar import Dialect
+from treadle.protocols.text_calls.dialect_table import DIALECTS
 
 STEP = 20
 """Every so many entries is read back here; `python -m dialects.bfcl WHEEL` reads all of them."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dialects import check
-from treadle.wire.dialects import parse
+from treadle.protocols.text_calls import parse
 
 CORPUS = Path(__file__).parent / "public.jsonl"
 CASES: list[dict[str, Any]] = [json.loads(line) for line in CORPUS.read_text(encoding="utf-8").splitlines()]
@@ -37,7 +37,14 @@ def test_the_corpus_is_whole() -> None:
 
 def test_the_runner_prints_635_of_635() -> None:
     """The runner itself, as a command, is content."""
-    command = [sys.executable, check.__file__, str(CORPUS), "treadle.wire.dialects:parse", "--chunkings", "whole"]
+    command = [
+        sys.executable,
+        check.__file__,
+        str(CORPUS),
+        "treadle.protocols.text_calls:parse",
+        "--chunkings",
+        "whole",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert (done.returncode, done.stdout.strip().rpartition("\n")[2]) == (0, "635 of 635")
 

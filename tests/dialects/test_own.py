@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from dialects.own import TOOLS, Case, cases, chunkings
-from treadle.wire.dialects import parse
-from treadle.wire.dialects.table import DIALECTS
+from treadle.protocols.text_calls import parse
+from treadle.protocols.text_calls.dialect_table import DIALECTS
 
 ALL = list(cases())
 

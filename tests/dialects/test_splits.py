@@ -4,10 +4,10 @@ import pytest
 
 from treadle.cli.wire.render import render
 from treadle.core.json import read_json
-from treadle.wire.dialects import read_tools
-from treadle.wire.dialects.grammar import Dialect
-from treadle.wire.dialects.table import DIALECTS
-from treadle.wire.dialects.text import Found, TextScanner
+from treadle.protocols.text_calls import read_tools
+from treadle.protocols.text_calls.dialect_grammar import Dialect
+from treadle.protocols.text_calls.dialect_table import DIALECTS
+from treadle.protocols.text_calls.scanner import Found, TextScanner
 
 TOOLS = read_tools(
     [

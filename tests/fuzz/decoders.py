@@ -13,7 +13,7 @@ with atheris.instrument_imports(include=["treadle"]):
     from treadle.core.errors import TreadleError
     from treadle.core.events import Failed, Finished
     from treadle.core.ids import CountingIds
-    from treadle.wire.protocols import PROTOCOLS, UPSTREAMS
+    from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
 
 DECODERS = [UPSTREAMS[name].decoder for name in sorted(UPSTREAMS)]
 READERS = [PROTOCOLS[name].read_request for name in sorted(PROTOCOLS)]

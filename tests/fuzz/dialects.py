@@ -9,9 +9,9 @@ import atheris
 
 with atheris.instrument_imports(include=["treadle"]):
     from dialects.own import TOOLS
-    from treadle.wire.dialects import read_tools
-    from treadle.wire.dialects.table import DIALECTS
-    from treadle.wire.dialects.text import Found, TextScanner
+    from treadle.protocols.text_calls import read_tools
+    from treadle.protocols.text_calls.dialect_table import DIALECTS
+    from treadle.protocols.text_calls.scanner import Found, TextScanner
 
 HELD_CHARS_MAX = 2_048
 KNOWN = read_tools(TOOLS)

@@ -8,7 +8,7 @@ import httpx2
 import msgspec
 
 from gateway.gateway import Gateway
-from treadle.wire.sse import Frame, SseReader
+from treadle.protocols.sse import Frame, SseReader
 
 QUESTION = "What is the weather in Paris?"
 BOUND_S = 30.0

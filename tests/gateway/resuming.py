@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import httpx2
 
 from gateway.apis import APIS, text_of
-from treadle.wire.sse import Frame, SseReader
+from treadle.protocols.sse import Frame, SseReader
 from warm.start import Popen
 
 BOUND_S = 90.0

@@ -31,12 +31,12 @@ from treadle.core.plan import Plan
 from treadle.core.request import Request, Surface
 from treadle.core.tool_definitions import ToolSpec
 from treadle.core.usage import Usage
+from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
+from treadle.protocols.sse import SseReader
 from treadle.tools import ToolContext, tool
 from treadle.upstream.model import open_call
 from treadle.upstream.reply import ReplyCall
 from treadle.upstream.script import ScriptTurn
-from treadle.wire.protocols import PROTOCOLS, UPSTREAMS
-from treadle.wire.sse import SseReader
 
 CLIENTS = pytest.mark.parametrize("client", PROTOCOLS)
 USAGE = Usage(input_tokens=5, output_tokens=2)

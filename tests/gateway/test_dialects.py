@@ -16,9 +16,9 @@ from treadle.core.items import CallItem, ResultItem, text_of
 from treadle.core.journal_entries import item_of_entry
 from treadle.core.plan import Plan
 from treadle.core.usage import Usage
+from treadle.protocols.text_calls.dialect_table import BY_ID
 from treadle.tools import tool
 from treadle.upstream.reply import Reply
-from treadle.wire.dialects.table import BY_ID
 
 UPSTREAMS = ("chat", "responses", "messages", "gemini")
 USAGE = Usage(input_tokens=11, output_tokens=7)

@@ -16,27 +16,29 @@ class Fixed(NamedTuple):
 
 
 FIXED: tuple[Fixed, ...] = (
-    Fixed("calls in one answer of Chat", "treadle.wire.answer.assemble:CALLS_MAX", _TOKENS),
-    Fixed("calls in one answer of Gemini", "treadle.wire.gemini.assemble:CALLS_MAX", _TOKENS),
-    Fixed("blocks in one answer of Messages", "treadle.wire.messages.assemble:BLOCKS_MAX", _TOKENS),
-    Fixed("items in one answer of Responses", "treadle.wire.replies.assemble:ITEMS_MAX", _TOKENS),
+    Fixed("calls in one answer of Chat", "treadle.protocols.decoding.item_assembly:CALLS_MAX", _TOKENS),
+    Fixed("calls in one answer of Gemini", "treadle.protocols.gemini.upstream_assembly:CALLS_MAX", _TOKENS),
+    Fixed("blocks in one answer of Messages", "treadle.protocols.messages.upstream_assembly:BLOCKS_MAX", _TOKENS),
+    Fixed("items in one answer of Responses", "treadle.protocols.responses.upstream_assembly:ITEMS_MAX", _TOKENS),
     Fixed(
         "bytes of one line of a stream, at least; `upstreams.answer_bytes_max`, where that is more",
-        "treadle.wire.sse:LINE_BYTES_MAX",
+        "treadle.protocols.sse:LINE_BYTES_MAX",
         _DECODE,
     ),
     Fixed("depth of JSON", "treadle.core.json:DEPTH_MAX", "readers everywhere recurse; no schema or answer is deeper"),
     Fixed(
-        "notes told of one answer", "treadle.wire.answer.ledger:NOTES_MAX", "further ones are counted in `more_notes`"
+        "notes told of one answer",
+        "treadle.protocols.decoding.assembly_base:NOTES_MAX",
+        "further ones are counted in `more_notes`",
     ),
     Fixed(
         "choices of one Chat request (`n`)",
-        "treadle.wire.chat.request:CHOICES_MAX",
+        "treadle.protocols.chat.client_request:CHOICES_MAX",
         "each is a run of its own, with its own tool calls",
     ),
     Fixed(
         "candidates of one Gemini request",
-        "treadle.wire.gemini.request:CANDIDATES_MAX",
+        "treadle.protocols.gemini.client_request:CANDIDATES_MAX",
         "each is a run of its own, with its own tool calls",
     ),
     Fixed(

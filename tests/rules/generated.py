@@ -27,14 +27,14 @@ from treadle.config import Settings, StoreSection, write_example
 from treadle.config.repository import TIGHTER as REPOSITORY_KEYS
 from treadle.config.settings import ToolRule
 from treadle.core.tool_definitions import SANDBOXES, ToolPolicy
+from treadle.protocols.feature_table import FEATURES, Support
+from treadle.protocols.translation.upstream_features import Rule
 from treadle.runtime import Runtime
 from treadle.server.app import App
 from treadle.telemetry.registry import Series
 from treadle.tools.policy.rules import TIGHTER
 from treadle.tools.sandbox.protected_paths import PROTECTED
 from treadle.upstream.quirks.profile import PRESETS, QUIRKS, Preset, Quirk
-from treadle.wire.adapt.traits import Rule
-from treadle.wire.support import FEATURES, Support
 
 _BLOCK = re.compile(r"<!-- generated: (?P<name>[a-z-]+) -->\n(?P<text>.*?)<!-- end -->", re.DOTALL)
 

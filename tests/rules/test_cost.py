@@ -92,7 +92,7 @@ async def test_a_request_leaves_nothing_that_only_the_collector_can_free(name: s
 
 async def test_work_that_is_done_twice_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The guard can fail: each event encoded once more costs more than the margin."""
-    from treadle.wire.chat.encode import Encoder
+    from treadle.protocols.chat.client_encoder import Encoder
 
     once = Encoder.feed
     extra: list[object] = []

@@ -36,7 +36,7 @@ def test_the_pure_rooms_are_all_under_contract() -> None:
     """What ARCHITECTURE.md calls pure is what the contract keeps pure."""
     pure = {
         "treadle.core",
-        "treadle.wire",
+        "treadle.protocols",
         "treadle.engine.turn",
         "treadle.engine.decisions",
         "treadle.engine.limits",

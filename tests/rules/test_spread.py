@@ -9,7 +9,7 @@ from spread import LAST, LONG, long_first, unit_of
 @pytest.mark.parametrize(
     ("nodeid", "unit"),
     [
-        ("tests/unit/wire/test_sse.py::test_a[x::y]", "tests/unit/wire/test_sse.py"),
+        ("tests/unit/protocols/test_sse.py::test_a[x::y]", "tests/unit/protocols/test_sse.py"),
         ("tests/browser/test_chat_page.py::test_a", "the chat page"),
         ("tests/browser/test_chat_live.py::test_b", "the chat page"),
         ("tests/browser/test_console.py::test_c", "the other pages"),

@@ -19,7 +19,7 @@ from stream.answers import decode
 from treadle.core.events import Failed, Finished, ItemDone, ModelEvent, TextDelta
 from treadle.core.ids import CountingIds
 from treadle.core.items import CallItem
-from treadle.wire.protocols import UPSTREAMS
+from treadle.protocols.protocol_registry import UPSTREAMS
 
 Call = tuple[str, str]
 """The name and the arguments of a call."""

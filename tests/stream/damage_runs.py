@@ -18,10 +18,10 @@ from treadle.core.json import BadJson, read_json
 from treadle.core.plan import Plan
 from treadle.core.request import Request, Surface
 from treadle.core.tool_definitions import CallContext, Offer, Outcome, ToolPolicy, ToolSpec, failure
+from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.sse import SseReader
+from treadle.protocols.text_calls.text_call_recovery import RepairRules
 from treadle.upstream.model import AnswerRules, decode, open_call
-from treadle.wire.dialects.stage import RepairRules
-from treadle.wire.protocols import PROTOCOLS
-from treadle.wire.sse import SseReader
 from unit.engine.fakes import Bench, say
 
 _STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)

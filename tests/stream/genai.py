@@ -11,7 +11,7 @@ from google.genai import types
 from treadle.core.events import RunEvent
 from treadle.core.ids import CountingIds
 from treadle.core.request import Request
-from treadle.wire.gemini import Encoder, read_request
+from treadle.protocols.gemini import Encoder, read_request
 
 Answer = Callable[[Request], Iterable[RunEvent]]
 

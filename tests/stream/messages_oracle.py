@@ -14,8 +14,8 @@ from pydantic import TypeAdapter
 from treadle.core.events import RunEnded, RunEvent, RunStarted
 from treadle.core.ids import CountingIds
 from treadle.core.request import Request, Surface
-from treadle.wire.messages import Encoder
-from treadle.wire.sse import Frame, SseReader
+from treadle.protocols.messages import Encoder
+from treadle.protocols.sse import Frame, SseReader
 
 STARTED = RunStarted(run_id="run_1", response_id="msg_1", model="m", created_at=1000.5)
 COMPLETED = RunEnded(status="completed", ended_at=1009.0)

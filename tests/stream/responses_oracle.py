@@ -13,8 +13,8 @@ from pydantic import TypeAdapter
 from treadle.core.events import RunEnded, RunEvent, RunStarted
 from treadle.core.ids import CountingIds
 from treadle.core.request import Request
-from treadle.wire.responses import Encoder, read_request
-from treadle.wire.sse import Frame, SseReader
+from treadle.protocols.responses import Encoder, read_request
+from treadle.protocols.sse import Frame, SseReader
 
 TERMINALS = ("response.completed", "response.incomplete", "response.failed")
 EXTENDED = ("response.output_tool_call.", "response.done")

@@ -14,7 +14,7 @@ from stream import responses_shapes as responses
 from stream import shapes as chat
 from stream.answers import Answer, answer, decode
 from treadle.core.ids import CountingIds
-from treadle.wire.protocols import UPSTREAMS
+from treadle.protocols.protocol_registry import UPSTREAMS
 
 CALL = responses.call('{"a":1}', name="f")
 

@@ -12,8 +12,8 @@ from stream.shapes import ALL_SHAPES, Shape
 from treadle.core.events import RunEvent
 from treadle.core.ids import CountingIds
 from treadle.core.request import Request, Surface
-from treadle.wire.chat import Choices, Decoder
-from treadle.wire.sse import SseReader
+from treadle.protocols.chat import Choices, Decoder
+from treadle.protocols.sse import SseReader
 
 GOOD = [shape for shape in ALL_SHAPES if shape.expected.error is None and shape.name != "custom_call"]
 """The SDK's type of a chunk knows no custom calls."""

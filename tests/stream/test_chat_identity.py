@@ -13,7 +13,7 @@ from treadle.core.ids import CountingIds
 from treadle.core.items import AnyItem, CallItem, ImagePart, MessageItem, ReasoningItem, RefusalPart, TextPart
 from treadle.core.json import write_json
 from treadle.core.request import Request, Surface
-from treadle.wire.chat import Decoder, Encoder
+from treadle.protocols.chat import Decoder, Encoder
 
 _TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
 _TOKENS = st.none() | st.lists(st.builds(lambda token: {"token": token}, _TEXT), min_size=1, max_size=3)

@@ -12,8 +12,8 @@ from stream.answers import answer, as_run, decode, unsteady
 from stream.shapes import ALL_SHAPES, CITATION, SHAPES, Shape
 from treadle.core.ids import CountingIds
 from treadle.core.request import Request, Surface
-from treadle.wire.chat import Decoder, Encoder
-from treadle.wire.sse import SseReader
+from treadle.protocols.chat import Decoder, Encoder
+from treadle.protocols.sse import SseReader
 
 BY_NAME = pytest.mark.parametrize("shape", ALL_SHAPES, ids=lambda shape: shape.name)
 FINISH_REASONS = {"done": "stop", "calls": "tool_calls", "length": "length", "filtered": "content_filter"}

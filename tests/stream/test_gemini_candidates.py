@@ -14,8 +14,8 @@ from treadle.core.errors import ErrorInfo
 from treadle.core.events import RunEnded, RunEvent
 from treadle.core.ids import CountingIds
 from treadle.core.request import Request, Surface
-from treadle.wire.gemini import Candidates, Decoder
-from treadle.wire.sse import SseReader
+from treadle.protocols.gemini import Candidates, Decoder
+from treadle.protocols.sse import SseReader
 
 GOOD = [shape for shape in ALL_SHAPES if shape.expected.error is None]
 

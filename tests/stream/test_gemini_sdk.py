@@ -29,7 +29,7 @@ from treadle.core.json import read_json
 from treadle.core.plan import Plan
 from treadle.core.request import Request
 from treadle.core.tool_definitions import ToolChoice
-from treadle.wire.gemini import Decoder, write_request
+from treadle.protocols.gemini import Decoder, write_request
 
 PNG = b"\x89PNG\xfb\xff\xfe"
 OWN = Blob(provider="google", kind="thought_signature", data=SIGNATURE, model="gemini-3")

@@ -12,8 +12,8 @@ from stream.gemini_shapes import ALL_SHAPES, SHAPES, Shape
 from stream.genai import Wire
 from treadle.core.ids import CountingIds
 from treadle.core.request import Request, Surface
-from treadle.wire import chat
-from treadle.wire.gemini import Decoder, Encoder
+from treadle.protocols import chat
+from treadle.protocols.gemini import Decoder, Encoder
 
 BY_NAME = pytest.mark.parametrize("shape", ALL_SHAPES, ids=lambda shape: shape.name)
 CHAT_SHAPES = pytest.mark.parametrize("shape", shapes.SHAPES, ids=lambda shape: shape.name)

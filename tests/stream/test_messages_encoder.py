@@ -39,9 +39,9 @@ from treadle.core.items import (
 )
 from treadle.core.request import Note, Options, Request, Surface
 from treadle.core.usage import Usage
-from treadle.wire.errors import CUT_CALL, write_error
-from treadle.wire.messages import read_request
-from treadle.wire.protocols import PROTOCOLS
+from treadle.protocols.error_envelopes import CUT_CALL, write_error
+from treadle.protocols.messages import read_request
+from treadle.protocols.protocol_registry import PROTOCOLS
 
 CALLED = RunEnded(status="requires_action", stop="calls")
 SERVER = call("{}", 2, "g", side="server")

@@ -12,7 +12,7 @@ from stream.messages_shapes import ALL_SHAPES, stream
 from treadle.core.events import ArgumentsDelta, Failed, Finished, ItemAdded, ItemDone, RunEnded, RunEvent, TextDelta
 from treadle.core.ids import CountingIds
 from treadle.core.items import CallItem, MessageItem, TextPart
-from treadle.wire.messages import Decoder
+from treadle.protocols.messages import Decoder
 
 leaves = st.none() | st.booleans() | st.integers(-2, 3) | st.text(max_size=4) | st.just("text_delta")
 values = st.recursive(

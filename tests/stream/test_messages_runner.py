@@ -13,7 +13,7 @@ from treadle.core.events import RunEnded, RunEvent
 from treadle.core.ids import CountingIds
 from treadle.core.items import CallItem, ResultItem, TextPart, text_message
 from treadle.core.request import Request
-from treadle.wire.messages import Encoder, read_request
+from treadle.protocols.messages import Encoder, read_request
 
 CALL = CallItem(id="fc_1", call_id="toolu_1", name="get_weather", arguments='{"city":"Paris"}')
 ROUNDS: list[list[RunEvent]] = [

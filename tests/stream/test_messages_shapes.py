@@ -13,8 +13,8 @@ from stream.messages_shapes import ALL_SHAPES, SHAPES, Shape
 from treadle.core.events import ItemDone, RunStarted
 from treadle.core.ids import CountingIds
 from treadle.core.items import Blob, ReasoningItem
-from treadle.wire.messages import Decoder
-from treadle.wire.messages.decode import KEPT_REASONS
+from treadle.protocols.messages import Decoder
+from treadle.protocols.messages.upstream_decoder import KEPT_REASONS
 
 BY_NAME = pytest.mark.parametrize("shape", ALL_SHAPES, ids=lambda shape: shape.name)
 NO_OBJECTS = ("malformed_arguments", "two_objects_in_one_call")

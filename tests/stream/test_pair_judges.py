@@ -17,7 +17,7 @@ from stream.test_pairs import SCENARIOS, TOOLS, UPSTREAM, said
 from treadle.core.events import ModelEvent
 from treadle.core.ids import CountingIds
 from treadle.core.request import Request, Surface
-from treadle.wire.protocols import PROTOCOLS, UPSTREAMS
+from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
 
 SIZES = [7, *(pytest.param(size, marks=pytest.mark.exhaustive) for size in (1, 1 << 30))]
 SHAPES: dict[str, tuple[Shape, ...]] = {

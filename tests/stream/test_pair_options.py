@@ -18,11 +18,11 @@ from treadle.core.ids import CountingIds
 from treadle.core.items import text_message
 from treadle.core.json import read_json, write_json
 from treadle.core.plan import Plan
+from treadle.protocols.gemini.field_spelling import camel
+from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.translation.fidelity_report import check_fidelity
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.model import Call, open_call
-from treadle.wire.adapt.fidelity import check_fidelity
-from treadle.wire.gemini.spelling import camel
-from treadle.wire.protocols import PROTOCOLS
 
 Expected = str | tuple[str, Any]
 """A place in the body, with its value where that differs; or one of the words below."""

@@ -27,8 +27,8 @@ from treadle.core.json import read_json, write_json
 from treadle.core.plan import Plan
 from treadle.core.request import Request
 from treadle.core.tool_definitions import ToolSpec
+from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.upstream.model import Call, open_call
-from treadle.wire.protocols import PROTOCOLS
 
 PAIRS = pytest.mark.parametrize(("client", "upstream"), list(product(PROTOCOLS, PROTOCOLS)))
 TOOLS = (ToolSpec(name="book"), ToolSpec(name="cancel"))

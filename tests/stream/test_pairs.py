@@ -22,9 +22,9 @@ from treadle.core.plan import Plan
 from treadle.core.request import Request, Surface
 from treadle.core.tool_definitions import ToolSpec
 from treadle.core.usage import Usage
+from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
 from treadle.upstream.reply import Faults, Reply, ReplyCall
 from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
-from treadle.wire.protocols import PROTOCOLS, UPSTREAMS
 
 UPSTREAM = pytest.mark.parametrize("upstream", UPSTREAMS)
 

@@ -11,9 +11,9 @@ from treadle.core.events import ItemAdded, ItemDone, RunEnded, RunEvent, TextDel
 from treadle.core.ids import CountingIds
 from treadle.core.items import AnyPart, FilePart, ImagePart, MessageItem, OpaquePart, TextPart
 from treadle.core.plan import Plan
+from treadle.protocols.chat import Decoder
+from treadle.protocols.responses import read_request
 from treadle.upstream.model import open_call
-from treadle.wire.chat import Decoder
-from treadle.wire.responses import read_request
 
 PNG = "data:image/png;base64,iVBORw0KGgo="
 IMAGE = ["output_item.added", "image_generation_call.in_progress", "image_generation_call.completed"]

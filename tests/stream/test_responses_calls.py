@@ -37,7 +37,7 @@ from treadle.core.items import (
     ResultItem,
     TextPart,
 )
-from treadle.wire.responses import Encoder
+from treadle.protocols.responses import Encoder
 
 
 def test_text_then_call_are_two_items() -> None:

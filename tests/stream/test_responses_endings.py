@@ -33,7 +33,7 @@ from treadle.core.events import (
 from treadle.core.ids import CountingIds
 from treadle.core.request import Note
 from treadle.core.usage import Usage
-from treadle.wire.responses import Encoder
+from treadle.protocols.responses import Encoder
 
 
 @pytest.mark.parametrize(("stop", "reason"), [("length", "max_output_tokens"), ("filtered", "content_filter")])

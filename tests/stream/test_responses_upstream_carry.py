@@ -8,8 +8,7 @@ from stream.responses_oracle import Verdict, judge
 from stream.responses_shapes import SEARCH, A, added, called, completed, done, ev, frames, message, text
 from treadle.core.ids import CountingIds
 from treadle.core.plan import Plan
-from treadle.wire.replies import Decoder, write_request
-from treadle.wire.responses import read_request
+from treadle.protocols.responses import Decoder, read_request, write_request
 
 THOUGHT = {
     "type": "reasoning",

@@ -32,9 +32,8 @@ from treadle.core.items import (
     TextPart,
 )
 from treadle.core.usage import Usage
-from treadle.wire.replies import Decoder
-from treadle.wire.responses import Encoder
-from treadle.wire.responses.seal import unseal
+from treadle.protocols.responses import Decoder, Encoder
+from treadle.protocols.responses.encrypted_content import unseal
 
 WORDS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
 NAMES = st.text("abcdefgh_", min_size=1, max_size=8)

@@ -9,7 +9,7 @@ from stream.responses_oracle import judge
 from stream.responses_shapes import ALL_SHAPES, SHAPES
 from stream.shapes import Shape
 from treadle.core.ids import CountingIds
-from treadle.wire.replies import Decoder
+from treadle.protocols.responses import Decoder
 
 BY_NAME = pytest.mark.parametrize("shape", ALL_SHAPES, ids=lambda shape: shape.name)
 STATUSES = {"done": "completed", "calls": "completed", "length": "incomplete", "filtered": "incomplete"}

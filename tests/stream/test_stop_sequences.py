@@ -10,7 +10,7 @@ from stream.answers import CHUNK_SIZES, as_run, decode
 from treadle.core.events import Finished, ModelEvent, Noted, RunEnded
 from treadle.core.ids import CountingIds
 from treadle.core.request import Options, Request, Surface
-from treadle.wire.protocols import PROTOCOLS, UPSTREAMS
+from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
 
 
 def frames(*events: dict[str, Any], named: bool = False) -> bytes:

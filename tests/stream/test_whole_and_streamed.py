@@ -14,7 +14,7 @@ from stream.replies import REPLIES, Reply, messages_stream, responses_stream
 from treadle.core.errors import BrokenStream
 from treadle.core.events import Failed, Finished, ItemDone, ModelEvent
 from treadle.core.ids import CountingIds
-from treadle.wire.protocols import UPSTREAMS
+from treadle.protocols.protocol_registry import UPSTREAMS
 
 
 def meant(protocol: str, body: bytes) -> tuple[Any, ...]:

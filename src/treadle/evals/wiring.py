@@ -17,8 +17,8 @@ from treadle.core.json import BadJson, canonical_json, read_json
 from treadle.core.request import Protocol, Request, Surface
 from treadle.core.run_endings import failure_of
 from treadle.evals.transcript import PlayedRun, Transcript
-from treadle.wire.protocols import PROTOCOLS, UPSTREAMS
-from treadle.wire.sse import Frame, SseReader
+from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
+from treadle.protocols.sse import Frame, SseReader
 
 CLIENTS: tuple[Protocol, ...] = ("chat", "responses", "messages", "gemini")
 _DONE = "[DONE]"

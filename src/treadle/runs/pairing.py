@@ -12,7 +12,7 @@ from treadle.core.errors import ProtocolError
 from treadle.core.items import AnyItem, CallItem, MessageItem, ResultItem
 from treadle.core.json import cut_text
 from treadle.core.request import Note, Request
-from treadle.wire.notes import HISTORY
+from treadle.protocols.translation_notes import HISTORY
 
 log = logging.getLogger("treadle.runs")
 

@@ -10,6 +10,7 @@ from treadle.config.settings import CASSETTE, DEMO_MODEL, TIERS
 from treadle.core.errors import NotFound
 from treadle.core.usage import Price, Usage, cost_of
 from treadle.engine.ports import Clock, Model
+from treadle.protocols.text_calls.text_call_recovery import RepairRules
 from treadle.runtime.parts import Parts
 from treadle.upstream.cassette import Cassette, Player, Recorder, Secrets, TapedClient, load_cassette
 from treadle.upstream.demo import DemoModel
@@ -18,7 +19,6 @@ from treadle.upstream.endpoint import Endpoint, Secret
 from treadle.upstream.http import RESPONSE_BYTES_MAX, HttpClient
 from treadle.upstream.router import Route, Router, match_pattern
 from treadle.upstream.ward import BreakerRules, Meter, RetryRules, Ward, WardRules
-from treadle.wire.dialects.stage import RepairRules
 
 
 class Prices:

@@ -14,6 +14,9 @@ from treadle.core.events import KeptAlive, Numbered, RoundBroken, RoundStarted, 
 from treadle.core.ids import IdSource
 from treadle.core.request import Note, Request
 from treadle.core.run_endings import failure_of
+from treadle.protocols.chat import Choices
+from treadle.protocols.gemini import Candidates
+from treadle.protocols.stream_deduplication import Mend
 from treadle.runs import Idempotency, RunHandle
 from treadle.runs.feed import Batches, Hear
 from treadle.server.delivery.telling import RunIds
@@ -21,9 +24,6 @@ from treadle.server.delivery.wishes import Wishes
 from treadle.server.http import Exchange
 from treadle.server.service import Service
 from treadle.server.stream import Reply, as_configured, find_again, manner_of, wishes_of
-from treadle.wire.chat import Choices
-from treadle.wire.gemini import Candidates
-from treadle.wire.resume.mend import Mend
 
 
 class Joined(Protocol):

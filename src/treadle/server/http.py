@@ -32,8 +32,8 @@ from treadle.network.asgi import (
     Scope,
     Send,
 )
-from treadle.wire.errors import envelope_of, write_refusal
-from treadle.wire.fields import NAME_CHARS_MAX, open_body
+from treadle.protocols.error_envelopes import envelope_of, write_refusal
+from treadle.protocols.field_reader import NAME_CHARS_MAX, open_body
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ from treadle.access.client import Client
 from treadle.core.errors import Exhausted, ProtocolError, UnsupportedFeature
 from treadle.core.request import Request
 from treadle.engine.approval import POLICY
+from treadle.protocols.translation.fidelity_report import check_fidelity
 from treadle.runs import Idempotency, Instead, RunHandle, last_try
 from treadle.runs.record.rounds import StoredRun
 from treadle.runtime import Runtime
@@ -19,7 +20,6 @@ from treadle.server.http import OFF_LOOP_BYTES, Exchange, HttpError
 from treadle.server.in_flight import BodiesInFlight
 from treadle.server.login.gate import Gate, make_gate
 from treadle.server.talk.changes import Changes
-from treadle.wire.adapt.fidelity import check_fidelity
 
 T = TypeVar("T")
 GRACE_S = 10.0

@@ -28,6 +28,9 @@ from treadle.core.ids import IdSource
 from treadle.core.request import Request
 from treadle.core.run_endings import CANCELLED, HANDED_OVER, failure_of, may_retry
 from treadle.network.asgi import Header
+from treadle.protocols.codec_interfaces import Encoder
+from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.translation.fidelity_report import fidelity
 from treadle.server.delivery.audience import Audience, Source
 from treadle.server.delivery.position import Frames
 from treadle.server.delivery.presence import Presence
@@ -52,9 +55,6 @@ from treadle.server.delivery.wishes import (
 )
 from treadle.server.http import EVENT_STREAM, JSON, NO_RETRY, NO_STORE, OFF_LOOP_BYTES, Exchange, HttpError
 from treadle.server.service import Service
-from treadle.wire.adapt.fidelity import fidelity
-from treadle.wire.codec import Encoder
-from treadle.wire.protocols import PROTOCOLS
 
 T = TypeVar("T")
 NewEncoder = Callable[[Request, IdSource], Encoder]

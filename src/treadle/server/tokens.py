@@ -32,8 +32,8 @@ from treadle.core.json import write_json
 from treadle.core.request import Request, inherit
 from treadle.core.tool_definitions import ToolSpec
 from treadle.network.asgi import Header
+from treadle.protocols.field_reader import Fields, open_body
 from treadle.server.service import Service
-from treadle.wire.fields import Fields, open_body
 
 ESTIMATE: tuple[Header, ...] = ((b"x-treadle-estimate", b"true"),)
 ITEM_TOKENS = 4

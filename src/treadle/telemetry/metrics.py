@@ -10,9 +10,9 @@ from typing import Protocol, get_args
 from treadle.core.events import RunEnded, ToolFinished
 from treadle.core.request import Note
 from treadle.core.tool_definitions import RC, is_person_only
+from treadle.protocols.text_calls.text_call_recovery import RECOVERED
 from treadle.telemetry.registry import Registry, Sample, Series
 from treadle.telemetry.series import Counter, Histogram, Shown
-from treadle.wire.dialects.stage import RECOVERED
 
 _KNOWN_RC: frozenset[str] = frozenset(get_args(RC))
 _OTHER = "other"

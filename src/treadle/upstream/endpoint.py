@@ -15,9 +15,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from treadle.core.errors import ConfigError
+from treadle.protocols.decoding.assembly_base import Bounds
+from treadle.protocols.text_calls.text_call_recovery import RepairRules
 from treadle.upstream.quirks.profile import QuirkProfile, check_quirks, profile_of
-from treadle.wire.answer.ledger import Bounds
-from treadle.wire.dialects.stage import RepairRules
 
 ProtocolName = Literal["chat", "responses", "messages", "gemini"]
 

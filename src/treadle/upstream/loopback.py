@@ -22,14 +22,14 @@ from treadle.core.json import write_json
 from treadle.core.plan import Plan
 from treadle.core.request import Request
 from treadle.network.listener import Answer, Asked, Listener
+from treadle.protocols import gemini
+from treadle.protocols.error_envelopes import write_error
+from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.upstream.demo.model import NAME, reply_to
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.render import cut, write_body, write_frames, write_refusal
 from treadle.upstream.reply import Reply
 from treadle.upstream.script import Script, ScriptMismatch, ScriptPlayer, read_script
-from treadle.wire import gemini
-from treadle.wire.errors import write_error
-from treadle.wire.protocols import PROTOCOLS
 
 HOST = "127.0.0.1"
 BODY_BYTES_MAX = 33_554_432

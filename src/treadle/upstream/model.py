@@ -20,22 +20,22 @@ from treadle.core.ids import IdSource
 from treadle.core.plan import Plan
 from treadle.core.request import Note
 from treadle.network.connection import Take
+from treadle.protocols.codec_interfaces import Decoder
+from treadle.protocols.decoding.assembly_base import Bounds
+from treadle.protocols.protocol_registry import UPSTREAMS
+from treadle.protocols.text_calls.text_call_recovery import RepairRules, scanner_of
+from treadle.protocols.translation.adapt_plan import Adapted, adapt
+from treadle.protocols.translation.fidelity_report import check_fidelity
+from treadle.protocols.translation.foreign_answer_fields import Bearer, BearingDecoder
+from treadle.protocols.translation.request_options import carry_options
+from treadle.protocols.translation.restore_events import RestoringDecoder
+from treadle.protocols.translation_notes import Notes
 from treadle.telemetry import upstream_request
 from treadle.upstream.endpoint import Endpoint, ProtocolName
 from treadle.upstream.failure import clean_failure
 from treadle.upstream.http import HttpClient, drain, read_into
 from treadle.upstream.quirks.edits import NO_EDITS, edit_body
 from treadle.upstream.quirks.profile import QuirkProfile, profile_of
-from treadle.wire.adapt.fidelity import check_fidelity
-from treadle.wire.adapt.restore import RestoringDecoder
-from treadle.wire.adapt.stage import Adapted, adapt
-from treadle.wire.answer.ledger import Bounds
-from treadle.wire.carry.answers import Bearer, BearingDecoder
-from treadle.wire.carry.options import carry_options
-from treadle.wire.codec import Decoder
-from treadle.wire.dialects.stage import RepairRules, scanner_of
-from treadle.wire.notes import Notes
-from treadle.wire.protocols import UPSTREAMS
 
 
 class AnswerRules(msgspec.Struct, frozen=True, kw_only=True):

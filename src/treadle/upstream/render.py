@@ -27,13 +27,13 @@ from treadle.core.items import AnyPart, CallItem, MessageItem, ReasoningItem, Re
 from treadle.core.json import members_of, write_json
 from treadle.core.request import Request, Surface
 from treadle.core.tool_definitions import ToolSpec
+from treadle.protocols.error_envelopes import write_error
+from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.translation.adapt_plan import Adapted
+from treadle.protocols.translation.custom_tools import wrapped_input
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.reply import Faults, Reply, ReplyCall
 from treadle.upstream.shapes import spoil
-from treadle.wire.adapt.custom import wrapped_input
-from treadle.wire.adapt.stage import Adapted
-from treadle.wire.errors import write_error
-from treadle.wire.protocols import PROTOCOLS
 
 ARGUMENTS_PIECE_CHARS = 12
 _WORD = re.compile(r"\s*\S+\s*|\s+")

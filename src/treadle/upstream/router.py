@@ -13,12 +13,12 @@ import msgspec
 
 from treadle.core.errors import ConfigError, NotFound
 from treadle.core.ids import IdSource
+from treadle.protocols.text_calls.text_call_recovery import RepairRules
 from treadle.upstream.endpoint import Endpoint, check_pattern
 from treadle.upstream.http import HttpClient
 from treadle.upstream.listing import Listing
 from treadle.upstream.model import Model, UpstreamModel
 from treadle.upstream.ward import Bed, GuardedModel, Health, Ward
-from treadle.wire.dialects.stage import RepairRules
 
 NAME_CHARS_SHOWN = 100
 """Names come from clients: one of a megabyte shall neither fill a log nor be compared with every known one."""

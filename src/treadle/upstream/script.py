@@ -16,13 +16,13 @@ from treadle.core.ids import IdSource
 from treadle.core.items import AnyItem, MessageItem, ResultItem, text_of
 from treadle.core.plan import Plan
 from treadle.core.result_envelope import error_in
+from treadle.protocols.text_calls.text_call_recovery import RepairRules
+from treadle.protocols.translation.adapt_plan import Adapted
 from treadle.upstream.endpoint import Endpoint, ProtocolName
 from treadle.upstream.failure import read_failure
 from treadle.upstream.model import AnswerRules, decode, open_call
 from treadle.upstream.render import cut, sent_reply, write_frames, write_refusal
 from treadle.upstream.reply import Reply
-from treadle.wire.adapt.stage import Adapted
-from treadle.wire.dialects.stage import RepairRules
 
 Heard = Callable[[Plan, bytes], None]
 Sleep = Callable[[float], Awaitable[None]]

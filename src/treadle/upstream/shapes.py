@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any, cast
 
 from treadle.core.json import BadJson, read_json, write_json
+from treadle.protocols.sse import SseReader, write_frame
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.reply import Faults
-from treadle.wire.sse import SseReader, write_frame
 
 Chunk = dict[str, Any]
 """One chunk of a stream as its protocol spells it."""

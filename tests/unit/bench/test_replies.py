@@ -9,7 +9,7 @@ from bench.rig.replies import DONE, burst, reply, text_stream
 from treadle.core.events import Finished, ItemDone, TextDelta
 from treadle.core.ids import CountingIds
 from treadle.core.items import CallItem
-from treadle.wire.protocols import UPSTREAMS
+from treadle.protocols.protocol_registry import UPSTREAMS
 
 
 def asked(model: str, *, stream: bool = True, results: int = 0) -> bytes:

@@ -14,7 +14,7 @@ from bench.rig.targets import JOURNALS, Target, write_config
 
 from treadle.config import load_settings
 from treadle.core.items import CallItem, MessageItem, ResultItem
-from treadle.wire.protocols import PROTOCOLS
+from treadle.protocols.protocol_registry import PROTOCOLS
 
 
 @pytest.mark.parametrize("name", suite.SUITE)

@@ -11,8 +11,8 @@ from treadle.core.ids import CountingIds
 from treadle.core.items import MessageItem
 from treadle.core.request import Request, Surface
 from treadle.core.run_endings import CANCELLED, ENDINGS, UNKNOWN, Ending, failure_of, may_retry
-from treadle.wire.protocols import PROTOCOLS
-from treadle.wire.sse import SseReader
+from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.sse import SseReader
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
 SAID = (STARTED, ItemAdded(index=0, item=MessageItem(role="assistant", content=(), id="msg_1")))

@@ -10,11 +10,11 @@ from treadle.core.tool_definitions import AUTO
 from treadle.engine import choice, loop, schedule, turn
 from treadle.engine.limits import Budget
 from treadle.engine.schedule import waves
+from treadle.protocols.chat import client_encoder as encode
+from treadle.protocols.decoding.call_correlation import Correlator
+from treadle.protocols.translation.restore_events import Restorer
 from treadle.tools import schema
 from treadle.upstream import model
-from treadle.wire.adapt.restore import Restorer
-from treadle.wire.answer.correlate import Correlator
-from treadle.wire.chat import encode
 
 Break = Callable[[pytest.MonkeyPatch], None]
 

@@ -8,9 +8,9 @@ import pytest
 from treadle.core.errors import StoreError
 from treadle.core.events import ItemDone, RunEvent
 from treadle.network.asgi import Message, Scope
+from treadle.protocols import chat
 from treadle.server.app import TABLE, App, Routes
 from treadle.server.http import Exchange
-from treadle.wire import chat
 from unit.server.conftest import OpenApp
 from unit.server.held import HeldModel
 from unit.server.visit import JSON_TYPE, LOCAL, Visit

@@ -25,9 +25,9 @@ from treadle.core.items import (
 )
 from treadle.core.request import Options, Request
 from treadle.core.tool_definitions import ToolSpec
+from treadle.protocols import field_reader as fields
 from treadle.server.app import App
 from treadle.server.tokens import FILE_TOKENS, IMAGE_TOKENS, ITEM_TOKENS, TOOL_TOKENS, estimate, filled, of_text
-from treadle.wire import fields
 from unit.server.visit import JSON_TYPE, LOCAL, Visit
 
 RAW = msgspec.Raw(b'{"type":"new_thing"}')

@@ -15,11 +15,11 @@ from treadle.core.items import AnyItem, Blob, CallItem, text_message, text_resul
 from treadle.core.plan import Plan, Planner
 from treadle.core.request import Note, Options
 from treadle.core.tool_definitions import AUTO, ToolSpec
+from treadle.protocols.decoding.assembly_base import Bounds
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.failure import clean_failure
 from treadle.upstream.model import AnswerRules, Begun, Unguarded, decode, open_call
 from treadle.upstream.quirks.profile import profile_of
-from treadle.wire.answer.ledger import Bounds
 from unit.core import strategies
 
 NOTE = Note(code="dropped_field", action="dropped", message="a field", field="x")

@@ -15,12 +15,12 @@ from treadle.core.json import read_json
 from treadle.core.plan import Plan
 from treadle.core.request import Note, Options
 from treadle.core.tool_definitions import ToolChoice, ToolSpec
+from treadle.protocols.translation.upstream_features import TRAITS, Traits
 from treadle.upstream.endpoint import Endpoint, Secret
 from treadle.upstream.failure import read_failure
 from treadle.upstream.model import open_call
 from treadle.upstream.quirks.edits import EDITS, NO_EDITS
 from treadle.upstream.quirks.profile import PRESETS, QUIRKS, check_quirks, profile_of
-from treadle.wire.adapt.traits import TRAITS, Traits
 
 USER = text_message("user", "hi")
 ASKED = (

@@ -8,11 +8,11 @@ from treadle.core.errors import ConfigError, NotFound
 from treadle.core.events import Finished, ModelEvent
 from treadle.core.ids import CountingIds
 from treadle.core.plan import Plan
+from treadle.protocols.text_calls.text_call_recovery import RepairRules
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.http import HttpClient
 from treadle.upstream.router import ModelInfo, Route, Router, match_pattern
 from treadle.upstream.ward import GuardedModel
-from treadle.wire.dialects.stage import RepairRules
 
 
 class Echo:

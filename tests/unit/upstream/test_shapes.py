@@ -7,10 +7,10 @@ import pytest
 
 from treadle.core.json import read_json
 from treadle.core.usage import Usage
+from treadle.protocols.sse import SseReader
 from treadle.upstream.render import cut, write_body, write_frames
 from treadle.upstream.reply import Faults, Reply, ReplyCall
 from treadle.upstream.shapes import SHAPES
-from treadle.wire.sse import SseReader
 
 CALLS = (ReplyCall(name="a", args={"city": "Paris, France"}, id="c1"), ReplyCall(name="b", args={"n": 1}, id="c2"))
 USAGE = Usage(input_tokens=1, output_tokens=2)

@@ -20,7 +20,7 @@ from treadle.core.errors import (
     Unauthorised,
 )
 from treadle.core.events import KeptAlive, RunEnded, RunEvent, read_event
-from treadle.wire.sse import Frame, SseReader
+from treadle.protocols.sse import Frame, SseReader
 
 if TYPE_CHECKING:
     from treadle.network.pool import Pool, Reply

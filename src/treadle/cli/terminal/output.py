@@ -30,7 +30,7 @@ from treadle.core.items import MessageItem
 from treadle.core.journal_entries import call_summary
 from treadle.core.json import write_json
 from treadle.core.usage import Usage
-from treadle.wire.resume.mend import Mend
+from treadle.protocols.stream_deduplication import Mend
 
 if TYPE_CHECKING:
     from treadle.cli.talk.host import SessionInfo

@@ -35,7 +35,7 @@ from treadle.core.events import (
 )
 from treadle.core.items import CallItem, MessageItem, ResultItem, text_of
 from treadle.core.journal_entries import CONTENT_BYTES_MAX, Entry, call_summary, item_of_entry
-from treadle.wire.resume.mend import Mend
+from treadle.protocols.stream_deduplication import Mend
 
 if TYPE_CHECKING:
     from treadle.cli.terminal.look import Look

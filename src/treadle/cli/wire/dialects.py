@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 def rows(model: str = "") -> list[Row]:
     """Return every dialect as a row."""
     from treadle.cli.wire.render import render
-    from treadle.wire.dialects.table import DIALECTS
+    from treadle.protocols.text_calls.dialect_table import DIALECTS
 
     sample = [("NAME", {"KEY": "VALUE"})]
     return [
@@ -102,10 +102,10 @@ def _try(args: argparse.Namespace) -> int:
 def recover(text: str, tools: list[Any], model: str, tiers: str) -> Recovered:
     """Return what would be recovered from a text, and why other markup would not."""
     from treadle.config.settings import TIERS, Tier
-    from treadle.wire.dialects import read_tools
-    from treadle.wire.dialects.stage import RepairRules, chosen_dialects
-    from treadle.wire.dialects.table import BY_ID
-    from treadle.wire.dialects.text import Found, TextScanner
+    from treadle.protocols.text_calls import read_tools
+    from treadle.protocols.text_calls.dialect_table import BY_ID
+    from treadle.protocols.text_calls.scanner import Found, TextScanner
+    from treadle.protocols.text_calls.text_call_recovery import RepairRules, chosen_dialects
 
     names = TIERS if tiers == "all" else tiers.split(",")
     wanted: tuple[Tier, ...] = tuple(tier for tier in TIERS if names.count(tier))

@@ -4,7 +4,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, cast
 
-from treadle.wire.dialects.grammar import (
+from treadle.protocols.text_calls.dialect_grammar import (
     Braces,
     Dialect,
     Elements,

@@ -15,14 +15,14 @@ from treadle.core.events import ModelEvent, Noted
 from treadle.core.ids import CountingIds
 from treadle.core.request import Note
 from treadle.evals.toml import write_toml
+from treadle.protocols import gemini
+from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.text_calls.text_call_recovery import RepairRules
 from treadle.upstream.cassette.tape import Call, Cassette, data_of, load_cassette
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.loopback import plan_of
 from treadle.upstream.model import AnswerRules, open_call
 from treadle.upstream.quirks.profile import QUIRKS
-from treadle.wire import gemini
-from treadle.wire.dialects.stage import RepairRules
-from treadle.wire.protocols import PROTOCOLS
 
 _BY_CODE = {code: name for name, quirk in QUIRKS.items() for code in quirk.codes}
 _RECOVERED = {"call_recovered": "dialect_text"}

@@ -17,11 +17,11 @@ from treadle.core.tool_definitions import GUEST, CallContext, Outcome, ServerToo
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Toolbox
 from treadle.guests.stage.lines import Answered, Ask, Sent
+from treadle.protocols.chat import read_request
 from treadle.runs import Instead, RunHandle, Runs
 from treadle.runs.offers import narrow
 from treadle.runs.rooms import Tools
 from treadle.telemetry import trace_parent
-from treadle.wire.chat import read_request
 
 WASM = "wasm"
 """Where a guest's own tools run, whatever its isolation."""

@@ -29,6 +29,11 @@ from treadle.core.items import AnyItem, Blob, CallItem, MessageItem, ReasoningIt
 from treadle.core.json import BadJson, canonical_json, read_json
 from treadle.core.plan import Plan
 from treadle.core.request import Request, Surface
+from treadle.protocols.error_envelopes import write_error
+from treadle.protocols.gemini.content_parts import seal
+from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.translation.adapt_plan import Adapted
+from treadle.protocols.translation.custom_tools import wrapped_input
 from treadle.runs.record.rounds import ModelCall, StoredRun
 from treadle.upstream.cassette.tape import (
     VERSION,
@@ -44,11 +49,6 @@ from treadle.upstream.cassette.tape import (
 )
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.model import open_call
-from treadle.wire.adapt.custom import wrapped_input
-from treadle.wire.adapt.stage import Adapted
-from treadle.wire.errors import write_error
-from treadle.wire.gemini.parts import seal
-from treadle.wire.protocols import PROTOCOLS
 
 _STREAM = {"content-type": "text/event-stream"}
 _JSON = {"content-type": "application/json"}

@@ -1,9 +1,9 @@
 """Chat Completions."""
 
+from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.server import choices, stream
 from treadle.server.http import Exchange
 from treadle.server.service import Service
-from treadle.wire.protocols import PROTOCOLS
 
 
 async def create(service: Service, exchange: Exchange) -> None:

@@ -5,11 +5,11 @@ from functools import partial
 
 from treadle.core.errors import NotFound
 from treadle.core.request import Request
+from treadle.protocols import gemini
+from treadle.protocols.field_reader import Fields, open_body
 from treadle.server import choices, stream, tokens
 from treadle.server.http import Exchange
 from treadle.server.service import Service
-from treadle.wire import gemini
-from treadle.wire.fields import Fields, open_body
 
 _COLLECTION = "models/"
 _TUNED = "tunedModels/"

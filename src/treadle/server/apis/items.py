@@ -22,8 +22,8 @@ from treadle.core.items import (
     TextPart,
     text_of,
 )
-from treadle.wire.responses.lanes import server_call_id
-from treadle.wire.responses.seal import seal
+from treadle.protocols.responses.client_item_order import server_call_id
+from treadle.protocols.responses.encrypted_content import seal
 
 ShownItem = dict[str, object]
 _PROTOCOL = "responses"

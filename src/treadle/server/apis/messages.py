@@ -5,10 +5,10 @@ import re
 import msgspec
 
 from treadle.core.errors import NotFound, ProtocolError
+from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.server import stream, tokens
 from treadle.server.http import Exchange
 from treadle.server.service import Service
-from treadle.wire.protocols import PROTOCOLS
 
 _VERSION, _BETA = b"anthropic-version", b"anthropic-beta"
 _VERSION_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")

@@ -30,9 +30,9 @@ from treadle.core.events import (
 )
 from treadle.core.ids import SeededIds
 from treadle.core.request import Request
+from treadle.protocols.codec_interfaces import Encoder
+from treadle.protocols.stream_deduplication import Mend, diverged
 from treadle.server.delivery.position import Delta, Frames
-from treadle.wire.codec import Encoder
-from treadle.wire.resume.mend import Mend, diverged
 
 WAITING = frozenset({RunEnded})
 """Events that are not told without waiting, for the end to be taken."""

@@ -22,8 +22,8 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from treadle.core.errors import ErrorInfo
 from treadle.network.asgi import BEHIND_IN_SCOPE, EDGE_IN_SCOPE, GONE_IN_SCOPE, WHOLE_IN_SCOPE, Behind, Header
+from treadle.protocols.error_envelopes import envelope_of, write_refusal
 from treadle.server.edge.cycle import Cycle, Flow
-from treadle.wire.errors import envelope_of, write_refusal
 
 log = logging.getLogger("treadle.server")
 

@@ -10,11 +10,11 @@ from treadle.access.client import Client
 from treadle.core.errors import NotFound
 from treadle.core.items import ResultItem
 from treadle.network.asgi import Header
+from treadle.protocols.field_reader import open_body
 from treadle.server.http import Exchange
 from treadle.server.mcp.tools import make_server
 from treadle.server.service import Service
 from treadle.server.stream import read
-from treadle.wire.fields import open_body
 
 SESSIONS_MAX = 256
 OWNERS_MAX = 64 * SESSIONS_MAX

@@ -8,12 +8,12 @@ import msgspec
 
 from treadle.core.json import write_json
 from treadle.network.asgi import Header
+from treadle.protocols.error_envelopes import envelope_of
 from treadle.server.http import JSON as JSON_TYPE
 from treadle.server.http import Exchange
 from treadle.server.openapi import own, rest, vendors, work
 from treadle.server.openapi.operation import ANY, JSON, Content, Operation, Query, Schema, fields
 from treadle.server.service import Service
-from treadle.wire.errors import envelope_of
 
 TABLE: tuple[Operation, ...] = (
     *vendors.OPERATIONS,

@@ -13,13 +13,13 @@ from treadle.core.ids import IdSource
 from treadle.core.items import AnyItem, CallItem, MessageItem, ResultItem, text_of
 from treadle.core.plan import Plan
 from treadle.core.usage import Usage
+from treadle.protocols.translation.adapt_plan import Adapted
 from treadle.upstream.demo.choice import choose
 from treadle.upstream.demo.prose import answer, ask_for, introduce
 from treadle.upstream.endpoint import ProtocolName
 from treadle.upstream.model import decode, open_call
 from treadle.upstream.render import sent_reply, write_frames
 from treadle.upstream.reply import Reply, ReplyCall
-from treadle.wire.adapt.stage import Adapted
 
 NAME = "demo"
 

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from treadle.core.json import write_json
-from treadle.wire.codec import Written
-from treadle.wire.notes import Notes
+from treadle.protocols.codec_interfaces import Written
+from treadle.protocols.translation_notes import Notes
 
 Message = dict[str, msgspec.Raw]
 Edit = Callable[[list[Message], Notes], list[Message]]

@@ -11,8 +11,8 @@ from functools import lru_cache
 import msgspec
 
 from treadle.core.errors import ConfigError
+from treadle.protocols.translation.upstream_features import ALL_CHOICES, TRAITS, Rule, Traits
 from treadle.upstream.quirks.edits import NO_EDITS, BodyEdits, known_edits
-from treadle.wire.adapt.traits import ALL_CHOICES, TRAITS, Rule, Traits
 
 
 class Quirk(msgspec.Struct, frozen=True, kw_only=True):

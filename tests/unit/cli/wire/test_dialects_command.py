@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from treadle.cli.main import main
-from treadle.wire.dialects.table import DIALECTS
+from treadle.protocols.text_calls.dialect_table import DIALECTS
 
 TOOLS = '[{"type": "function", "function": {"name": "ring_bell", "parameters": {"properties": {}}}}]'
 CALL = '<tool_call>{"name": "ring_bell", "arguments": {}}</tool_call>'

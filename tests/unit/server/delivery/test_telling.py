@@ -26,11 +26,11 @@ from treadle.core.events import (
 from treadle.core.items import AnyItem, CallItem, MessageItem, OpaqueItem, ResultItem, TextPart
 from treadle.core.request import Protocol as ProtocolName
 from treadle.core.request import Request, Surface
+from treadle.protocols.codec_interfaces import Encoder
+from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.stream_deduplication import DIVERGED
 from treadle.server.delivery.position import Frames, Position, read_position
 from treadle.server.delivery.telling import FoldedRun, MendedRun, OneRun, RunIds
-from treadle.wire.codec import Encoder
-from treadle.wire.protocols import PROTOCOLS
-from treadle.wire.resume.mend import DIVERGED
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
 ROUND = RoundStarted(round=1, fingerprint="f")

@@ -1,0 +1,47 @@
+"""A text that goes on: what nearly every read of a slow stream is, told without the long way through every stage.
+
+Who has to do with a text says beforehand where its next piece goes, so nothing else may happen between two pieces.
+Whatever is more than such a piece, or bound to be held or counted otherwise, is left to the long way, untouched.
+"""
+
+from treadle.core.events import TextDelta
+from treadle.core.json import type_errors
+from treadle.protocols.chat.upstream_chunk import CHECKED_CHARS, TEXT_CHUNK
+from treadle.protocols.decoding.assembly_base import Meter
+from treadle.protocols.decoding.stream_decoder import Take
+from treadle.protocols.sse import SseReader
+
+Tail = tuple[int, int, list[str]]
+"""Where a text goes on: the index of its message, the number of its part, and the pieces so far."""
+
+
+class TextFlow:
+    """One text of a Chat stream as it goes on; `take` tells whether a piece leaves the stages behind as it is."""
+
+    __slots__ = ("_index", "_meter", "_part", "_reader", "_take", "_texts")
+
+    def __init__(self, reader: SseReader, tail: Tail, meter: Meter, take: Take | None) -> None:
+        self._reader = reader
+        self._index, self._part, self._texts = tail
+        self._meter = meter
+        self._take = take
+
+    def feed(self, data: bytes) -> TextDelta | None:
+        """Return the piece that these bytes are; None where they are anything else, of which nothing was taken."""
+        line = self._reader.lone(data)
+        if line is None or len(line) > CHECKED_CHARS:
+            return None
+        try:
+            chunk = TEXT_CHUNK.decode(line)
+        except type_errors:
+            return None
+        choice, meter = chunk.choices[0], self._meter
+        text = choice.delta.content
+        if not text or choice.finish_reason is not None or chunk.usage is not None:
+            return None
+        held = meter.bytes_held + (len(text) if text.isascii() else len(text.encode()))
+        if held > meter.bytes_max or (self._take is not None and not self._take(text)):
+            return None
+        meter.bytes_held = held
+        self._texts.append(text)
+        return TextDelta(index=self._index, text=text, part=self._part)

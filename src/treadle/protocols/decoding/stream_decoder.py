@@ -1,0 +1,144 @@
+"""The way of every decoder: bytes to frames, frames to one assembly, and one terminal event behind which is nothing.
+
+A protocol says what a frame means, what a whole document means, and how an answer is judged at its end.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+from treadle.core.errors import BrokenStream, ErrorInfo
+from treadle.core.events import Failed, Finished, ModelEvent, TextDelta
+from treadle.protocols.decoding.assembly_base import Ledger
+from treadle.protocols.decoding.framing import Intake, too_large
+from treadle.protocols.decoding.keepalive_frames import is_keep_alive
+from treadle.protocols.sse import LINE_BYTES_MAX, Frame
+
+DONE = "[DONE]"
+"""How a Chat stream says that it is over; gateways that translate from Chat send it in other protocols too."""
+
+
+Take = Callable[[str], bool]
+"""Takes the next piece of a text if it would leave a later stage as it is, and tells whether it does."""
+
+Flow = Callable[[bytes], TextDelta | None]
+"""Takes a read that is nothing but the next piece of a text and returns that; any other is left to be fed."""
+
+
+class AnswerDecoder(ABC):
+    """Turns the answer of one model call into events; nothing that an upstream sends raises."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._terminal: Finished | Failed | None = None
+        self._ledger = ledger
+        # An answer may come in one line, or in one document.
+        self._intake = Intake(max(LINE_BYTES_MAX, ledger.meter.bytes_max))
+        self._passed_over: tuple[str, tuple[int, ...]] | None = None
+
+    def feed(self, data: bytes) -> list[ModelEvent]:
+        """Return the events that these bytes complete."""
+        if self._terminal is not None:
+            return []
+        reader = self._intake.reader
+        self._read_frames(self._intake.feed(data) if reader is None else reader.feed(data))
+        if (reader is None or reader.overflowed) and self._terminal is None and self._intake.failure is not None:
+            self._fail(self._intake.failure)
+        events, self._ledger.events = self._ledger.events, []
+        return events
+
+    def flow(self, take: Take | None) -> Flow | None:
+        """Return what takes the next reads while a text goes on, until one is anything else; None where none does."""
+        return None
+
+    def finish(self) -> list[ModelEvent]:
+        """Return what the end of the bytes makes of them."""
+        if self._terminal is not None:
+            return []
+        frames = self._intake.finish()
+        if self._intake.is_document:
+            if frames[0].damage:
+                self._damage(frames[0].damage)
+            else:
+                self._read_document(frames[0].data)
+            self._check_bounds()
+        else:
+            self._read_frames(frames)
+        if self._terminal is None:
+            self._end(is_said=self._intake.is_document)
+        return self._ledger.take()
+
+    def _read_frames(self, frames: list[Frame]) -> None:
+        meter, read = self._ledger.meter, self._read_frame
+        for frame in frames:
+            if self._terminal is not None:
+                return
+            data = frame.data.strip()
+            if data == DONE:
+                self._end(is_said=True)
+            elif data:
+                read(frame.event, data)
+                if meter.is_over:
+                    self._check_bounds()
+            elif frame.damage and not is_keep_alive(frame.event, data):
+                self._damage(frame.damage)
+
+    def _check_bounds(self) -> None:
+        """Fail where the answer is over a bound, or contradicts itself."""
+        if self._terminal is not None:
+            return
+        ledger = self._ledger
+        if ledger.meter.damage is not None:
+            self._break(ledger.meter.damage)
+        elif ledger.overflow is not None:
+            self._fail(too_large(ledger.overflow))
+
+    @property
+    def _is_whole(self) -> bool:
+        """Tell whether all of the answer has been said already, and only words about it may follow."""
+        return False
+
+    def _damage(self, what: str) -> None:
+        """Break an answer of which something was lost or garbled: what it was, nothing here can know.
+
+        What stands behind an answer that was said to be over takes nothing from it, unless more of it follows.
+        """
+        if self._is_whole and not self._intake.is_document:
+            self._ledger.note("bad_frame", "dropped", f"behind the end of the answer: {what}")
+            self._passed_over = self._passed_over or (what, self._ledger.extent)
+        else:
+            self._break(what)
+
+    def _break(self, what: str) -> None:
+        if self._terminal is None:
+            self._fail(BrokenStream(f"The upstream's answer is damaged: {what}.").info)
+
+    @abstractmethod
+    def _read_frame(self, name: str, data: str) -> None:
+        """Read one frame of a stream; `name` is that of its event."""
+        ...
+
+    @abstractmethod
+    def _read_document(self, data: str) -> None:
+        """Read an answer that is one JSON document."""
+        ...
+
+    @abstractmethod
+    def _end(self, *, is_said: bool) -> None:
+        """Judge the answer at its end; `is_said` where the upstream itself said that this is the end."""
+        ...
+
+    def _cut_off(self) -> None:
+        self._fail(BrokenStream("The upstream's stream ended before the answer did.").info)
+
+    def _close(self, terminal: Finished) -> None:
+        """End the answer, if it is within its bounds."""
+        if self._ledger.meter.is_over:
+            self._check_bounds()
+        if self._passed_over is not None and self._passed_over[1] != self._ledger.extent:
+            self._break(self._passed_over[0])
+        if self._terminal is None:
+            self._terminal = terminal
+            self._ledger.events.append(terminal)
+
+    def _fail(self, error: ErrorInfo) -> None:
+        self._terminal = Failed(error=error)
+        self._ledger.events.append(self._terminal)

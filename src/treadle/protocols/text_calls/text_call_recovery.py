@@ -1,0 +1,569 @@
+"""The stage between a decoder and the engine: model events in, the same out, calls in their text made calls.
+
+Visible text flows through. Recovered calls follow at the end of the answer, because only then it is known that the
+answer was not cut and which calls also came in the protocol's own way. Where they may not become calls their text is
+given back. What was recovered is said as a note, and the call keeps what the model wrote.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from treadle.core.events import (
+    ArgumentsDelta,
+    Failed,
+    Finished,
+    Interrupted,
+    ItemAdded,
+    ItemDone,
+    ModelEvent,
+    Noted,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+)
+from treadle.core.ids import CALL, CALL_ITEM
+from treadle.core.items import AnyItem, AnyPart, CallItem, MessageItem, ReasoningItem, ResultItem, TextPart, text_of
+from treadle.core.json import BadJson, canonical_json, read_json
+from treadle.core.memoized import Memo
+from treadle.core.plan import Plan
+from treadle.core.request import Note, NoteAction, is_json_wanted
+from treadle.core.tool_definitions import ToolSpec
+from treadle.protocols.text_calls.call_building import object_of
+from treadle.protocols.text_calls.dialect_grammar import Dialect, Tier
+from treadle.protocols.text_calls.dialect_table import BY_ID, DIALECTS
+from treadle.protocols.text_calls.scanner import HELD_CHARS_MAX, Found, Markers, Piece, TextScanner, markers_of
+from treadle.protocols.text_calls.schema_values import Tools, write_arguments
+
+RECOVERED = "call_recovered"
+DUPLICATED = "call_duplicated"
+NOT_RECOVERED = "call_not_recovered"
+MENDED = "arguments_mended"
+_ENDS_WELL = frozenset({"done", "calls", "stop_sequence"})
+_OBJECT: Any = dict
+
+
+class RepairRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Which dialects are looked for: those of these tiers, and those named; a leading `-` leaves one out."""
+
+    tiers: tuple[Tier, ...] = ("native", "marked")
+    dialects: tuple[str, ...] = ()
+    held_chars_max: int = HELD_CHARS_MAX
+
+
+@lru_cache(maxsize=256)
+def chosen_dialects(
+    rules: RepairRules, model: str, *, is_json: bool = False
+) -> tuple[tuple[Dialect, ...], frozenset[str]]:
+    """Return the dialects to look for in answers of this model, and the ids of those native to it.
+
+    Where the answer shall be JSON, JSON that has no marker is the answer.
+    """
+    named, left_out = set(rules.dialects), {each[1:] for each in rules.dialects if each.startswith("-")}
+    chosen: list[Dialect] = []
+    for dialect in DIALECTS:
+        is_on = dialect.tier(model) in rules.tiers or dialect.id in named
+        if is_on and dialect.id not in left_out and not (is_json and dialect.is_markerless):
+            chosen.append(dialect)
+    return tuple(chosen), frozenset(each.id for each in chosen if each.tier(model) == "native")
+
+
+class Heard:
+    """What users and results gave the model to read: text that it only repeats is no call.
+
+    Examples in instructions are none of that: what follows them to the letter is meant.
+    """
+
+    def __init__(self, items: Sequence[AnyItem]) -> None:
+        self._items = items
+        self._texts: list[str] | None = None
+
+    def has(self, raw: str) -> bool:
+        """Tell whether a user or a result said this, word for word."""
+        if self._texts is None:
+            said = (item for item in self._items if isinstance(item, MessageItem) and item.role == "user")
+            given = (item for item in self._items if isinstance(item, ResultItem))
+            self._texts = [*(text_of(item.content) for item in said), *(text_of(item.output) for item in given)]
+        wanted = raw.strip()
+        return any(wanted in text for text in self._texts)
+
+
+class _Part(msgspec.Struct):
+    """One part of a message, of which so much came.
+
+    It has a scanner from where something in it may be a call, which `stray` finds. What `passed` before that is plain
+    text, `texts` are what is visible of the rest.
+    """
+
+    stray: re.Pattern[str]
+    scanner: TextScanner | None = None
+    size: int = 0
+    passed: int = 0
+    texts: list[str] = []
+
+    def take(self, text: str) -> bool:
+        """Take more text of a part that was begun if it leaves at once and as it is, and tell whether it does."""
+        scanner = self.scanner
+        if self.stray.search(text) is not None or (scanner is not None and not scanner.is_idle):
+            return False
+        self.size += len(text)
+        if scanner is not None:
+            self.texts.append(text)
+        return True
+
+    def visible(self, text: str) -> str:
+        """Return what is visible of the part, all of which is this text."""
+        return text if self.scanner is None else text[: self.passed] + "".join(self.texts)
+
+
+class _Message(msgspec.Struct):
+    """A message that is being said: its parts, and what was found in it. Its begin is told with its first word."""
+
+    added: ItemAdded | None
+    parts: dict[int, _Part] = {}
+    found: list[Found] = []
+
+    def has_passed(self, item: MessageItem) -> bool:
+        """Tell whether this is the message as it was told: plain text, all of it."""
+        for number, part in enumerate(item.content):
+            if type(part) is TextPart:
+                told = self.parts.get(number)
+                if told is None or told.scanner is not None or not told.size or told.size != len(part.text):
+                    return False
+        return True
+
+    def tell(self, event: ModelEvent, told: list[ModelEvent]) -> None:
+        """Tell an event of this message, before the first of them its begin."""
+        if self.added is not None:
+            told.append(self.added)
+            self.added = None
+        told.append(event)
+
+
+class _Search(NamedTuple):
+    """What is looked for in answers of a model by these rules: calls of `tools` in `dialects`, by their markers."""
+
+    rules: RepairRules
+    tools: Tools
+    dialects: tuple[Dialect, ...]
+    natives: frozenset[str]
+    markers: Markers
+
+
+def _nothing_yet(_: tuple[ToolSpec, ...]) -> dict[tuple[int, str, bool], _Search]:
+    return {}
+
+
+_SEARCHES: Memo[tuple[ToolSpec, ...], dict[tuple[int, str, bool], _Search]] = Memo(_nothing_yet)
+"""What is looked for by which tools are offered, and by the rules, the model, and whether the answer shall be JSON."""
+
+SEARCHES_MAX = 64
+"""For how many models the same tools are kept."""
+
+
+def _search(plan: Plan, rules: RepairRules) -> _Search:
+    # What shall be JSON is the answer and no call.
+    is_json = is_json_wanted(plan.options)
+    kept, key = _SEARCHES.of(plan.tools), (id(rules), plan.model, is_json)
+    found = kept.get(key)
+    if found is not None and found.rules is rules:
+        return found
+    if len(kept) >= SEARCHES_MAX:
+        kept.clear()
+    tools = Tools([spec for spec in plan.tools if spec.kind == "function"])
+    dialects, natives = chosen_dialects(rules, plan.model, is_json=is_json)
+    found = kept[key] = _Search(rules, tools, dialects, natives, markers_of(dialects, tools.names))
+    return found
+
+
+class Scanner:
+    """Looks for calls of a plan's tools in the text of one answer."""
+
+    _thoughts: TextScanner | None = None
+    _thought_id: str = ""
+    _heard: Heard | None = None
+    _has_text: bool = False
+
+    def __init__(self, plan: Plan, rules: RepairRules) -> None:
+        self._late: list[ModelEvent] | None = None
+        self._last: tuple[int, int, _Part] | None = None
+        self._next_index = 0
+        self.search = _search(plan, rules)
+        self._items = plan.items
+        self._open: dict[int, _Message] = {}
+        self._found: list[tuple[str, Found]] = []
+        self._calls: list[tuple[str, str]] = []
+        self._thought: list[Found] = []
+
+    def feed(self, event: ModelEvent) -> list[ModelEvent]:
+        """Take one event; return what follows from it."""
+        return self.feed_all([event])
+
+    def feed_all(self, events: list[ModelEvent]) -> list[ModelEvent]:
+        """Take the events of one read; return what follows from them."""
+        told: list[ModelEvent] = []
+        for event in events:
+            if type(event) is TextDelta and self._last is not None:
+                index, number, part = self._last
+                text, scanner = event.text, part.scanner
+                is_same = event.index == index and event.part == number
+                if is_same and part.stray.search(text) is None and (scanner is None or scanner.is_idle):
+                    # What nearly every text is, taken as `take` does: a call for each would cost as much.
+                    part.size += len(text)
+                    if scanner is not None:
+                        part.texts.append(text)
+                    told.append(event)
+                    continue
+            if type(event) is ArgumentsDelta and self._late is None:
+                told.append(event)
+            else:
+                _FEEDERS[type(event)](self, event, told)
+        return told
+
+    def taker(self, event: TextDelta) -> Callable[[str], bool] | None:
+        """Return what takes more of a text of which this was told last, as long as no other event comes between."""
+        last = self._last
+        return last[2].take if last is not None and last[:2] == (event.index, event.part) else None
+
+    def _pass(self, event: ModelEvent, told: list[ModelEvent]) -> None:
+        told.append(event)
+
+    def _item_added(self, event: ItemAdded, told: list[ModelEvent]) -> None:
+        if event.index >= self._next_index:
+            self._next_index = event.index + 1
+        for index, message in self._open.items():
+            self._end_parts(message, index, told)
+        item = event.item
+        if type(item) is ReasoningItem:
+            self._thought_id = item.id
+        if type(item) is MessageItem and item.role == "assistant":
+            self._open[event.index] = _Message(event)
+        else:
+            self._tell(event, told)
+
+    def _item_done(self, event: ItemDone, told: list[ModelEvent]) -> None:
+        item = event.item
+        if type(item) is MessageItem and event.index in self._open:
+            self._done(event, item, told)
+        elif type(item) is CallItem:
+            self._call_done(event, item, told)
+        else:
+            self._tell(event, told)
+
+    def _delta(self, event: RefusalDelta | ArgumentsDelta, told: list[ModelEvent]) -> None:
+        message = self._open.get(event.index)
+        if message is None:
+            self._tell(event, told)
+        else:
+            self._end_parts(message, event.index, told)
+            message.tell(event, told if self._late is None else self._late)
+
+    def _reasoning(self, event: ReasoningDelta, told: list[ModelEvent]) -> None:
+        if self.search.natives and not event.is_summary:
+            self._think(event.text)
+        self._tell(event, told)
+
+    def _tell(self, event: ModelEvent, told: list[ModelEvent]) -> None:
+        """Tell an event; behind a message that waits for the end of the answer it waits too."""
+        (told if self._late is None else self._late).append(event)
+
+    def _call_done(self, event: ItemDone, call: CallItem, told: list[ModelEvent]) -> None:
+        """Take a call that came in the protocol's own way; arguments that are nearly right are made right."""
+        arguments = mended_arguments(call, self.search.tools)
+        self._calls.append((call.name, arguments or call.arguments))
+        if arguments is None:
+            self._tell(event, told)
+            return
+        raw = call.arguments if call.raw is None else call.raw
+        mended = msgspec.structs.replace(call, arguments=arguments, raw=raw, origin="repaired")
+        note = Note(
+            code=MENDED, action="repaired", message=f"the arguments of {call.name} were not as its schema wants"
+        )
+        self._tell(Noted(note=note), told)
+        self._tell(ItemDone(index=event.index, item=mended), told)
+
+    def _text(self, event: TextDelta, told: list[ModelEvent]) -> None:
+        message = self._open.get(event.index)
+        if message is None:
+            self._tell(event, told)
+            return
+        text, markers = event.text, self.search.markers
+        part = message.parts.get(event.part)
+        if part is None:
+            if message.parts:
+                self._end_parts(message, event.index, told)
+            part = message.parts[event.part] = _Part(markers.stray)
+        is_plain = part.scanner is None and markers.stray.search(text) is None
+        if not is_plain or not (part.size or markers.opening.match(text) is None):
+            visible = self._visible(message, part, self._scanner_of(part).feed(text))
+            if visible != text:
+                event = TextDelta(index=event.index, text=visible, part=event.part, extra=event.extra)
+        part.size += len(text)
+        if event.text or not text or event.extra is not None:
+            message.tell(event, told if self._late is None else self._late)
+        if message.added is None and self._late is None and part.size:
+            # Text that passes as it is from here on does not come this way any more.
+            self._last = (event.index, event.part, part)
+        else:
+            self._last = None
+
+    def _end_parts(self, message: _Message, index: int, told: list[ModelEvent]) -> None:
+        """Tell what is held of the parts so far: something else begins, and nothing of it may be told before them."""
+        for number, part in message.parts.items():
+            scanner = part.scanner
+            text = "" if scanner is None or scanner.is_idle else self._visible(message, part, scanner.finish())
+            if text:
+                delta = TextDelta(index=index, text=text, part=number)
+                message.tell(delta, told if self._late is None else self._late)
+
+    def _scanner_of(self, part: _Part) -> TextScanner:
+        if part.scanner is None:
+            part.passed, part.texts = part.size, []
+            search, is_begun = self.search, part.size > 0
+            natives, chars_max = search.natives, search.rules.held_chars_max
+            part.scanner = TextScanner(
+                search.tools, search.dialects, natives=natives, chars_max=chars_max, is_begun=is_begun
+            )
+        return part.scanner
+
+    def _visible(self, message: _Message, part: _Part, pieces: list[Piece]) -> str:
+        """Return the text of these pieces, and keep the calls among them."""
+        texts: list[str] = []
+        for piece in pieces:
+            if isinstance(piece, str):
+                texts.append(piece)
+            elif not piece.calls:
+                continue
+            elif self._is_heard(piece.raw):
+                texts.append(piece.raw)
+            else:
+                message.found.append(piece)
+        text = "".join(texts)
+        part.texts.append(text)
+        return text
+
+    def _is_heard(self, raw: str) -> bool:
+        if self._heard is None:
+            self._heard = Heard(self._items)
+        return self._heard.has(raw)
+
+    def _done(self, event: ItemDone, item: MessageItem, told: list[ModelEvent]) -> None:
+        """End a message: what was held is told; where calls were found its end waits for that of the answer."""
+        message = self._open[event.index]
+        if self._late is not None:
+            told = self._late
+        content = None if message.has_passed(item) else self._rest_of(message, event.index, item, told)
+        del self._open[event.index]
+        self._last = None
+        if content is None:
+            # Plain text does not begin with a blank.
+            self._has_text = self._has_text or bool(message.parts)
+            message.tell(event, told)
+            return
+        visible = tuple(part for part in content if not isinstance(part, TextPart) or part.text)
+        self._has_text = self._has_text or bool(text_of(visible).strip())
+        if not message.found:
+            kept = item if content == item.content else msgspec.structs.replace(item, content=content)
+            message.tell(ItemDone(index=event.index, item=kept), told)
+            return
+        self._found += [(item.id, found) for found in message.found]
+        self._late = [] if self._late is None else self._late
+        if message.added is None or visible or item.blobs:
+            done = ItemDone(index=event.index, item=msgspec.structs.replace(item, content=visible))
+            message.tell(done, self._late)
+
+    def _rest_of(self, message: _Message, index: int, item: MessageItem, told: list[ModelEvent]) -> tuple[AnyPart, ...]:
+        """Tell what of a message was not told yet, and return its content as far as it is visible."""
+        content: list[AnyPart] = []
+        for number, part in enumerate(item.content):
+            if not isinstance(part, TextPart):
+                content.append(part)
+                continue
+            begun = message.parts.get(number)
+            rest = part.text[begun.size if begun else 0 :]
+            if rest:
+                self._text(TextDelta(index=index, text=rest, part=number), told)
+            scanned = message.parts.get(number)
+            if scanned is not None and scanned.scanner is not None:
+                text = self._visible(message, scanned, scanned.scanner.finish())
+                if text:
+                    message.tell(TextDelta(index=index, text=text, part=number), told)
+            content.append(_shown(part, scanned.visible(part.text)) if scanned else part)
+        return tuple(content)
+
+    def _think(self, text: str) -> None:
+        """Read reasoning along: it calls only where it is all of the answer, and in the model's own dialect."""
+        if self._thoughts is None:
+            search = self.search
+            own = tuple(each for each in search.dialects if each.id in search.natives)
+            self._thoughts = TextScanner(search.tools, own, chars_max=search.rules.held_chars_max)
+        if not self._thoughts.passes(text):
+            self._thought += [each for each in self._thoughts.feed(text) if isinstance(each, Found)]
+
+    def _finished(self, event: Finished, told: list[ModelEvent]) -> None:
+        if event.stop not in _ENDS_WELL:
+            self._failed(event, told)
+            return
+        if self._late is not None:
+            told += self._late
+            self._late = None
+        if self._thoughts is not None and not (self._found or self._calls or self._has_text):
+            self._thought += [each for each in self._thoughts.finish() if isinstance(each, Found)]
+            called = [each for each in self._thought if each.calls and not self._is_heard(each.raw)]
+            self._found += [(self._thought_id, each) for each in called]
+        if self._found:
+            recovered = self._recovered()
+            told += recovered
+            if any(isinstance(each, ItemDone) for each in recovered):
+                event = msgspec.structs.replace(event, stop="calls", raw_stop=None)
+        told.append(event)
+
+    def _recovered(self) -> list[ModelEvent]:
+        """Return the calls that were found, but for those that came in the protocol's own way too."""
+        events: list[ModelEvent] = []
+        number = 0
+        called = {_signature(*call) for call in self._calls}
+        for item_id, found in self._found:
+            for place, call in enumerate(found.calls):
+                if _signature(call.name, call.arguments) in called:
+                    events.append(_noted(DUPLICATED, "dropped", f"{call.name} came as a call too", found))
+                    continue
+                number += 1
+                # From the item around it: the same again in a replay, and another in every other answer.
+                name = f"{item_id.partition('_')[2]}x{number}"
+                item = CallItem(
+                    id=f"{CALL_ITEM}_{name}",
+                    call_id=f"{CALL}_{name}",
+                    name=call.name,
+                    arguments=call.arguments,
+                    origin="guessed" if BY_ID[found.dialect].is_markerless else "recovered",
+                    raw=found.raw if place == 0 else None,
+                    upstream_id=call.ref or None,
+                )
+                said = f"{call.name} was called in text ({found.dialect})"
+                events.append(_noted(RECOVERED, "repaired", said, found))
+                events += self._called(item)
+        return events
+
+    def _called(self, item: CallItem) -> list[ModelEvent]:
+        index, self._next_index = self._next_index, self._next_index + 1
+        begun = msgspec.structs.replace(item, arguments="", raw=None)
+        return [
+            ItemAdded(index=index, item=begun),
+            ArgumentsDelta(index=index, text=item.arguments),
+            ItemDone(index=index, item=item),
+        ]
+
+    def _failed(self, event: Finished | Failed | Interrupted, told: list[ModelEvent]) -> None:
+        told += self._give_back()
+        told.append(event)
+
+    def _give_back(self) -> list[ModelEvent]:
+        """Return what is held as the text it was: the answer was cut, so that nothing in it may become a call."""
+        events: list[ModelEvent] = []
+        for index, message in list(self._open.items()):
+            for part, scanned in message.parts.items():
+                pieces = scanned.scanner.finish() if scanned.scanner else []
+                text = "".join(each if isinstance(each, str) else each.raw for each in pieces)
+                text = "".join(each.raw for each in message.found) + text if part == 0 else text
+                if text:
+                    message.tell(TextDelta(index=index, text=text, part=part), events)
+        late, self._late = self._late or [], None
+        raw = "".join(found.raw for _, found in self._found)
+        if not raw:
+            return [*late, *events]
+        notes = [_noted(NOT_RECOVERED, "kept", "the answer was cut, so that its calls are text", self._found[0][1])]
+        return [*notes, *_with_text(late, raw, self._next_index, self._found[0][0]), *events]
+
+    @staticmethod
+    def feeders() -> "dict[type[ModelEvent], Callable[[Scanner, Any, list[ModelEvent]], None]]":
+        """Return what is done with each kind of event."""
+        return {
+            ItemAdded: Scanner._item_added,
+            TextDelta: Scanner._text,
+            RefusalDelta: Scanner._delta,
+            ReasoningDelta: Scanner._reasoning,
+            ArgumentsDelta: Scanner._delta,
+            ItemDone: Scanner._item_done,
+            Noted: Scanner._pass,
+            Finished: Scanner._finished,
+            Failed: Scanner._failed,
+            Interrupted: Scanner._failed,
+        }
+
+
+_FEEDERS = Scanner.feeders()
+
+
+def mended_arguments(call: CallItem, tools: Tools) -> str | None:
+    """Return a call's arguments made right, where they are nearly: JSON, with lists and objects out of their strings.
+
+    What was cut, and what is right already, stays as it is.
+    """
+    tool = tools.find(call.name) if call.kind == "function" else None
+    if tool is None:
+        return None
+    try:
+        right: Any = read_json(call.arguments)
+    except BadJson:
+        right = None
+    if isinstance(right, _OBJECT):
+        made = tool.from_json(right)
+        if made is right or made == right:
+            return None
+    # A quote or a comma in the wrong place may come of a frame that was lost or came twice: that is not made right.
+    given = object_of(call.arguments, is_sure=True) if call.arguments.strip() else None
+    made = None if given is None else tool.from_json(given)
+    return None if made is None or made == right else write_arguments(made)
+
+
+def _with_text(late: list[ModelEvent], raw: str, index: int, item_id: str) -> list[ModelEvent]:
+    """Put text back at the end of the last message, or into the one that was not told as there was nothing else."""
+    place = next((n for n in range(len(late) - 1, -1, -1) if _is_message_done(late[n])), None)
+    if place is None:
+        item = MessageItem(id=item_id, role="assistant", content=(TextPart(text=raw),))
+        begun = ItemAdded(index=index, item=MessageItem(id=item_id, role="assistant"))
+        return [*late, begun, TextDelta(index=index, text=raw), ItemDone(index=index, item=item)]
+    done = late[place]
+    assert isinstance(done, ItemDone)
+    assert isinstance(done.item, MessageItem)
+    parts = list(done.item.content)
+    last = parts[-1] if parts and isinstance(parts[-1], TextPart) else TextPart(text="")
+    parts = [*(parts[:-1] if parts and parts[-1] is last else parts), _shown(last, last.text + raw)]
+    told = TextDelta(index=done.index, text=raw, part=len(parts) - 1)
+    ended = ItemDone(index=done.index, item=msgspec.structs.replace(done.item, content=tuple(parts)))
+    return [*late[:place], told, ended, *late[place + 1 :]]
+
+
+def _is_message_done(event: ModelEvent) -> bool:
+    return isinstance(event, ItemDone) and isinstance(event.item, MessageItem)
+
+
+def _shown(part: TextPart, text: str) -> TextPart:
+    """Return a part with the text that is visible; what belongs to single tokens does not fit another text."""
+    return part if part.text == text else msgspec.structs.replace(part, text=text, logprobs=None, annotations=None)
+
+
+def _signature(name: str, arguments: str) -> tuple[str, bytes]:
+    try:
+        return name, canonical_json(read_json(arguments or "{}"))
+    except BadJson:
+        return name, arguments.encode("utf-8", "surrogatepass")
+
+
+def _noted(code: str, action: NoteAction, message: str, found: Found) -> Noted:
+    return Noted(note=Note(code=code, action=action, message=message, field=found.dialect))
+
+
+def scanner_of(plan: Plan, rules: RepairRules | None) -> Scanner | None:
+    """Return who looks for calls in the text of an answer, where the plan has tools that may be called.
+
+    The last answer at a limit is looked through too: its calls are refused, and their markup is no answer.
+    """
+    if rules is None or not plan.tools or (plan.tool_choice.mode == "none" and not plan.is_closing):
+        return None
+    scanner = Scanner(plan, rules)
+    return scanner if scanner.search.tools.names else None

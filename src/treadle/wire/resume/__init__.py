@@ -1,4 +1,0 @@
-"""Answers that were broken off and are told on.
-
-Pure.
-"""
