@@ -15,7 +15,7 @@ from treadle.core.request import Request
 from treadle.runs.approval.service import Answer
 from treadle.runtime import Parts, RandomIds, Runtime, SystemClock
 from treadle.store.keys.kept import Grant
-from treadle.telemetry.registry import write_text
+from treadle.telemetry.prometheus import write_text
 from treadle.upstream.reply import ReplyCall
 from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
 

@@ -8,7 +8,7 @@ from treadle.core.items import CallItem, ResultItem
 from treadle.core.request import Note
 from treadle.core.usage import Usage
 from treadle.telemetry import REDACTED, JsonLines, Metrics, Redactor, rc_label
-from treadle.telemetry.registry import write_text
+from treadle.telemetry.prometheus import write_text
 
 
 def series(metrics: Metrics) -> dict[str, float]:

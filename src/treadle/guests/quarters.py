@@ -17,7 +17,7 @@ from treadle.guests.sandbox.engine import EngineSpec, load_wasmtime
 from treadle.guests.sandbox.grant import Grant, check_place
 from treadle.guests.sandbox.limits import EngineMode, Isolation, SandboxLimits
 from treadle.guests.stage.processes import Workers
-from treadle.telemetry.watch import Tracer
+from treadle.telemetry.run_observer import Tracer
 
 log = logging.getLogger("treadle.guests")
 

@@ -28,7 +28,7 @@ from treadle.runs.relay import Relay
 from treadle.runs.sessions import Seat
 from treadle.runs.tail import after_number, tail
 from treadle.store.journal import RunJournal, RunRow, Store
-from treadle.telemetry.watch import Watch
+from treadle.telemetry.run_observer import Watch
 
 HEEDED: frozenset[type] = frozenset({Noted, RunEnded})
 """Events that change what is known of a run."""

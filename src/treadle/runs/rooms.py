@@ -20,7 +20,7 @@ from treadle.runs.runner.here import Here
 from treadle.runs.runner.port import Runner
 from treadle.store.journal import RunRow, Store
 from treadle.telemetry import Metrics
-from treadle.telemetry.watch import Tracer
+from treadle.telemetry.run_observer import Tracer
 
 
 class Models(Protocol):

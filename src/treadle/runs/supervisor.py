@@ -24,7 +24,7 @@ from treadle.runs.relay import APART, Relay
 from treadle.runs.rooms import Free, Tolls
 from treadle.store.journal import LEASE_LOST, RunRow, Store
 from treadle.telemetry import Metrics
-from treadle.telemetry.watch import About, Tracer, Watch
+from treadle.telemetry.run_observer import About, Tracer, Watch
 
 log = logging.getLogger("treadle.runs")
 

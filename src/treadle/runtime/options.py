@@ -117,7 +117,7 @@ def make_tracer(settings: Settings, env: Mapping[str, str]) -> "Spans | None":
             "telemetry.spans is on, and nothing says where to send them", param="telemetry.otlp_endpoint", hint=hint
         )
     try:
-        from treadle.telemetry.export import open_spans
+        from treadle.telemetry.otlp_export import open_spans
     except ImportError as error:
         message = f"telemetry.spans needs a library that is not installed ({error.name})"
         raise ConfigError(message, param="telemetry.spans", hint="pip install 'treadle[otel]'") from error

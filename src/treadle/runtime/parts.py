@@ -9,7 +9,7 @@ import msgspec
 
 from treadle.core.ids import IdSource, SeededIds
 from treadle.engine.ports import Clock, Model
-from treadle.telemetry.watch import Tracer
+from treadle.telemetry.run_observer import Tracer
 from treadle.tools.runner import Report
 
 DEMO_DELAY_S = 0.02

@@ -53,7 +53,7 @@ from treadle.runtime.upstreams import Models, Prices, make_client, make_endpoint
 from treadle.store.address import MEMORY
 from treadle.store.journal import SessionRow, Store
 from treadle.telemetry import Metrics, Redactor
-from treadle.telemetry.watch import Tracer
+from treadle.telemetry.run_observer import Tracer
 from treadle.tools import Runner, Tool
 from treadle.tools.demo import DEMO_TOOLS
 from treadle.tools.load import Reloader

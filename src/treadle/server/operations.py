@@ -7,7 +7,7 @@ import msgspec
 
 from treadle.server.http import NO_STORE, Exchange
 from treadle.server.service import Service
-from treadle.telemetry.registry import CONTENT_TYPE, write_text
+from treadle.telemetry.prometheus import CONTENT_TYPE, write_text
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,8 +4,8 @@ It hears events and numbers; it asks nobody for anything, and sends nothing that
 for.
 """
 
-from treadle.telemetry.context import ModelCall, model_call, trace_parent, upstream_request
-from treadle.telemetry.logs import Gathered, JsonLines, say
+from treadle.telemetry.log_context import ModelCall, model_call, trace_parent, upstream_request
+from treadle.telemetry.log_lines import Gathered, JsonLines, say
 from treadle.telemetry.metrics import REFUSALS, Metrics, rc_label
 from treadle.telemetry.redaction import REDACTED, Redactor
 

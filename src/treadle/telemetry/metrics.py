@@ -11,8 +11,8 @@ from treadle.core.events import RunEnded, ToolFinished
 from treadle.core.request import Note
 from treadle.core.tool_definitions import RC, is_person_only
 from treadle.protocols.text_calls.text_call_recovery import RECOVERED
-from treadle.telemetry.registry import Registry, Sample, Series
-from treadle.telemetry.series import Counter, Histogram, Shown
+from treadle.telemetry.counters import Counter, Histogram, Shown
+from treadle.telemetry.prometheus import Registry, Sample, Series
 
 _KNOWN_RC: frozenset[str] = frozenset(get_args(RC))
 _OTHER = "other"

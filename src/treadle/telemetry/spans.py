@@ -22,8 +22,8 @@ from treadle.core.events import (
     ToolStarted,
 )
 from treadle.core.usage import Usage
-from treadle.telemetry.context import ModelCall, trace_parent, upstream_request
-from treadle.telemetry.watch import About
+from treadle.telemetry.log_context import ModelCall, trace_parent, upstream_request
+from treadle.telemetry.run_observer import About
 
 AGENT = "treadle"
 NAME_CHARS_MAX = 128

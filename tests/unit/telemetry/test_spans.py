@@ -25,8 +25,8 @@ from treadle.core.items import CallItem
 from treadle.core.usage import Usage
 from treadle.runtime import Parts
 from treadle.telemetry import Metrics, ModelCall, model_call, trace_parent
+from treadle.telemetry.run_observer import About, Watch
 from treadle.telemetry.spans import Spans, provider_of
-from treadle.telemetry.watch import About, Watch
 from treadle.upstream.reply import ReplyCall
 from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from treadle.telemetry.registry import Registry, Sample, Series, write_text
+from treadle.telemetry.prometheus import Registry, Sample, Series, write_text
 
 KEEP_S = 1.0
 _SUFFIX = ".numbers"

@@ -23,7 +23,7 @@ from treadle.core.items import CallItem, MessageItem, ResultItem, TextPart
 from treadle.core.request import Note
 from treadle.core.usage import Usage
 from treadle.telemetry import Metrics, ModelCall, model_call, upstream_request
-from treadle.telemetry.watch import About, Watch
+from treadle.telemetry.run_observer import About, Watch
 
 ABOUT = About(run_id="run_1", response_id="resp_1", conversation_id="conv_1", protocol="chat", model="m")
 CALL = CallItem(call_id="c1", name="look", arguments='{"secret-argument": 1}')

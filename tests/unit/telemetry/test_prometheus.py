@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from treadle.telemetry.registry import Registry, Sample, Series, write_text
+from treadle.telemetry.prometheus import Registry, Sample, Series, write_text
 
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 numbers = st.floats() | st.integers(-(2**60), 2**60)

@@ -24,8 +24,8 @@ from treadle.core.events import (
     ToolStarted,
 )
 from treadle.core.items import CallItem
-from treadle.telemetry.context import ModelCall, model_call, upstream_request
-from treadle.telemetry.logs import say
+from treadle.telemetry.log_context import ModelCall, model_call, upstream_request
+from treadle.telemetry.log_lines import say
 from treadle.telemetry.metrics import Metrics
 
 log = logging.getLogger("treadle.runs")

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from treadle.telemetry import REDACTED, Gathered, JsonLines, Redactor, say
-from treadle.telemetry.logs import PAGE_BYTES, WAITING_MAX
+from treadle.telemetry.log_lines import PAGE_BYTES, WAITING_MAX
 
 
 class Paper(io.StringIO):

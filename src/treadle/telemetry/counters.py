@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate
 
-from treadle.telemetry.registry import Registry, Sample, Series, write_number
+from treadle.telemetry.prometheus import Registry, Sample, Series, write_number
 
 
 class Counter:

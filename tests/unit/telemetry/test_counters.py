@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.telemetry.registry import Registry, write_text
-from treadle.telemetry.series import Counter, Histogram, Shown
+from treadle.telemetry.counters import Counter, Histogram, Shown
+from treadle.telemetry.prometheus import Registry, write_text
 
 BOUNDS = (0.005, 0.1, 1, 2.5)
 
