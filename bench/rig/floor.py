@@ -24,7 +24,7 @@ from treadle.cli.serve import GC_THRESHOLDS
 from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.core.usage import Usage
-from treadle.network.pool import Pool
+from treadle.http.client_pool import Pool
 from treadle.runtime.parts import RandomIds
 from treadle.store.journal import RunRow
 from treadle.store.sqlite.store import SqliteStore

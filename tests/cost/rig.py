@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from treadle import tool
 from treadle.config import Settings, StoreSection, Upstream
-from treadle.network.asgi import EDGE_IN_SCOPE, GONE_IN_SCOPE, WHOLE_IN_SCOPE
-from treadle.network.connection import Take
+from treadle.http.asgi import EDGE_IN_SCOPE, GONE_IN_SCOPE, WHOLE_IN_SCOPE
+from treadle.http.client_connection import Take
 from treadle.runtime import Runtime
 from treadle.server.app import App
 from treadle.upstream.endpoint import Endpoint

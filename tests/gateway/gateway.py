@@ -12,9 +12,9 @@ import uvicorn
 
 from treadle.config import Settings, StoreSection, Upstream
 from treadle.config.settings import UpstreamsSection
+from treadle.http.server_protocol import bounded
 from treadle.runtime import Runtime
 from treadle.server.app import App
-from treadle.server.edge.protocol import bounded
 from treadle.tools import Tool
 from treadle.upstream.loopback import ScriptServer, Source
 

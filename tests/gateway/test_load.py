@@ -19,10 +19,10 @@ from treadle.config import StoreSection
 from treadle.core.events import Finished, ItemAdded, ItemDone, ModelEvent, TextDelta
 from treadle.core.items import MessageItem, TextPart
 from treadle.core.plan import Plan
+from treadle.http import server_protocol as protocol
+from treadle.http.server_protocol import bounded
 from treadle.runtime import Parts
 from treadle.server.app import App
-from treadle.server.edge import protocol
-from treadle.server.edge.protocol import bounded
 
 BOUND_S = 60.0
 STREAMS, READERS = 50, 200

@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.core.errors import Conflict, ErrorInfo, Exhausted, NotFound, StoreError, TreadleError, Unauthorised
 from treadle.core.ids import REQUEST
-from treadle.network.asgi import Header, Receive, Scope, Send
+from treadle.http.asgi import Header, Receive, Scope, Send
 from treadle.runtime import Runtime
 from treadle.server import operations, pages, runs, sessions
 from treadle.server.apis import (

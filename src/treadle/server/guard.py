@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from treadle.core.errors import Forbidden
 from treadle.core.ids import KEY
-from treadle.network.asgi import Header
+from treadle.http.asgi import Header
 from treadle.server.http import Exchange, HttpError
 
 HEADERS_MAX = 128

@@ -18,7 +18,7 @@ from treadle.access.client import ANYBODY, Client
 from treadle.access.rates import Hit
 from treadle.core.errors import ErrorInfo, LimitExceeded, ProtocolError, RequestError
 from treadle.core.json import type_errors, write_json
-from treadle.network.asgi import (
+from treadle.http.asgi import (
     BEHIND_IN_SCOPE,
     EDGE_IN_SCOPE,
     GONE_IN_SCOPE,

@@ -16,7 +16,7 @@ from types import MappingProxyType
 import msgspec
 
 from treadle.core.errors import NotFound
-from treadle.network.asgi import Header
+from treadle.http.asgi import Header
 from treadle.server.http import Exchange
 from treadle.server.scripts.join import join
 from treadle.server.scripts.squeeze import squeeze

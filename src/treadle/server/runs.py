@@ -30,7 +30,7 @@ from treadle.core.json import OptionalRaw
 from treadle.core.request import Options, Request, answer_form
 from treadle.core.run_endings import HANDED_OVER
 from treadle.core.usage import Usage
-from treadle.network.asgi import Header
+from treadle.http.asgi import Header
 from treadle.protocols.sse import write_frame
 from treadle.runs import RunHandle
 from treadle.server.clients.cursor import read_before

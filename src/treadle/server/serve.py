@@ -21,11 +21,11 @@ import uvicorn
 
 from treadle.config import ServerSection
 from treadle.core.errors import ConfigError
+from treadle.http.server_protocol import bounded
 from treadle.runtime import Runtime
 from treadle.server.app import App
 from treadle.server.crew.numbers import Numbers
 from treadle.server.crew.post import Line, Post
-from treadle.server.edge.protocol import bounded
 from treadle.server.guard import is_loopback
 from treadle.server.login.secret import secret_for
 from treadle.server.login.tickets import Tickets

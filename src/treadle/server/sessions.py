@@ -9,7 +9,7 @@ from treadle.core.errors import ProtocolError
 from treadle.core.ids import SESSION
 from treadle.core.journal_entries import Entry
 from treadle.core.json import OptionalRaw
-from treadle.network.asgi import Header
+from treadle.http.asgi import Header
 from treadle.server.clients.cursor import read_before
 from treadle.server.http import Exchange, read_body, read_number
 from treadle.server.service import Service

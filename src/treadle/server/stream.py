@@ -27,7 +27,7 @@ from treadle.core.events import (
 from treadle.core.ids import IdSource
 from treadle.core.request import Request
 from treadle.core.run_endings import CANCELLED, HANDED_OVER, failure_of, may_retry
-from treadle.network.asgi import Header
+from treadle.http.asgi import Header
 from treadle.protocols.codec_interfaces import Encoder
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.translation.fidelity_report import fidelity

@@ -31,7 +31,7 @@ from treadle.core.journal_entries import item_of_entry
 from treadle.core.json import write_json
 from treadle.core.request import Request, inherit
 from treadle.core.tool_definitions import ToolSpec
-from treadle.network.asgi import Header
+from treadle.http.asgi import Header
 from treadle.protocols.field_reader import Fields, open_body
 from treadle.server.service import Service
 

@@ -14,9 +14,9 @@ from typing import Any, NoReturn, Protocol
 import msgspec
 
 from treadle.core.errors import CROWDED, BrokenStream, UpstreamError, UpstreamTimeout
-from treadle.network.connection import Take
-from treadle.network.errors import ConnectTimeout, NoAddress, NoConnection, NoTls, NoTurn, TooLarge
-from treadle.network.pool import Pool
+from treadle.http.client_connection import Take
+from treadle.http.client_errors import ConnectTimeout, NoAddress, NoConnection, NoTls, NoTurn, TooLarge
+from treadle.http.client_pool import Pool
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.failure import read_failure
 
@@ -239,7 +239,7 @@ def _headers(endpoint: Endpoint, said: Sequence[tuple[str, str]]) -> dict[str, s
 
 
 def _proxied(connections_max: int, *, body_bytes_max: int) -> Pool:
-    from treadle.network.proxies import ProxiedPool
+    from treadle.http.proxies import ProxiedPool
 
     return ProxiedPool(connections_max, body_bytes_max=body_bytes_max)
 

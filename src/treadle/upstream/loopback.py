@@ -21,7 +21,7 @@ from treadle.core.items import text_message
 from treadle.core.json import write_json
 from treadle.core.plan import Plan
 from treadle.core.request import Request
-from treadle.network.listener import Answer, Asked, Listener
+from treadle.http.loopback_server import Answer, Asked, Listener
 from treadle.protocols import gemini
 from treadle.protocols.error_envelopes import write_error
 from treadle.protocols.protocol_registry import PROTOCOLS

@@ -19,7 +19,7 @@ from treadle.core.events import Batches, Failed, Finished, LiveBatches, ModelEve
 from treadle.core.ids import IdSource
 from treadle.core.plan import Plan
 from treadle.core.request import Note
-from treadle.network.connection import Take
+from treadle.http.client_connection import Take
 from treadle.protocols.codec_interfaces import Decoder
 from treadle.protocols.decoding.assembly_base import Bounds
 from treadle.protocols.protocol_registry import UPSTREAMS

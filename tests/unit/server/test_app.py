@@ -7,7 +7,7 @@ import pytest
 
 from treadle.core.errors import StoreError
 from treadle.core.events import ItemDone, RunEvent
-from treadle.network.asgi import Message, Scope
+from treadle.http.asgi import Message, Scope
 from treadle.protocols import chat
 from treadle.server.app import TABLE, App, Routes
 from treadle.server.http import Exchange

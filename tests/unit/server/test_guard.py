@@ -3,7 +3,7 @@
 import pytest
 
 from treadle.core.errors import TreadleError
-from treadle.network.asgi import Message, Scope
+from treadle.http.asgi import Message, Scope
 from treadle.server.guard import HEADERS_MAX, KNOWN_MAX, Guard, client_key, is_loopback, sane_request_id
 from treadle.server.http import Exchange
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from treadle.core.errors import ErrorInfo, LimitExceeded
-from treadle.network.asgi import Message, Scope
+from treadle.http.asgi import Message, Scope
 from treadle.server.http import Exchange, HttpError, path_below
 
 ALWAYS = [

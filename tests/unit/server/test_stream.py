@@ -27,7 +27,7 @@ from treadle.core.events import (
 from treadle.core.items import CallItem, MessageItem
 from treadle.core.request import Note
 from treadle.core.run_endings import may_retry
-from treadle.network.asgi import EDGE_IN_SCOPE, Receive, Scope, Send
+from treadle.http.asgi import EDGE_IN_SCOPE, Receive, Scope, Send
 from treadle.runs.feed import Feed
 from treadle.runtime import SystemClock
 from treadle.server.delivery.audience import Audience

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.network.asgi import Message, Receive, Scope, Send
+from treadle.http.asgi import Message, Receive, Scope, Send
 from treadle.server.app import App
 from treadle.server.http import SAFE_METHODS
 from treadle.server.stream import Reply

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from treadle.core.errors import UpstreamError
-from treadle.network.errors import BrokenOff
+from treadle.http.client_errors import BrokenOff
 from treadle.upstream.endpoint import Endpoint, Secret
 from treadle.upstream.http import Answer, HttpClient
 

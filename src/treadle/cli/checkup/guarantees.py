@@ -228,8 +228,8 @@ GUARANTEES: tuple[Guarantee, ...] = (
         by="the HTTP/1.1 edge",
         tests=(
             "tests/hostile/test_http11.py::test_bytes_are_answered_as_http_says",
-            "tests/unit/server/edge/test_bounds.py::test_trailers_without_end_are_refused",
-            "tests/unit/server/edge/test_bounds.py::test_a_trailer_is_no_header",
+            "tests/unit/http/test_bounds.py::test_trailers_without_end_are_refused",
+            "tests/unit/http/test_bounds.py::test_a_trailer_is_no_header",
         ),
     ),
     Guarantee(

@@ -23,7 +23,7 @@ from treadle.core.events import KeptAlive, RunEnded, RunEvent, read_event
 from treadle.protocols.sse import Frame, SseReader
 
 if TYPE_CHECKING:
-    from treadle.network.pool import Pool, Reply
+    from treadle.http.client_pool import Pool, Reply
 
 CONNECT_S = 10.0
 ANSWER_S = 60.0
@@ -83,7 +83,7 @@ class Client:
 
     async def open(self) -> None:
         """Make connections possible."""
-        from treadle.network.pool import Pool
+        from treadle.http.client_pool import Pool
 
         self._pool = Pool(CONNECTIONS_MAX)
 
@@ -202,7 +202,7 @@ class Client:
 
         Raises: OSError, Unreachable.
         """
-        from treadle.network.errors import BrokenOff
+        from treadle.http.client_errors import BrokenOff
 
         assert self._pool is not None
         words = urlencode(_words(query))

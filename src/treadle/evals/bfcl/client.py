@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.core.errors import BrokenStream
 from treadle.evals.bfcl.archive import Function
-from treadle.network.pool import Pool
+from treadle.http.client_pool import Pool
 
 APIS = ("chat", "responses")
 CONNECT_S = 30.0

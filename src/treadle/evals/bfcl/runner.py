@@ -20,7 +20,7 @@ from treadle.evals.bfcl.world import Worlds, differences, missing
 from treadle.evals.live.runner import alone
 from treadle.evals.report import Outcome
 from treadle.evals.results.rows import Row
-from treadle.network.pool import Pool
+from treadle.http.client_pool import Pool
 from treadle.runtime import Parts, Runtime
 from treadle.server.serve import Address, serve
 from treadle.upstream.loopback import ScriptServer

@@ -12,7 +12,7 @@ from treadle.access.accounts import MINUTE_S
 from treadle.access.client import LOCAL, Client
 from treadle.access.rates import Hit
 from treadle.core.errors import Exhausted
-from treadle.network.asgi import Header
+from treadle.http.asgi import Header
 from treadle.runtime import Runtime
 from treadle.server.http import Exchange
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from treadle.core.errors import NotFound, ProtocolError
-from treadle.network.asgi import Header
+from treadle.http.asgi import Header
 from treadle.runs import RunHandle
 from treadle.runs.record.rounds import read_run
 from treadle.runs.record.tapes import tape_run

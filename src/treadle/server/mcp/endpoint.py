@@ -9,7 +9,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from treadle.access.client import Client
 from treadle.core.errors import NotFound
 from treadle.core.items import ResultItem
-from treadle.network.asgi import Header
+from treadle.http.asgi import Header
 from treadle.protocols.field_reader import open_body
 from treadle.server.http import Exchange
 from treadle.server.mcp.tools import make_server

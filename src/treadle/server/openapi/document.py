@@ -7,7 +7,7 @@ from typing import Any, cast
 import msgspec
 
 from treadle.core.json import write_json
-from treadle.network.asgi import Header
+from treadle.http.asgi import Header
 from treadle.protocols.error_envelopes import envelope_of
 from treadle.server.http import JSON as JSON_TYPE
 from treadle.server.http import Exchange

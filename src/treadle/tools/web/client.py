@@ -14,9 +14,9 @@ from urllib.parse import urljoin
 import msgspec
 
 from treadle.core.errors import ToolError, ToolFailed, ToolTimeout
-from treadle.network.address import Place, dial_one_of
-from treadle.network.errors import BadPacking
-from treadle.network.pool import Pool, Reply
+from treadle.http.client_errors import BadPacking
+from treadle.http.client_pool import Pool, Reply
+from treadle.http.dialing import Place, dial_one_of
 from treadle.tools.own_ports import OwnPorts
 from treadle.tools.web.address import Policy, Target, read_url
 

@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from treadle.core.errors import BrokenStream
-from treadle.network.connection import Take
-from treadle.network.errors import BrokenOff
+from treadle.http.client_connection import Take
+from treadle.http.client_errors import BrokenOff
 from treadle.upstream.cassette.record import Secrets
 from treadle.upstream.cassette.tape import Call, Cassette, canonical_body, data_of, first_difference
 from treadle.upstream.http import Answer, read_into

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from treadle.core.errors import ConfigError
-from treadle.network.connection import Take
+from treadle.http.client_connection import Take
 from treadle.upstream.cassette.tape import (
     SUFFIX,
     VERSION,

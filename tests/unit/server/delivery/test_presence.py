@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from treadle.network.asgi import GONE_IN_SCOPE
+from treadle.http.asgi import GONE_IN_SCOPE
 from treadle.server.delivery.presence import Presence
 from treadle.server.http import Exchange
 

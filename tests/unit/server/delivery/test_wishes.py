@@ -7,7 +7,7 @@ import pytest
 from treadle.config import Route, ServerSection, Settings, ToolsSection
 from treadle.core.errors import ProtocolError
 from treadle.core.request import Request, Surface
-from treadle.network.asgi import Message
+from treadle.http.asgi import Message
 from treadle.server.delivery.position import Position
 from treadle.server.delivery.wishes import (
     answers_plainly,

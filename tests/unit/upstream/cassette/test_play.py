@@ -3,7 +3,7 @@
 import pytest
 
 from treadle.core.errors import BrokenStream
-from treadle.network.errors import BrokenOff
+from treadle.http.client_errors import BrokenOff
 from treadle.upstream.cassette.play import Player
 from treadle.upstream.cassette.record import Secrets
 from treadle.upstream.cassette.tape import Answered, Asked, Call, Cassette, Chunk, Ended, Header, How

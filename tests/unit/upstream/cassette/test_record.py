@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.core.errors import ConfigError
-from treadle.network.errors import BrokenOff
+from treadle.http.client_errors import BrokenOff
 from treadle.upstream.cassette.record import REDACTED, RecordedAnswer, Recorder, Secrets
 from treadle.upstream.cassette.tape import data_of, load_cassette
 from treadle.upstream.endpoint import Endpoint, Secret

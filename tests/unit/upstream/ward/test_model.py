@@ -18,7 +18,7 @@ from treadle.core.errors import (
 )
 from treadle.core.events import Failed, Finished, ModelEvent, Noted, TextDelta
 from treadle.core.plan import Plan
-from treadle.network.connection import Take
+from treadle.http.client_connection import Take
 from treadle.upstream.endpoint import Endpoint
 from treadle.upstream.http import read_into
 from treadle.upstream.model import Begun

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import uvicorn
 
-from treadle.network.asgi import BEHIND_IN_SCOPE
-from treadle.server.edge import protocol
-from treadle.server.edge.protocol import BEHIND_BYTES_MAX, bounded
+from treadle.http import server_protocol as protocol
+from treadle.http.asgi import BEHIND_IN_SCOPE
+from treadle.http.server_protocol import BEHIND_BYTES_MAX, bounded
 
 BOUND_S = 30.0
 PIECE = b"x" * 65_536

@@ -8,8 +8,8 @@ from typing import cast
 
 import pytest
 
-from treadle.network.connection import UNPACKED_BYTES, Connection
-from treadle.network.errors import BrokenOff, TooLarge
+from treadle.http.client_connection import UNPACKED_BYTES, Connection
+from treadle.http.client_errors import BrokenOff, TooLarge
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n%b\r\n"
 END = b"0\r\n\r\n"

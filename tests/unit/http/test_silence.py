@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from treadle.network.pool import Pool
-from unit.network.test_pool import WHOLE, Server, get, on_both_loops, read_all, serving
+from treadle.http.client_pool import Pool
+from unit.http.test_client_pool import WHOLE, Server, get, on_both_loops, read_all, serving
 
 BEGUN = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 PIECE, END = b"2\r\nhi\r\n", b"0\r\n\r\n"

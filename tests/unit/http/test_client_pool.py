@@ -17,10 +17,11 @@ from typing import Any
 
 import pytest
 
-from treadle.network import connection, pool
-from treadle.network.address import target_of
-from treadle.network.errors import BrokenOff, NoConnection, NoTls, NoTurn, TooLarge
-from treadle.network.pool import Pool, Reply, write_head
+from treadle.http import client_connection as connection
+from treadle.http import client_pool as pool
+from treadle.http.client_errors import BrokenOff, NoConnection, NoTls, NoTurn, TooLarge
+from treadle.http.client_pool import Pool, Reply, write_head
+from treadle.http.dialing import target_of
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhe\r\n3\r\nllo\r\n0\r\n\r\n"
@@ -431,7 +432,7 @@ async def test_the_next_address_is_tried_where_one_refuses(monkeypatch: pytest.M
         async def getaddrinfo(*_: object, **__: object) -> list[object]:
             return list(found)
 
-        monkeypatch.setattr("treadle.network.address.resolve", getaddrinfo)
+        monkeypatch.setattr("treadle.http.dialing.resolve", getaddrinfo)
         assert await read_all(await get(connections, server.url)) == b"hello"
         found.pop()
         await connections.close()

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from treadle.network.errors import NoAddress, NoConnection, reason_of
+from treadle.http.client_errors import NoAddress, NoConnection, reason_of
 
 HEAD_START_S = 0.25
 """How long an address may take to answer before the next one is tried beside it (RFC 8305)."""

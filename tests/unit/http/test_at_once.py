@@ -9,10 +9,10 @@ import pytest
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from treadle.core.errors import LimitExceeded
-from treadle.network.asgi import EDGE_IN_SCOPE
-from treadle.server.edge.protocol import BoundedProtocol
+from treadle.http.asgi import EDGE_IN_SCOPE
+from treadle.http.server_protocol import BoundedProtocol
 from treadle.server.http import Exchange
-from unit.server.edge.test_protocol import exchange, serving
+from unit.http.test_server_protocol import exchange, serving
 
 CLOSING = b"connection: close\r\n"
 SENT: list[str] = []

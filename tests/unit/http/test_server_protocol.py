@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import uvicorn
 
-from treadle.server.edge import protocol
-from treadle.server.edge.protocol import HEAD_BYTES_MAX, PIPELINED_MAX, bounded
+from treadle.http import server_protocol as protocol
+from treadle.http.server_protocol import HEAD_BYTES_MAX, PIPELINED_MAX, bounded
 
 BOUND_S = 20.0
 HEAD = b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\n"

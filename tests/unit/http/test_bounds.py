@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from treadle.server.edge.protocol import PIPELINED_MAX, bounded
-from unit.server.edge.test_protocol import serving
+from treadle.http.server_protocol import PIPELINED_MAX, bounded
+from unit.http.test_server_protocol import serving
 
 GET = b"GET /a HTTP/1.1\r\nhost: localhost\r\n\r\n"
 CHUNKED = b"POST /body HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"

@@ -16,9 +16,9 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from treadle.network.address import Place, Target, dial, target_of
-from treadle.network.errors import NoConnection, reason_of
-from treadle.network.pool import Pool
+from treadle.http.client_errors import NoConnection, reason_of
+from treadle.http.client_pool import Pool
+from treadle.http.dialing import Place, Target, dial, target_of
 
 HEAD_BYTES_MAX = 65_536
 PORT = 8080

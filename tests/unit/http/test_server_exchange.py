@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from treadle.server.edge.cycle import Bell
-from unit.server.edge.test_protocol import exchange, serving
+from treadle.http.server_exchange import Bell
+from unit.http.test_server_protocol import exchange, serving
 
 BOUND_S = 20.0
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from treadle.network.listener import Answer, Asked, Handler, Listener
+from treadle.http.loopback_server import Answer, Asked, Handler, Listener
 
 BODY_BYTES_MAX = 100_000
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httptools
 import msgspec
 
-log = logging.getLogger("treadle.network")
+log = logging.getLogger("treadle.http")
 
 HEAD_BYTES_MAX = 262_144
 WAITING_MAX = 16

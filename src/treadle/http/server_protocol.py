@@ -21,9 +21,9 @@ from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from treadle.core.errors import ErrorInfo
-from treadle.network.asgi import BEHIND_IN_SCOPE, EDGE_IN_SCOPE, GONE_IN_SCOPE, WHOLE_IN_SCOPE, Behind, Header
+from treadle.http.asgi import BEHIND_IN_SCOPE, EDGE_IN_SCOPE, GONE_IN_SCOPE, WHOLE_IN_SCOPE, Behind, Header
+from treadle.http.server_exchange import Cycle, Flow
 from treadle.protocols.error_envelopes import envelope_of, write_refusal
-from treadle.server.edge.cycle import Cycle, Flow
 
 log = logging.getLogger("treadle.server")
 

@@ -11,9 +11,9 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from treadle.network.address import Place, Target, dial, target_of
-from treadle.network.connection import Connection, Take
-from treadle.network.errors import ConnectTimeout, NoConnection, NoTls, NoTurn, TooLarge, reason_of
+from treadle.http.client_connection import Connection, Take
+from treadle.http.client_errors import ConnectTimeout, NoConnection, NoTls, NoTurn, TooLarge, reason_of
+from treadle.http.dialing import Place, Target, dial, target_of
 
 T = TypeVar("T")
 Dial = Callable[[Place], Awaitable[socket.socket]]

@@ -10,7 +10,7 @@ from typing import Any
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
-from treadle.network.asgi import Header, Receive, Send
+from treadle.http.asgi import Header, Receive, Send
 
 _BODILESS = frozenset({204, 304})
 _CONTROLS = bytes(each for each in (*range(32), 127) if each != ord("\t"))

@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 
 import httptools
 
-from treadle.network.errors import BadPacking, BrokenOff, TooLarge
+from treadle.http.client_errors import BadPacking, BrokenOff, TooLarge
 
 READ_AHEAD_BYTES = 262_144
 HEAD_BYTES_MAX = 262_144

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from treadle.network import pool
-from treadle.network.address import Place
-from treadle.network.errors import NoConnection
-from treadle.network.proxies import ProxiedPool, is_exempt, proxy_of, read_proxy
-from unit.network.test_pool import WHOLE, Server, certificate, get, on_both_loops, read_all, serving
+from treadle.http import client_pool as pool
+from treadle.http.client_errors import NoConnection
+from treadle.http.dialing import Place
+from treadle.http.proxies import ProxiedPool, is_exempt, proxy_of, read_proxy
+from unit.http.test_client_pool import WHOLE, Server, certificate, get, on_both_loops, read_all, serving
 
 
 class Proxy:

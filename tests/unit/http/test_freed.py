@@ -7,9 +7,9 @@ import weakref
 
 import pytest
 
-from treadle.network.connection import Connection
-from treadle.network.errors import BrokenOff
-from unit.network.test_pool import CHUNKED, Server, get, on_both_loops, read_all, serving
+from treadle.http.client_connection import Connection
+from treadle.http.client_errors import BrokenOff
+from unit.http.test_client_pool import CHUNKED, Server, get, on_both_loops, read_all, serving
 
 BROKEN = b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhello"
 

@@ -1,1 +1,0 @@
-"""The edge of the network: what is bounded before there is a whole request."""
