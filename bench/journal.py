@@ -28,11 +28,11 @@ from treadle.core.items import text_message
 from treadle.core.journal_entries import Entry
 from treadle.core.request import Request
 from treadle.engine.limits import Limits
+from treadle.journal.journal_interface import RunRow, Store
+from treadle.journal.open_store import open_store
+from treadle.journal.store_url import PostgresAddress
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.runtime import RandomIds, SystemClock
-from treadle.store.address import PostgresAddress
-from treadle.store.journal import RunRow, Store
-from treadle.store.open import open_store
 from treadle.telemetry import Metrics
 
 TEXT = "x" * 600

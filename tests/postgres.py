@@ -21,8 +21,8 @@ from urllib.parse import quote
 import pytest
 
 from postgres_place import NoPostgres, identity, installed, new_folder, programs_for, server_user
-from treadle.store.address import PostgresAddress
-from treadle.store.postgres.connection import connect
+from treadle.journal.postgres.connection import connect
+from treadle.journal.store_url import PostgresAddress
 
 START_S = 30.0
 USER = "treadle"

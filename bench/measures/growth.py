@@ -27,9 +27,9 @@ from bench.rig.targets import Stage, Target
 from bench.rig.turns import in_turns
 from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
+from treadle.journal.journal_interface import RunRow, Store
+from treadle.journal.open_store import open_store
 from treadle.runtime import RandomIds
-from treadle.store.journal import RunRow, Store
-from treadle.store.open import open_store
 
 EVENTS = (10, 100, 1_000, 10_000)
 TOOLS = (1, 10, 100, 1_000)

@@ -25,9 +25,9 @@ from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.core.usage import Usage
 from treadle.http.client_pool import Pool
+from treadle.journal.journal_interface import RunRow
+from treadle.journal.sqlite.store import SqliteStore
 from treadle.runtime.parts import RandomIds
-from treadle.store.journal import RunRow
-from treadle.store.sqlite.store import SqliteStore
 
 LEASE_S = 15.0
 _HEADERS = {"content-type": "application/json", "authorization": "Bearer none"}

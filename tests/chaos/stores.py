@@ -7,8 +7,8 @@ import msgspec
 
 from crash.checker import Effect, check, read
 from postgres import postgres_server
-from treadle.store.journal import RunRow
-from treadle.store.open import open_store
+from treadle.journal.journal_interface import RunRow
+from treadle.journal.open_store import open_store
 
 KINDS = ("sqlite", "postgresql")
 

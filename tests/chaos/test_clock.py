@@ -11,7 +11,7 @@ import pytest
 from chaos.server import Server, prepare, servers
 from chaos.stores import address, rows, violations
 from chaos.test_kill import PROMPTS, ends
-from treadle.store.open import open_store
+from treadle.journal.open_store import open_store
 
 DAY_S, HOUR_S, SLACK_S = 86_400, 3_600, 120
 

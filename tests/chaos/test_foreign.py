@@ -10,8 +10,8 @@ from chaos.test_postgres import heal
 from crash.test_foreign import Load
 from postgres import PostgresServer
 from treadle.core.events import ENDED
-from treadle.store.address import PostgresAddress
-from treadle.store.postgres.connection import connect
+from treadle.journal.postgres.connection import connect
+from treadle.journal.store_url import PostgresAddress
 
 TABLES = ("runs", "leases", "events")
 HELD_S = 3.0

@@ -17,8 +17,8 @@ from treadle.core.events import ENDED
 BOUND_S = 60.0
 NEWER = """
 import sys
-from treadle.store.{engine} import store
-from treadle.store.{engine}.migrate import Migration
+from treadle.journal.{engine} import store
+from treadle.journal.{engine}.migrate import Migration
 known = store.read_migrations()
 more = Migration(version=9_999, sql={sql!r})
 store.read_migrations = lambda: (*known, more)
@@ -108,10 +108,10 @@ def checked(kind: str, store: str, folder: Path) -> list[str]:
 
 
 def _as_newer(kind: str, work):
-    from treadle.store.postgres import migrate as in_postgres
-    from treadle.store.postgres import store as postgres
-    from treadle.store.sqlite import migrate as in_sqlite
-    from treadle.store.sqlite import store as sqlite
+    from treadle.journal.postgres import migrations as in_postgres
+    from treadle.journal.postgres import store as postgres
+    from treadle.journal.sqlite import migrations as in_sqlite
+    from treadle.journal.sqlite import store as sqlite
 
     room, steps = (sqlite, in_sqlite) if kind == "sqlite" else (postgres, in_postgres)
     known = room.read_migrations

@@ -12,7 +12,7 @@ from treadle.core.journal_entries import Entry
 from treadle.core.plan import Plan
 from treadle.core.tool_definitions import CallContext, Outcome
 from treadle.engine.ports import Model, Toolbox
-from treadle.store.journal import Chunk, RunJournal, RunRow, Store
+from treadle.journal.journal_interface import Chunk, RunJournal, RunRow, Store
 
 T = TypeVar("T")
 SETTLE_S = 2.0

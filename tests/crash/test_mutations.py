@@ -12,7 +12,7 @@ from crash.test_foreign import Load
 from postgres import postgres_server
 
 OPENS_THE_FILE = """
-from treadle.store.sqlite import connection
+from treadle.journal.sqlite import connection
 make = connection._create
 def create(path):
     make(path)

@@ -27,12 +27,12 @@ from treadle.core.items import text_message
 from treadle.core.request import Request, Surface
 from treadle.core.tool_definitions import ToolSpec
 from treadle.engine.ports import Model
+from treadle.journal.journal_interface import SessionRow, Store
+from treadle.journal.open_store import open_store
 from treadle.runs import Rooms, Runs, RunsOptions, relay
 from treadle.runs.sessions import Sessions
 from treadle.runtime import RandomIds, SystemClock
 from treadle.runtime.clock import SharedClock
-from treadle.store.journal import SessionRow, Store
-from treadle.store.open import open_store
 from treadle.telemetry import Metrics
 
 BOUND_S = 20.0
@@ -204,7 +204,7 @@ async def end_leases(place: str) -> None:
         return
     import asyncpg
 
-    from treadle.store.address import PostgresAddress
+    from treadle.journal.store_url import PostgresAddress
 
     address = PostgresAddress(place)
     connection = await asyncpg.connect(address.dsn)

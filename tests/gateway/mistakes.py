@@ -13,8 +13,8 @@ import apsw
 import msgspec
 import pytest
 
-from treadle.store.sqlite.connection import connect
-from treadle.store.sqlite.migrate import migrate, read_migrations
+from treadle.journal.sqlite.connection import connect
+from treadle.journal.sqlite.migrations import migrate, read_migrations
 
 Setting = Callable[[Path, pytest.MonkeyPatch], AbstractContextManager[None]]
 """Brings the mistake about, for as long as it lasts."""
@@ -137,7 +137,7 @@ def keyless(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def locked(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let another process hold the journal."""
     made(folder)
-    monkeypatch.setattr("treadle.store.sqlite.connection.BUSY_TIMEOUT_MS", 50)
+    monkeypatch.setattr("treadle.journal.sqlite.connection.BUSY_TIMEOUT_MS", 50)
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-c", _HOLDER, f"{folder}/j.db"], stdin=pipe, stdout=pipe) as holder:
         assert holder.stdout is not None
@@ -175,7 +175,7 @@ def without_driver(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     """Let the driver of PostgreSQL be missing."""
     from importlib import metadata
 
-    for name in [name for name in sys.modules if name.startswith(("asyncpg", "treadle.store.postgres"))]:
+    for name in [name for name in sys.modules if name.startswith(("asyncpg", "treadle.journal.postgres"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "asyncpg", None)
     real = metadata.version

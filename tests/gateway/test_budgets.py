@@ -13,10 +13,10 @@ import pytest
 from chaos.server import Server, prepare, servers
 from postgres import postgres_server
 from treadle.access.keyring import Keyring
+from treadle.journal.keys_interface import Budget, Grant
+from treadle.journal.open_store import open_store
 from treadle.runtime import RandomIds, SystemClock
 from treadle.server.login.secret import secret_for
-from treadle.store.keys.kept import Budget, Grant
-from treadle.store.open import open_store
 
 SECRET = "a secret that all of them share, long enough"
 BOUND_S = 90.0

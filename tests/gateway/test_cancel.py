@@ -20,8 +20,8 @@ from gateway.gateway import Gateway
 from person import person_headers
 from treadle.config import Route, ServerSection
 from treadle.core.errors import StoreError
-from treadle.store.futures import failed
-from treadle.store.journal import RunRow
+from treadle.journal.journal_interface import RunRow
+from treadle.journal.write_futures import failed
 from treadle.tools import tool
 from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import Script, ScriptTurn

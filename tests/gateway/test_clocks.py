@@ -12,9 +12,9 @@ from treadle.config import Settings, StoreSection
 from treadle.core.errors import Unauthorised
 from treadle.core.items import text_message
 from treadle.core.request import Request
+from treadle.journal.keys_interface import Grant
 from treadle.runs.approval.service import Answer
 from treadle.runtime import Parts, RandomIds, Runtime, SystemClock
-from treadle.store.keys.kept import Grant
 from treadle.telemetry.prometheus import write_text
 from treadle.upstream.reply import ReplyCall
 from treadle.upstream.script import Script, ScriptedModel, ScriptTurn

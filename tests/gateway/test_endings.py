@@ -26,8 +26,8 @@ from treadle.core.items import ResultItem
 from treadle.core.plan import Plan
 from treadle.core.run_endings import ENDINGS, REVOKED, SERVER_STOPPING, Ending, failure_of, may_retry
 from treadle.engine.turn import Turn
+from treadle.journal.write_futures import failed
 from treadle.runs.live import LiveRun
-from treadle.store.futures import failed
 from treadle.tools import tool
 from treadle.upstream.reply import Faults, Reply, ReplyCall
 

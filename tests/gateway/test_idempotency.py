@@ -16,7 +16,7 @@ import pytest
 from gateway.apis import APIS, BOUND_S, post, text_of
 from gateway.gateway import Gateway
 from treadle.config import ServerSection
-from treadle.store.audit import audit_run
+from treadle.journal.audit_verification import audit_run
 from treadle.tools import tool
 from treadle.tools.demo import DEMO_TOOLS
 from treadle.upstream.reply import Faults, ReplyCall

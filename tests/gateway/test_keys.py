@@ -18,8 +18,8 @@ from treadle.config import Settings, StoreSection
 from treadle.config.access import KeysSection
 from treadle.config.settings import Price
 from treadle.core.usage import Usage
+from treadle.journal.keys_interface import Budget, Grant, Rates
 from treadle.server.login.secret import kept_secret, secret_for
-from treadle.store.keys.kept import Budget, Grant, Rates
 from treadle.upstream.script import Script, ScriptTurn
 
 ASK: Any = [{"role": "user", "content": "hi"}]

@@ -14,8 +14,8 @@ from gateway.mistakes import refusing_upstream
 from treadle.access.keyring import Keyring
 from treadle.config import ServerSection, Settings, StoreSection, Upstream
 from treadle.config.access import KeysSection
+from treadle.journal.keys_interface import Grant, Rates
 from treadle.server.login.secret import kept_secret, secret_for
-from treadle.store.keys.kept import Grant, Rates
 from treadle.upstream.script import Script, ScriptTurn
 
 CHAT = {"model": "dead-1", "messages": [{"role": "user", "content": "hi"}]}

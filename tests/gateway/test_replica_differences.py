@@ -19,8 +19,8 @@ from treadle.cli.checkup.replicas import check_replicas
 from treadle.cli.main import main
 from treadle.config import Settings, StoreSection, ToolsSection
 from treadle.config.access import KeysSection
+from treadle.journal.open_store import open_store
 from treadle.runtime.replicas import OTHER_KEYS
-from treadle.store.open import open_store
 
 BOUND_S = 60.0
 ROUTED = '[[upstream]]\nname = "elsewhere"\nbase_url = "http://127.0.0.1:9/v1"\nmodels = ["x"]\n'

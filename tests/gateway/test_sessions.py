@@ -10,8 +10,8 @@ import pytest
 from gateway.gateway import Gateway
 from person import person_headers
 from treadle import tool
-from treadle.store.audit import audit_export
-from treadle.store.export import read_runs
+from treadle.journal.audit_verification import audit_export
+from treadle.journal.jsonl_export import read_runs
 from treadle.upstream.reply import ReplyCall
 from treadle.upstream.script import Script, ScriptTurn
 

@@ -17,8 +17,8 @@ from treadle.access.redis import RedisRates
 from treadle.config import Settings, StoreSection
 from treadle.config.access import RatesSection
 from treadle.core.errors import ConfigError, Exhausted, StoreError
+from treadle.journal.journal_interface import RunRow
 from treadle.runtime import Parts, Runtime
-from treadle.store.journal import RunRow
 
 SERVER = shutil.which("valkey-server") or shutil.which("redis-server")
 if SERVER is None:

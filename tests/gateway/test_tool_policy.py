@@ -15,8 +15,8 @@ from treadle.config.settings import LocalSection, ToolRule
 from treadle.core.items import ResultItem, text_message
 from treadle.core.plan import Plan
 from treadle.core.request import Request
+from treadle.journal.journal_interface import RunRow
 from treadle.runs.rooms import Instead
-from treadle.store.journal import RunRow
 from treadle.tools.sandbox import find_level
 from treadle.upstream.loopback import Source
 from treadle.upstream.reply import Reply, ReplyCall

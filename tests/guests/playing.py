@@ -21,9 +21,9 @@ from treadle.guests.stage.desk import Desk
 from treadle.guests.stage.lines import Said
 from treadle.guests.stage.processes import Worker, Workers
 from treadle.guests.stage.program import Ended
+from treadle.journal.sqlite.store import SqliteStore
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.runtime import SystemClock
-from treadle.store.sqlite.store import SqliteStore
 from treadle.telemetry import Metrics
 from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, say
 

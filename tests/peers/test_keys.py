@@ -20,10 +20,10 @@ from treadle.config import ServerSection
 from treadle.config.access import KeysSection
 from treadle.core.events import RunEnded
 from treadle.core.usage import Usage
+from treadle.journal.journal_interface import RunRow
+from treadle.journal.keys_interface import Budget, Grant
 from treadle.runtime import Runtime
 from treadle.server.login.secret import kept_secret, secret_for
-from treadle.store.journal import RunRow
-from treadle.store.keys.kept import Budget, Grant
 from treadle.upstream.reply import Reply
 
 INITIALIZE = {

@@ -19,8 +19,8 @@ from treadle import ToolContext, image, tool
 from treadle.config import ServerSection
 from treadle.config.settings import ApprovalsSection
 from treadle.core.items import ImagePart
+from treadle.journal.journal_interface import RunRow
 from treadle.runs.approval.service import Answer
-from treadle.store.journal import RunRow
 from treadle.tools.mcp import ServerOptions
 from treadle.upstream.reply import Reply
 

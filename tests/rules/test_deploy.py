@@ -16,11 +16,11 @@ from rules.tree import ROOT
 from treadle.cli.main import build_parser
 from treadle.config import ServerSection, load_settings
 from treadle.config.environment import PROVIDERS, leaf_paths, variable_of
+from treadle.journal.store_url import PASSWORD_ENV
 from treadle.server.clients.rules import access_of
 from treadle.server.login.secret import CHARS_MIN
 from treadle.server.serve import CLOSE_TIMEOUT_S
 from treadle.server.service import GRACE_S
-from treadle.store.address import PASSWORD_ENV
 
 DEPLOY = ROOT / "deploy"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -1,4 +1,4 @@
-"""The files of a SQLite journal are opened by SQLite alone, in one place: see `treadle/store/sqlite/files.py`."""
+"""The files of a SQLite journal are opened by SQLite alone, in one place: see `treadle/journal/sqlite/database_files.py`."""
 
 import ast
 from collections.abc import Iterator
@@ -7,22 +7,22 @@ import pytest
 
 from rules.tree import modules, parsed, shown
 
-CONNECTS = "src/treadle/store/sqlite/connection.py"
+CONNECTS = "src/treadle/journal/sqlite/connection.py"
 NEAR = ("src/treadle/store/", "src/treadle/cli/store/", "src/treadle/cli/checkup/", "src/treadle/cli/journal/")
 """Where paths of journals are at hand."""
 OPENS = {
-    ("src/treadle/store/sqlite/files.py", "create"): "makes an empty file where there is none",
+    ("src/treadle/journal/sqlite/database_files.py", "create"): "makes an empty file where there is none",
     (
-        "src/treadle/store/sqlite/presence.py",
+        "src/treadle/journal/sqlite/open_file_lock.py",
         "_enter",
     ): "a file of its own beside the journal, which SQLite does not know",
     (
-        "src/treadle/store/sqlite/migrate.py",
+        "src/treadle/journal/sqlite/migrations.py",
         "read_migrations",
     ): "the steps of the schema, which are part of the package",
-    ("src/treadle/store/postgres/migrate.py", "read_migrations"): "the steps of the schema",
-    ("src/treadle/store/backup/sqlite.py", "_part"): "a copy, before it has the name under which it can be opened",
-    ("src/treadle/store/backup/postgres.py", "back_up"): "what pg_dump writes",
+    ("src/treadle/journal/postgres/migrations.py", "read_migrations"): "the steps of the schema",
+    ("src/treadle/journal/sqlite/backup.py", "_part"): "a copy, before it has the name under which it can be opened",
+    ("src/treadle/journal/postgres/backup.py", "back_up"): "what pg_dump writes",
     ("src/treadle/cli/journal/export.py", "written"): "what `treadle export` writes",
     ("src/treadle/cli/journal/audit.py", "_in_file"): "what `treadle export` wrote",
     ("src/treadle/cli/checkup/journal_file.py", "_locks"): "/proc/locks",

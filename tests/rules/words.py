@@ -30,11 +30,11 @@ from treadle.core import events
 from treadle.core.errors import STORE_MESSAGES, StoreError, TreadleError
 from treadle.core.journal_entries import EntryKind
 from treadle.guests.abi import CALLS, MODULE, MODULE_COMPATIBLE
+from treadle.journal.sqlite.migrations import migrate, read_migrations
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.text_calls.dialect_table import DIALECTS
 from treadle.server.app import TABLE as ROUTES
 from treadle.server.openapi.document import document, written
-from treadle.store.sqlite.migrate import migrate, read_migrations
 from treadle.upstream.quirks.profile import PRESETS, QUIRKS
 
 FROZEN = Path(__file__).with_name("words.txt")

@@ -13,8 +13,8 @@ import pytest
 from sandbox.stage import found_at, listening, make_sandbox
 from treadle.config import LocalSection, ToolsSection
 from treadle.core.errors import ConfigError, ToolError
+from treadle.journal.sqlite.store import SqliteStore
 from treadle.runtime.toolset import make_local_tools
-from treadle.store.sqlite.store import SqliteStore
 from treadle.tools.own_ports import OwnPorts
 from treadle.tools.sandbox import Found, Rules, Sandbox, find_level
 from treadle.tools.sandbox.order import Ended, Order

@@ -13,10 +13,10 @@ from treadle.core.events import Numbered, RunEnded
 from treadle.engine import loop
 from treadle.engine.loop import Loop
 from treadle.engine.minutes import Minutes
+from treadle.journal.sqlite import leased_writes as fence
+from treadle.journal.sqlite.row_mapping import Place
 from treadle.runtime.clock import SharedClock
 from treadle.server.delivery.position import Frames, Position
-from treadle.store.sqlite import fence
-from treadle.store.sqlite.rows import Place
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 

@@ -21,9 +21,9 @@ from treadle.core.journal_entries import Entry
 from treadle.core.plan import Plan
 from treadle.core.tool_definitions import CallContext, Outcome, ServerTool
 from treadle.engine.ports import Model
+from treadle.journal.journal_interface import Chunk, RunJournal, RunRow, Store
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.runtime.clock import SharedClock
-from treadle.store.journal import Chunk, RunJournal, RunRow, Store
 from treadle.telemetry import Metrics
 
 T = TypeVar("T")

@@ -8,10 +8,10 @@ from typing import Any
 import apsw
 
 from treadle.core.errors import TreadleError
-from treadle.store.sqlite.connection import BUSY_TIMEOUT_MS, MEMORY, connect, constraint_error, select, store_error
-from treadle.store.sqlite.migrate import migrate, read_migrations
-from treadle.store.sqlite.store import SqliteStore
-from treadle.store.sqlite.writer import Job, T
+from treadle.journal.sqlite.connection import BUSY_TIMEOUT_MS, MEMORY, connect, constraint_error, select, store_error
+from treadle.journal.sqlite.migrations import migrate, read_migrations
+from treadle.journal.sqlite.store import SqliteStore
+from treadle.journal.sqlite.writer_thread import Job, T
 
 CURRENT: ContextVar[Any] = ContextVar("process", default=None)
 """Which process a task belongs to: tasks inherit it from the one that made them."""

@@ -14,8 +14,8 @@ from treadle.core.items import MessageItem, TextPart, text_message
 from treadle.core.journal_entries import Entry
 from treadle.core.plan import Plan
 from treadle.core.request import Request, Surface
+from treadle.journal.journal_interface import Chunk, RunJournal
 from treadle.runs import Rooms, Runs, RunsOptions
-from treadle.store.journal import Chunk, RunJournal
 from treadle.telemetry import Metrics
 
 COMMIT_S = 0.2

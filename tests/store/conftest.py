@@ -7,11 +7,11 @@ import pytest
 
 from postgres import postgres_server
 from store.sample import SetClock
-from treadle.store.address import PostgresAddress
-from treadle.store.journal import Store
-from treadle.store.memory import MemoryStore
-from treadle.store.postgres.store import PostgresStore
-from treadle.store.sqlite.store import SqliteStore
+from treadle.journal.journal_interface import Store
+from treadle.journal.memory_store import MemoryStore
+from treadle.journal.postgres.store import PostgresStore
+from treadle.journal.sqlite.store import SqliteStore
+from treadle.journal.store_url import PostgresAddress
 
 StoreFactory = Callable[[Path, SetClock], Store]
 

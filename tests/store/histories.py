@@ -19,12 +19,12 @@ from treadle.core.plan import Plan
 from treadle.core.request import Assent, Options, Request
 from treadle.core.tool_definitions import CallContext, Outcome, ServerTool, ToolPolicy, ToolSpec
 from treadle.engine.limits import GATEWAY_LIMITS, Limits
+from treadle.journal.journal_interface import RunRow, SessionRow, Store
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.runs.approval.desk import ApprovalDesk
 from treadle.runs.approval.service import Answer, Approvals
 from treadle.runs.live import RunHandle
 from treadle.runs.service import CANCEL_POLL_S
-from treadle.store.journal import RunRow, SessionRow, Store
 from treadle.telemetry import Metrics
 from unit.engine.fakes import ask_for, call, say
 from unit.runs.test_service import QuietClock

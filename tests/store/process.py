@@ -14,8 +14,8 @@ import msgspec
 from store.sample import COMPLETED, OWNER, called, resulted, run_row, said
 from treadle.core.errors import StoreError
 from treadle.core.events import RunEnded
-from treadle.store.journal import Chunk
-from treadle.store.sqlite.store import SqliteStore
+from treadle.journal.journal_interface import Chunk
+from treadle.journal.sqlite.store import SqliteStore
 
 
 def say(*words: object) -> None:

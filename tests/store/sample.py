@@ -10,7 +10,7 @@ import msgspec
 from treadle.core.events import RunEnded
 from treadle.core.items import CallItem, ResultItem, TextPart, text_message
 from treadle.core.journal_entries import Entry, entry_of_item
-from treadle.store.journal import Chunk, RunRow
+from treadle.journal.journal_interface import Chunk, RunRow
 
 OWNER = "owner_a"
 OTHER = "owner_b"

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import apsw
 import asyncpg
 
-from treadle.store.address import PostgresAddress
-from treadle.store.postgres.connection import connect
+from treadle.journal.postgres.connection import connect
+from treadle.journal.store_url import PostgresAddress
 
 COVERED: dict[str, tuple[str, ...]] = {
     "runs": (

@@ -1,4 +1,4 @@
-"""Approvals as every store keeps them: promises A1 to A6 of `store/approvals/kept`."""
+"""Approvals as every store keeps them: promises A1 to A6 of `journal/approvals_interface`."""
 
 import asyncio
 
@@ -7,8 +7,8 @@ import pytest
 
 from store.sample import COMPLETED, LEASE_S, OWNER, WAIT_S, SetClock, run_row
 from treadle.core.errors import Conflict, NotFound
-from treadle.store.approvals.kept import DECIDED, USED, ApprovalRow, Decision, Question, Rule, RuleRow
-from treadle.store.journal import RunJournal, SessionRow, Store
+from treadle.journal.approvals_interface import DECIDED, USED, ApprovalRow, Decision, Question, Rule, RuleRow
+from treadle.journal.journal_interface import RunJournal, SessionRow, Store
 
 QUESTION = Question(tool="wipe", source="python", arguments='{"path":"/tmp/ä"}', digest="d1", reasons=("destructive",))
 YES = Decision(status="approved", at=1_001.0, by="ann", reason="fine")

@@ -18,10 +18,10 @@ from postgres import postgres_server
 from store.histories import House
 from store.sample import LEASE_S, OWNER, planned, run_row, said
 from store.tampering import COVERED, REFUSED, Hand, PostgresHand, SqliteHand, changed
-from treadle.store.audit import audit_export, audit_run
-from treadle.store.export import read_runs, write_run
-from treadle.store.journal import SessionRow, Store
-from treadle.store.open import open_store
+from treadle.journal.audit_verification import audit_export, audit_run
+from treadle.journal.journal_interface import SessionRow, Store
+from treadle.journal.jsonl_export import read_runs, write_run
+from treadle.journal.open_store import open_store
 
 ENGINES = ("sqlite", "postgres")
 STEPS = 20

@@ -12,10 +12,10 @@ from treadle.core.events import ItemDone, Noted, Numbered, RunEnded, TextDelta
 from treadle.core.items import MessageItem, text_of
 from treadle.core.tool_definitions import Effect, ServerTool, ToolPolicy, ToolSpec
 from treadle.core.usage import Usage
+from treadle.journal.journal_interface import RunRow, Store
 from treadle.runs import Rooms, RunHandle, Runs, RunsOptions
 from treadle.runs.cache.answers import HIT, CacheRules
 from treadle.runtime import RandomIds
-from treadle.store.journal import RunRow, Store
 from treadle.telemetry import Metrics
 from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, ok, say
 from unit.runs.test_service import Table, asking

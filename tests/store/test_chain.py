@@ -5,9 +5,9 @@ import pytest
 from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, SetClock, called, noted, resulted, run_row, said
 from treadle.core.errors import Conflict, NotFound
 from treadle.core.journal_entries import Entry
-from treadle.store.chain import entry_hash
-from treadle.store.journal import INLINE_BYTES_MAX, Store
-from treadle.store.seal import root_hash
+from treadle.journal.hash_chain import entry_hash
+from treadle.journal.journal_interface import INLINE_BYTES_MAX, Store
+from treadle.journal.run_row_hash import root_hash
 
 ODD = [
     Entry(kind="status", at=-0.0),

@@ -9,8 +9,8 @@ import pytest
 from store.sample import LEASE_S, OTHER, OWNER, run_row, said
 from treadle.core.errors import StoreError
 from treadle.engine.ports import Clock
-from treadle.store.journal import Store
-from treadle.store.open import open_store
+from treadle.journal.journal_interface import Store
+from treadle.journal.open_store import open_store
 
 HOUR_S = 3_600.0
 

@@ -12,8 +12,8 @@ from store.sample import COMPLETED, LEASE_S, OWNER, called, planned, resulted, r
 from treadle.core.errors import ErrorInfo
 from treadle.core.events import RunEnded
 from treadle.core.journal_entries import EntryKind
-from treadle.store import journal
-from treadle.store.sqlite.store import SqliteStore
+from treadle.journal import journal_interface as journal
+from treadle.journal.sqlite.store import SqliteStore
 
 DOCUMENT = (Path(__file__).parents[2] / "docs" / "journal.md").read_text(encoding="utf-8")
 QUERIES = re.findall(r"^```sql\n(.*?)^```$", DOCUMENT, re.DOTALL | re.MULTILINE)

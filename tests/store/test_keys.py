@@ -8,8 +8,8 @@ import pytest
 from store.sample import COMPLETED, LEASE_S, OWNER, SetClock, run_row
 from treadle.core.errors import Conflict
 from treadle.core.usage import Usage
-from treadle.store.journal import Store
-from treadle.store.keys.kept import (
+from treadle.journal.journal_interface import Store
+from treadle.journal.keys_interface import (
     TAKEN,
     Budget,
     Charge,

@@ -6,7 +6,7 @@ import pytest
 
 from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, WAIT_S, SetClock, run_row, said, told
 from treadle.core.errors import Conflict, NotFound, StoreError
-from treadle.store.journal import Chunk, RunJournal, Store
+from treadle.journal.journal_interface import Chunk, RunJournal, Store
 
 
 async def start(store: Store, name: str = "1", owner: str = OWNER, **fields: object) -> RunJournal:

@@ -25,7 +25,7 @@ from store.conftest import FACTORIES
 from store.sample import COMPLETED, LEASE_S, SetClock, called, numbered, resulted, run_row, said
 from treadle.core.errors import Conflict, NotFound, StoreError
 from treadle.core.journal_entries import ITEM_KINDS, Entry
-from treadle.store.journal import Chunk, RunJournal
+from treadle.journal.journal_interface import Chunk, RunJournal
 
 owners = st.sampled_from(["owner_a", "owner_b"])
 texts = st.text(max_size=20) | st.just("\udc80") | st.just("\x00")

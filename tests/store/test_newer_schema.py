@@ -12,9 +12,9 @@ from rules.tree import modules, shown
 from store.histories import House
 from store.test_audit import problems
 from treadle.core.events import ENDED
-from treadle.store.address import PostgresAddress
-from treadle.store.open import open_store
-from treadle.store.postgres.connection import connect
+from treadle.journal.open_store import open_store
+from treadle.journal.postgres.connection import connect
+from treadle.journal.store_url import PostgresAddress
 
 STEPS = 40
 INSERT = re.compile(r"\b(?:INSERT|REPLACE)(?: OR \w+)? INTO +(\w+)\s+(?:AS +\w+ +)?(\S)")

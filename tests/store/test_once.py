@@ -6,7 +6,7 @@ import pytest
 
 from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, SetClock, run_row, said
 from treadle.core.errors import Conflict, NotFound, ProtocolError
-from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, RunJournal, Store
+from treadle.journal.journal_interface import IDEMPOTENCY_KEY_TAKEN, RunJournal, Store
 
 
 async def start(store: Store, name: str, key: str | None = "once", **fields: object) -> RunJournal:

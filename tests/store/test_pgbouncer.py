@@ -11,9 +11,9 @@ from store.sample import LEASE_S, OTHER, OWNER, run_row, said
 from treadle.cli.checkup.store import check_store
 from treadle.config import Settings, StoreSection
 from treadle.core.errors import StoreError
-from treadle.store.address import PostgresAddress
-from treadle.store.postgres.migrate import look
-from treadle.store.postgres.store import PostgresStore
+from treadle.journal.postgres.migrations import look
+from treadle.journal.postgres.store import PostgresStore
+from treadle.journal.store_url import PostgresAddress
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason=MISSING)
 BOUND_S = 20.0

@@ -11,11 +11,12 @@ from postgres import postgres_server
 from proxy import Loss, Proxy, proxy_before
 from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, WAIT_S, numbered, run_row, said
 from treadle.core.errors import Conflict, ProtocolError, StoreError, TreadleError
-from treadle.store.address import PostgresAddress
-from treadle.store.journal import Chunk, RunJournal, SessionRow
-from treadle.store.postgres import run, store
-from treadle.store.postgres.connection import connect
-from treadle.store.postgres.store import PostgresStore
+from treadle.journal.journal_interface import Chunk, RunJournal, SessionRow
+from treadle.journal.postgres import run_writer as run
+from treadle.journal.postgres import store
+from treadle.journal.postgres.connection import connect
+from treadle.journal.postgres.store import PostgresStore
+from treadle.journal.store_url import PostgresAddress
 
 LOSSES: tuple[Loss, ...] = ("request", "reply")
 

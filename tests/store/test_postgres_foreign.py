@@ -11,9 +11,9 @@ import pytest
 from postgres import postgres_server
 from store.sample import COMPLETED, LEASE_S, OWNER, WAIT_S, run_row, said
 from treadle.core.errors import StoreError
-from treadle.store.address import PostgresAddress
-from treadle.store.postgres.connection import connect
-from treadle.store.postgres.store import PostgresStore
+from treadle.journal.postgres.connection import connect
+from treadle.journal.postgres.store import PostgresStore
+from treadle.journal.store_url import PostgresAddress
 
 BOUND_S = 12.0
 """A new run is refused within 4 s, one that goes on waits for 10 s."""

@@ -10,11 +10,11 @@ import pytest
 from postgres import postgres_server
 from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, WAIT_S, numbered, run_row, said
 from treadle.core.errors import Conflict, NotFound, StoreError
-from treadle.store.address import PostgresAddress
-from treadle.store.journal import Chunk, RunJournal
-from treadle.store.postgres import bell
-from treadle.store.postgres.connection import connect
-from treadle.store.postgres.store import PostgresStore
+from treadle.journal.journal_interface import Chunk, RunJournal
+from treadle.journal.postgres import notifications as bell
+from treadle.journal.postgres.connection import connect
+from treadle.journal.postgres.store import PostgresStore
+from treadle.journal.store_url import PostgresAddress
 
 DAY_S = 86_400.0
 Pair = tuple[PostgresStore, PostgresStore]

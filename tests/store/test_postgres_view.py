@@ -12,10 +12,10 @@ from postgres import postgres_server
 from store.sample import LEASE_S, OWNER, called, noted, resulted, run_row, said
 from treadle.core.items import CallItem, ImagePart, MessageItem, TextPart
 from treadle.core.journal_entries import Entry, entry_of_item
-from treadle.store.address import PostgresAddress
-from treadle.store.journal import INLINE_BYTES_MAX
-from treadle.store.postgres.connection import connect
-from treadle.store.postgres.store import PostgresStore
+from treadle.journal.journal_interface import INLINE_BYTES_MAX
+from treadle.journal.postgres.connection import connect
+from treadle.journal.postgres.store import PostgresStore
+from treadle.journal.store_url import PostgresAddress
 
 COLUMNS = "role, content, content_json, tool_calls, tool_call_id, function_call, name"
 WEATHER = {"name": "get_weather", "arguments": '{"city":"Paris"}'}

@@ -1,8 +1,8 @@
-"""The processes that share a store, as each kind of store keeps them; the promises are in `store/replicas/kept`."""
+"""The processes that share a store, as each kind of store keeps them; the promises are in `journal/replicas_interface`."""
 
 from store.sample import LEASE_S, OTHER, OWNER, SetClock, run_row
-from treadle.store.journal import Store
-from treadle.store.postgres.store import PostgresStore
+from treadle.journal.journal_interface import Store
+from treadle.journal.postgres.store import PostgresStore
 
 FORGET_S = 3600.0
 

@@ -3,8 +3,8 @@
 import msgspec
 
 from store.sample import COMPLETED, LEASE_S, OWNER, run_row, said
-from treadle.store.journal import SessionRow, Store
-from treadle.store.prune import Pruned, prune
+from treadle.journal.journal_interface import SessionRow, Store
+from treadle.journal.pruning import Pruned, prune
 
 CUT = 5_000.0
 

@@ -12,8 +12,15 @@ from treadle.core.events import RunEnded
 from treadle.core.items import ReasoningItem
 from treadle.core.journal_entries import Entry, entry_of_item, item_of_entry
 from treadle.core.request import DIRECT_MODEL
-from treadle.store.journal import INLINE_BYTES_MAX, INPUT_INLINE_BYTES_MAX, RunJournal, RunRow, SessionRow, Store
-from treadle.store.memory import MemoryStore
+from treadle.journal.journal_interface import (
+    INLINE_BYTES_MAX,
+    INPUT_INLINE_BYTES_MAX,
+    RunJournal,
+    RunRow,
+    SessionRow,
+    Store,
+)
+from treadle.journal.memory_store import MemoryStore
 
 THOUGHT = entry_of_item(ReasoningItem(id="rs_1", summary=("because",)), at=1_005.0)
 

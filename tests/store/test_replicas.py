@@ -6,7 +6,7 @@ import pytest
 
 from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, SetClock, run_row, said
 from treadle.core.errors import Conflict
-from treadle.store.journal import SESSION_BUSY, RunJournal, SessionRow, Store
+from treadle.journal.journal_interface import SESSION_BUSY, RunJournal, SessionRow, Store
 
 SESSION = SessionRow(id="sess_1", name="work", created_at=1.0, updated_at=2.0)
 

@@ -11,11 +11,11 @@ import pytest
 from postgres import postgres_programs, postgres_server
 from store.sample import COMPLETED, LEASE_S, OWNER, run_row, said, told
 from treadle.core.errors import NotFound
-from treadle.store.address import PostgresAddress
-from treadle.store.backup import postgres
-from treadle.store.journal import Store
-from treadle.store.postgres.store import PostgresStore
-from treadle.store.sqlite.store import SqliteStore
+from treadle.journal.journal_interface import Store
+from treadle.journal.postgres import backup as postgres
+from treadle.journal.postgres.store import PostgresStore
+from treadle.journal.sqlite.store import SqliteStore
+from treadle.journal.store_url import PostgresAddress
 from warm import start
 
 COPY = """

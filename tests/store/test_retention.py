@@ -11,7 +11,14 @@ from treadle.core.errors import Conflict, ErrorInfo, NotFound
 from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.core.usage import Usage
-from treadle.store.journal import INLINE_BYTES_MAX, INPUT_INLINE_BYTES_MAX, RunJournal, RunRow, SessionRow, Store
+from treadle.journal.journal_interface import (
+    INLINE_BYTES_MAX,
+    INPUT_INLINE_BYTES_MAX,
+    RunJournal,
+    RunRow,
+    SessionRow,
+    Store,
+)
 
 LARGE = b'"' + b"x" * INLINE_BYTES_MAX + b'"'
 

@@ -8,7 +8,7 @@ from store.sample import COMPLETED, LEASE_S, OWNER, called, resulted, run_row, s
 from treadle.core.errors import ErrorInfo, NotFound
 from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
-from treadle.store.journal import RunSearch, Store
+from treadle.journal.journal_interface import RunSearch, Store
 
 FAILED = RunEnded(
     status="failed", error=ErrorInfo(code="rate_limited", message="slow\x00down", status=429), ended_at=1_010.0

@@ -9,7 +9,7 @@ import pytest
 from store.sample import COMPLETED, LEASE_S, OWNER, SetClock, noted, resulted, run_row, said
 from treadle.core.errors import Conflict, NotFound, ProtocolError
 from treadle.core.journal_entries import Entry
-from treadle.store.journal import SessionRow, Store
+from treadle.journal.journal_interface import SessionRow, Store
 
 SESSION = SessionRow(id="sess_1", name="work", created_at=1.0, updated_at=2.0, key_id="key_1")
 

@@ -24,8 +24,8 @@ from store.sample import (
     told,
 )
 from treadle.core.errors import Conflict, StoreError
-from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN
-from treadle.store.sqlite.store import SqliteStore
+from treadle.journal.journal_interface import IDEMPOTENCY_KEY_TAKEN
+from treadle.journal.sqlite.store import SqliteStore
 
 Spawn = Callable[[str, str], Awaitable[Process]]
 

@@ -9,9 +9,9 @@ from postgres import postgres_server
 from proxy import Loss, Proxy, proxy_before
 from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, SetClock, called, noted, numbered, resulted, run_row, said
 from treadle.core.errors import Conflict, StoreError, TreadleError
-from treadle.store.address import PostgresAddress
-from treadle.store.journal import LEASE_LOST, Chunk, RunJournal, Store
-from treadle.store.postgres.store import PostgresStore
+from treadle.journal.journal_interface import LEASE_LOST, Chunk, RunJournal, Store
+from treadle.journal.postgres.store import PostgresStore
+from treadle.journal.store_url import PostgresAddress
 
 RUNS = 24
 

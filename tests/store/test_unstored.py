@@ -10,10 +10,10 @@ from store.sample import COMPLETED, LEASE_S, OTHER, called, planned, resulted, r
 from store.test_retention import blob_is_there, start
 from treadle.core.errors import ErrorInfo, StoreError
 from treadle.core.events import RunEnded
-from treadle.store.journal import RunSearch, SessionRow, Store
-from treadle.store.memory import MemoryStore
-from treadle.store.postgres import run as postgres_run
-from treadle.store.sqlite import fence as sqlite_fence
+from treadle.journal.journal_interface import RunSearch, SessionRow, Store
+from treadle.journal.memory_store import MemoryStore
+from treadle.journal.postgres import run_writer as postgres_run
+from treadle.journal.sqlite import leased_writes as sqlite_fence
 
 OPEN = RunEnded(status="requires_action", stop="calls", ended_at=1_010.0, rounds=1)
 SECRET = "a secret nobody keeps"

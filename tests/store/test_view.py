@@ -12,8 +12,8 @@ import pytest
 from store.sample import LEASE_S, OWNER, called, noted, resulted, run_row, said
 from treadle.core.items import CallItem, ImagePart, MessageItem, TextPart
 from treadle.core.journal_entries import Entry, entry_of_item
-from treadle.store.journal import INLINE_BYTES_MAX
-from treadle.store.sqlite.store import SqliteStore
+from treadle.journal.journal_interface import INLINE_BYTES_MAX
+from treadle.journal.sqlite.store import SqliteStore
 
 COLUMNS = "role, content, content_json, tool_calls, tool_call_id, function_call, name"
 WEATHER = {"name": "get_weather", "arguments": '{"city":"Paris"}'}

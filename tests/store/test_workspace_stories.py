@@ -12,11 +12,11 @@ from postgres import postgres_server
 from store.sample import SetClock
 from treadle.core.errors import Conflict, TreadleError, WorkspaceConflict
 from treadle.core.ids import CountingIds
-from treadle.store.address import PostgresAddress
-from treadle.store.journal import Store
-from treadle.store.postgres.store import PostgresStore
-from treadle.store.sqlite.store import SqliteStore
-from treadle.store.workspaces.kept import DECIDED, MOVED
+from treadle.journal.journal_interface import Store
+from treadle.journal.postgres.store import PostgresStore
+from treadle.journal.sqlite.store import SqliteStore
+from treadle.journal.store_url import PostgresAddress
+from treadle.journal.workspaces_interface import DECIDED, MOVED
 from treadle.workspace.desk import Consent, Workspaces
 from treadle.workspace.difference import equal
 from treadle.workspace.pointer import find_at

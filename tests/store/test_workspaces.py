@@ -10,8 +10,8 @@ import pytest
 from store.sample import SetClock
 from treadle.core.errors import Conflict, NotFound, WorkspaceConflict
 from treadle.core.ids import CountingIds
-from treadle.store.journal import SessionRow, Store
-from treadle.store.workspaces.kept import DECIDED, MOVED, ChangeRow, ProposalRow, WorkspaceRow
+from treadle.journal.journal_interface import SessionRow, Store
+from treadle.journal.workspaces_interface import DECIDED, MOVED, ChangeRow, ProposalRow, WorkspaceRow
 from treadle.workspace.desk import Consent, Workspaces
 from treadle.workspace.shelf import PERSON, SNAPSHOT_EVERY, Author
 from treadle.workspace.state import Change

@@ -9,7 +9,7 @@ from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, SetClock, called, num
 from treadle.core.errors import Conflict, ErrorInfo, NotFound, ProtocolError, StoreError
 from treadle.core.events import RunEnded
 from treadle.core.usage import Usage
-from treadle.store.journal import RunJournal, RunRow, Store
+from treadle.journal.journal_interface import RunJournal, RunRow, Store
 
 FULL_ROW = run_row(
     session_id=None,

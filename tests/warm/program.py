@@ -38,7 +38,7 @@ IMPORTED = (
     "treadle.evals.recorded",
     "treadle.runtime",
     "treadle.server.serve",
-    "treadle.store.sqlite.store",
+    "treadle.journal.sqlite.store",
     "treadle.upstream.loopback",
     "treadle.upstream.script",
 )

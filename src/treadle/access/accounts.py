@@ -25,9 +25,9 @@ from treadle.core.errors import Exhausted, TreadleError
 from treadle.core.journal_entries import Entry
 from treadle.core.memoized import Memo
 from treadle.core.usage import Usage
-from treadle.store.journal import RunRow
-from treadle.store.keys.kept import Budget, KeyStore, ReservationResult, Spent
-from treadle.store.keys.kept import Rates as Limits
+from treadle.journal.journal_interface import RunRow
+from treadle.journal.keys_interface import Budget, KeyStore, ReservationResult, Spent
+from treadle.journal.keys_interface import Rates as Limits
 
 log = logging.getLogger("treadle.access")
 

@@ -7,7 +7,7 @@ from functools import lru_cache
 from treadle.access.client import Client
 from treadle.core.errors import Exhausted
 from treadle.core.usage import Usage
-from treadle.store.keys.kept import Budget, Charge, Debt, KeyStore, Period, Reservation, ReservationResult, Spent
+from treadle.journal.keys_interface import Budget, Charge, Debt, KeyStore, Period, Reservation, ReservationResult, Spent
 
 TOTAL = "total"
 DAY_S = 86_400

@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from treadle.core.errors import Forbidden, Unauthorised
-from treadle.store.keys.kept import Grant, KeyRow, Role
+from treadle.journal.keys_interface import Grant, KeyRow, Role
 
 ROLES: tuple[Role, ...] = ("none", "viewer", "operator", "admin")
 """What each may do in the console, each more than the one before."""

@@ -4,7 +4,7 @@ import math
 
 from treadle.access.client import fits
 from treadle.core.errors import ProtocolError
-from treadle.store.keys.kept import Budget, Grant, Rates
+from treadle.journal.keys_interface import Budget, Grant, Rates
 
 APIS = ("chat", "responses", "messages", "gemini", "treadle", "mcp")
 PATTERNS_MAX = 100

@@ -14,7 +14,7 @@ from treadle.access.grants import check_grant
 from treadle.access.token import PEPPER_BYTES_MIN, Token, is_proved, mac_of, new_token, read_token
 from treadle.core.errors import ConfigError, NotFound, ProtocolError, StoreError, Unauthorised
 from treadle.core.ids import KEY, IdSource
-from treadle.store.keys.kept import Grant, KeyRow, KeyStore
+from treadle.journal.keys_interface import Grant, KeyRow, KeyStore
 
 log = logging.getLogger("treadle.access")
 

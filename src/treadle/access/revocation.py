@@ -6,7 +6,7 @@ from typing import get_args
 from treadle.core.errors import ErrorInfo
 from treadle.core.events import ENDED, Status
 from treadle.core.run_endings import REVOKED
-from treadle.store.journal import RunRow, RunSearch, Store
+from treadle.journal.journal_interface import RunRow, RunSearch, Store
 
 PAGE = 200
 _LIVE: tuple[Status, ...] = tuple(each for each in get_args(Status) if each not in ENDED)

@@ -3,7 +3,7 @@
 import msgspec
 
 from treadle.access.budget import Ledger
-from treadle.store.keys.kept import Budget, KeyRow, Period, Rates, Role, Spent
+from treadle.journal.keys_interface import Budget, KeyRow, Period, Rates, Role, Spent
 
 PERIODS: tuple[Period, ...] = ("day", "month", "total")
 

@@ -9,7 +9,7 @@ import msgspec
 
 from treadle.cli import command
 from treadle.cli.terminal.clean import clean
-from treadle.store.address import shown_url
+from treadle.journal.store_url import shown_url
 
 if TYPE_CHECKING:
     from treadle.config import Loaded, ToolsSection

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from treadle.cli import command
 from treadle.core.errors import ConfigError
-from treadle.store.address import shown_url
+from treadle.journal.store_url import shown_url
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

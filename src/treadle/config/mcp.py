@@ -8,7 +8,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from treadle.config.reader import data_directory
 from treadle.config.settings import Mcp, Settings, sqlite_path
 from treadle.core.errors import ConfigError
-from treadle.store.address import is_postgres
+from treadle.journal.store_url import is_postgres
 from treadle.tools.mcp import Pins, ServerOptions
 from treadle.tools.mcp.pins import Waiting
 from treadle.tools.registry import Registry

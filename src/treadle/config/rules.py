@@ -13,8 +13,8 @@ import msgspec
 from treadle.config.problems import KEY_HINT, Problem, nearest, origin_of
 from treadle.config.settings import CASSETTE, DEMO_MODEL, SQLITE, TIERS, Mcp, Settings, ToolRule, Upstream
 from treadle.core.errors import ConfigError, NotFound
+from treadle.journal.store_url import PostgresAddress, is_postgres
 from treadle.protocols.text_calls.dialect_table import BY_ID
-from treadle.store.address import PostgresAddress, is_postgres
 
 POLICY_LEAST = {"timeout_s": 0.001, "retries": 0, "output_bytes_max": 256, "rate_per_min": 0}
 _VARIABLE = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")

@@ -14,7 +14,7 @@ from treadle.config.access import ApiRate, KeysSection, RatesSection
 from treadle.config.local import LocalSection as LocalSection
 from treadle.config.runner import RunnerSection
 from treadle.config.telemetry import TelemetrySection
-from treadle.store.address import PASSWORD_ENV
+from treadle.journal.store_url import PASSWORD_ENV
 
 SQLITE = "sqlite:///"
 CASSETTE = "cassette:"

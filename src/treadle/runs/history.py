@@ -37,11 +37,11 @@ from treadle.core.journal_entries import ITEM_KINDS, Entry, entry_of_item, item_
 from treadle.core.json import BadJson, canonical_json, read_json
 from treadle.core.request import Note, Request
 from treadle.engine.approval import RequestRecord
+from treadle.journal.journal_interface import RunRow, Store
 from treadle.protocols.translation_notes import HISTORY
 from treadle.runs.approval.turns import Waiting
 from treadle.runs.pairing import check_results, note_repairs
 from treadle.runs.record.teller import UNREADABLE, Damaged
-from treadle.store.journal import RunRow, Store
 
 _PREFIX: dict[type, str] = {MessageItem: MESSAGE, ReasoningItem: REASONING, CallItem: CALL_ITEM, ResultItem: RESULT}
 _AMONG_CALLS = frozenset({CallItem, OpaqueItem, ReasoningItem})

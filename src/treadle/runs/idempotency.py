@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.core.errors import Conflict
 from treadle.core.run_endings import may_retry
-from treadle.store.journal import RunRow, Store
+from treadle.journal.journal_interface import RunRow, Store
 
 _NEXT_TRY = "\x1e{number}"
 """What a further try has behind its key: no client can send it."""

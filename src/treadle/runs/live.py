@@ -20,6 +20,7 @@ from treadle.core.journal_entries import Entry
 from treadle.core.request import Note
 from treadle.core.run_endings import failure_of
 from treadle.engine.loop import Loop
+from treadle.journal.journal_interface import RunJournal, RunRow, Store
 from treadle.runs.approval.turns import Carriage
 from treadle.runs.cache.answers import HIT, CachedModel
 from treadle.runs.feed import Batches, Feed, Hear
@@ -27,7 +28,6 @@ from treadle.runs.history import Joined
 from treadle.runs.relay import Relay
 from treadle.runs.sessions import Seat
 from treadle.runs.tail import after_number, tail
-from treadle.store.journal import RunJournal, RunRow, Store
 from treadle.telemetry.run_observer import Watch
 
 HEEDED: frozenset[type] = frozenset({Noted, RunEnded})

@@ -13,8 +13,8 @@ import msgspec
 
 from treadle.core.errors import StoreError, TreadleError
 from treadle.core.events import RoundStarted, RunEnded, ToolFinished, ToolStarted
+from treadle.journal.journal_interface import Chunk, RunJournal
 from treadle.runs.feed import Feed, count_within
-from treadle.store.journal import Chunk, RunJournal
 
 log = logging.getLogger("treadle.runs")
 

@@ -12,13 +12,13 @@ from treadle.core.usage import Usage
 from treadle.engine.limits import GATEWAY_LIMITS, Limits
 from treadle.engine.loop import Ports
 from treadle.engine.ports import Approver, Clock, Model, Toolbox
+from treadle.journal.journal_interface import RunRow, Store
 from treadle.runs.approval.bound import BoundToolbox
 from treadle.runs.approvals import DenyAll
 from treadle.runs.cache.answers import CacheRules
 from treadle.runs.offers import OfferRules
 from treadle.runs.runner.here import Here
 from treadle.runs.runner.port import Runner
-from treadle.store.journal import RunRow, Store
 from treadle.telemetry import Metrics
 from treadle.telemetry.run_observer import Tracer
 

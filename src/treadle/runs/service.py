@@ -16,6 +16,7 @@ from treadle.core.request import DIRECT_MODEL, Request, inherit
 from treadle.core.run_endings import SERVER_STOPPING
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Model
+from treadle.journal.journal_interface import IDEMPOTENCY_KEY_TAKEN, LEASE_LOST, RunRow
 from treadle.runs.approval.carry import Carrier
 from treadle.runs.approval.taint import tainted_before
 from treadle.runs.cache.answers import Answers, CachedModel, is_repeatable
@@ -35,7 +36,6 @@ from treadle.runs.sessions import Seat, Sessions
 from treadle.runs.setup import Blueprint, frame_of, make_loop, open_run
 from treadle.runs.supervisor import Lease, Supervisor
 from treadle.runs.tail import after_number, tail
-from treadle.store.journal import IDEMPOTENCY_KEY_TAKEN, LEASE_LOST, RunRow
 
 log = logging.getLogger("treadle.runs")
 

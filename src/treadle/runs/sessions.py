@@ -5,7 +5,7 @@ import asyncio
 from treadle.core.errors import Conflict, NotFound
 from treadle.core.events import ENDED
 from treadle.core.journal_entries import ITEM_KINDS
-from treadle.store.journal import RunRow, SessionRow, Store, busy
+from treadle.journal.journal_interface import RunRow, SessionRow, Store, busy
 
 
 class Seat:

@@ -22,9 +22,9 @@ from treadle.engine.limits import Limits
 from treadle.engine.loop import Loop, Ports
 from treadle.engine.past import Past
 from treadle.engine.turn import Turn
+from treadle.journal.journal_interface import RunRow
 from treadle.runs.approval.turns import Carriage
 from treadle.runs.offers import Offered
-from treadle.store.journal import RunRow
 
 
 class FramedOffer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

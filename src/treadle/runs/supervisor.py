@@ -15,6 +15,7 @@ from treadle.core.events import DELTAS, Numbered, RoundBroken, RoundStarted, Run
 from treadle.core.run_endings import INTERNAL
 from treadle.engine.minutes import wait_out
 from treadle.engine.ports import Clock
+from treadle.journal.journal_interface import LEASE_LOST, RunRow, Store
 from treadle.runs.approval.turns import Carriage
 from treadle.runs.feed import count_text
 from treadle.runs.live import HEEDED, LiveRun
@@ -22,7 +23,6 @@ from treadle.runs.record.continuation import Continuation, Diverged
 from treadle.runs.record.recovery import close_run
 from treadle.runs.relay import APART, Relay
 from treadle.runs.rooms import Free, Tolls
-from treadle.store.journal import LEASE_LOST, RunRow, Store
 from treadle.telemetry import Metrics
 from treadle.telemetry.run_observer import About, Tracer, Watch
 

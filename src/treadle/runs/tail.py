@@ -7,9 +7,9 @@ import msgspec
 
 from treadle.core.events import ENDED, Numbered, Numbering, RunEnded, RunEvent, RunRecovered
 from treadle.core.run_endings import NOT_STORED, failure_of
+from treadle.journal.journal_interface import Store
 from treadle.runs.feed import Batches
 from treadle.runs.record.teller import Teller
-from treadle.store.journal import Store
 
 WAIT_S = 0.25
 """How long nothing need happen before the journal is looked at again."""

@@ -9,10 +9,10 @@ from collections import Counter
 
 from treadle.core.errors import StoreError
 from treadle.engine.ports import Clock
-from treadle.store.journal import Store
+from treadle.journal.journal_interface import Store
 from treadle.telemetry import Metrics
 
-log = logging.getLogger("treadle.store")
+log = logging.getLogger("treadle.journal")
 
 LOOK_S = 1.0
 """How long after a look the next one begins."""

@@ -14,6 +14,10 @@ from treadle.config.reader import data_directory
 from treadle.core.errors import ConfigError
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Clock
+from treadle.journal.journal_interface import Store
+from treadle.journal.keys_interface import Rates
+from treadle.journal.open_store import open_store
+from treadle.journal.store_url import MEMORY, PostgresAddress, is_postgres
 from treadle.runs import RunsOptions
 from treadle.runs.approval.desk import DeskRules
 from treadle.runs.cache.answers import CacheRules
@@ -22,10 +26,6 @@ from treadle.runs.runner.claims import Claims
 from treadle.runs.runner.here import Here
 from treadle.runs.runner.port import Runner as RunsRunner
 from treadle.runs.runner.port import Terms
-from treadle.store.address import MEMORY, PostgresAddress, is_postgres
-from treadle.store.journal import Store
-from treadle.store.keys.kept import Rates
-from treadle.store.open import open_store
 from treadle.telemetry import Metrics
 from treadle.tools import RunnerLimits
 from treadle.upstream.endpoint import Endpoint

@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from treadle.config import Settings
 from treadle.config.reader import data_directory
-from treadle.store.address import is_postgres
+from treadle.journal.store_url import is_postgres
 from treadle.tools.own_ports import OwnPorts
 
 FOLDER = "listeners"

@@ -22,6 +22,8 @@ from treadle.guests.quarters import GuestModule, Quarters
 from treadle.guests.sandbox.compiler import Compiler
 from treadle.guests.service import Guests
 from treadle.guests.stage.desk import Desk
+from treadle.journal.journal_interface import SessionRow, Store
+from treadle.journal.store_url import MEMORY
 from treadle.runs import Instead, Rooms, Runs
 from treadle.runs.approval.desk import ApprovalDesk
 from treadle.runs.approval.service import Approvals
@@ -50,8 +52,6 @@ from treadle.runtime.toolset import (
     make_sandbox,
 )
 from treadle.runtime.upstreams import Models, Prices, make_client, make_endpoint, make_router, open_cassettes
-from treadle.store.address import MEMORY
-from treadle.store.journal import SessionRow, Store
 from treadle.telemetry import Metrics, Redactor
 from treadle.telemetry.run_observer import Tracer
 from treadle.tools import Runner, Tool

@@ -20,8 +20,8 @@ from treadle.core.errors import StoreError, TreadleError
 from treadle.core.run_endings import INTERNAL
 from treadle.core.tool_definitions import ServerTool, essence
 from treadle.engine.ports import Clock
-from treadle.store.journal import Store
-from treadle.store.replicas.kept import ReplicaRow
+from treadle.journal.journal_interface import Store
+from treadle.journal.replicas_interface import ReplicaRow
 from treadle.telemetry import Metrics
 
 log = logging.getLogger("treadle.replicas")

@@ -12,9 +12,9 @@ from treadle.guests.modules import ToolGuest
 from treadle.guests.quarters import GuestModule, Quarters
 from treadle.guests.sandbox.grant import Grant, GrantWords, read_grant
 from treadle.guests.sandbox.limits import SandboxLimits
+from treadle.journal.journal_interface import Store
+from treadle.journal.store_url import is_postgres
 from treadle.runtime.policies import make_policies
-from treadle.store.address import is_postgres
-from treadle.store.journal import Store
 from treadle.tools import Registry, Tool
 from treadle.tools.load import load
 from treadle.tools.local import LocalCaps, Piece, Shelf, local_tools

@@ -31,6 +31,8 @@ from treadle.core.request import Options, Request, answer_form
 from treadle.core.run_endings import HANDED_OVER
 from treadle.core.usage import Usage
 from treadle.http.asgi import Header
+from treadle.journal.journal_interface import RunRow, RunSearch, SessionRow
+from treadle.journal.keys_interface import Budget, Rates
 from treadle.protocols.sse import write_frame
 from treadle.runs import RunHandle
 from treadle.server.clients.cursor import read_before
@@ -38,8 +40,6 @@ from treadle.server.delivery.wishes import read_idempotency, read_last
 from treadle.server.http import Exchange, HttpError, read_body, read_number
 from treadle.server.service import Service
 from treadle.server.stream import read, wants_fresh
-from treadle.store.journal import RunRow, RunSearch, SessionRow
-from treadle.store.keys.kept import Budget, Rates
 
 PAGE_MAX = 200
 ENTRIES_MAX = 1_000

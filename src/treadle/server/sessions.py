@@ -10,13 +10,9 @@ from treadle.core.ids import SESSION
 from treadle.core.journal_entries import Entry
 from treadle.core.json import OptionalRaw
 from treadle.http.asgi import Header
-from treadle.server.clients.cursor import read_before
-from treadle.server.http import Exchange, read_body, read_number
-from treadle.server.service import Service
-from treadle.server.stream import read
-from treadle.store.export import write_run
-from treadle.store.journal import SessionRow, Store
-from treadle.store.sessions import (
+from treadle.journal.journal_interface import SessionRow, Store
+from treadle.journal.jsonl_export import write_run
+from treadle.journal.session_operations import (
     chain_of,
     check_name,
     create_numbered,
@@ -26,6 +22,10 @@ from treadle.store.sessions import (
     said_in,
     write_markdown,
 )
+from treadle.server.clients.cursor import read_before
+from treadle.server.http import Exchange, read_body, read_number
+from treadle.server.service import Service
+from treadle.server.stream import read
 
 PAGE_MAX = 200
 MESSAGES_MAX = 1_000

@@ -6,7 +6,7 @@ import msgspec
 
 from treadle.core.errors import LimitExceeded, ProtocolError
 from treadle.core.json import canonical_json
-from treadle.store.workspaces.kept import ChangeRow
+from treadle.journal.workspaces_interface import ChangeRow
 from treadle.workspace import history
 from treadle.workspace.difference import compare
 from treadle.workspace.shelf import Held, record_of

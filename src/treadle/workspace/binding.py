@@ -6,7 +6,7 @@ import msgspec
 
 from treadle.core.errors import Conflict, ToolFailed
 from treadle.core.json import OptionalRaw, type_errors
-from treadle.store.journal import Store
+from treadle.journal.journal_interface import Store
 from treadle.workspace.desk import Workspaces
 from treadle.workspace.shelf import PROGRAM, Held
 

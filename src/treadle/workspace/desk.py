@@ -15,8 +15,8 @@ import msgspec
 
 from treadle.core.errors import Conflict, LimitExceeded, NotFound, ProtocolError, WorkspaceConflict
 from treadle.core.ids import IdSource
-from treadle.store.journal import Store
-from treadle.store.workspaces.kept import DECIDED, ProposalStatus, WorkspaceRow
+from treadle.journal.journal_interface import Store
+from treadle.journal.workspaces_interface import DECIDED, ProposalStatus, WorkspaceRow
 from treadle.workspace import history, proposals, state
 from treadle.workspace.audit import Finding, audit
 from treadle.workspace.difference import Difference, compare

@@ -12,7 +12,14 @@ from msgspec.structs import replace
 
 from treadle.core.errors import LimitExceeded, NotFound, WorkspaceConflict
 from treadle.core.json import write_json
-from treadle.store.workspaces.kept import MOVED, ChangeRow, ProposalRow, ProposalStatus, WorkspaceRow, WorkspaceStore
+from treadle.journal.workspaces_interface import (
+    MOVED,
+    ChangeRow,
+    ProposalRow,
+    ProposalStatus,
+    WorkspaceRow,
+    WorkspaceStore,
+)
 from treadle.workspace import history
 from treadle.workspace.difference import Difference, compare
 from treadle.workspace.proposals import find_open

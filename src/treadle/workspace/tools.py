@@ -15,7 +15,7 @@ from treadle.core.items import ResultItem
 from treadle.core.journal_entries import item_of_entry
 from treadle.core.tool_definitions import ToolPolicy
 from treadle.engine.approval import NEVER_READ
-from treadle.store.journal import Store
+from treadle.journal.journal_interface import Store
 from treadle.tools import Tool, ToolContext
 from treadle.tools.function import function_tool
 from treadle.workspace.binding import Binding

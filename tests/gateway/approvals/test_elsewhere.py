@@ -16,9 +16,9 @@ from treadle.core.tool_definitions import CallContext
 from treadle.engine.limits import Limits
 from treadle.guests.stage.desk import Desk, Visit
 from treadle.guests.stage.lines import Answered, Ask
+from treadle.journal.approvals_interface import ApprovalRow
 from treadle.runs.approval.service import Answer, Remember
 from treadle.runtime import Parts, RandomIds, Runtime
-from treadle.store.approvals.kept import ApprovalRow
 from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
 
 BOUND_S = 20.0

@@ -17,11 +17,11 @@ from treadle.core.errors import Exhausted, StoreError
 from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.core.usage import Usage
+from treadle.journal.journal_interface import RunRow, Store
+from treadle.journal.keys_interface import Budget, Charge, Grant, Reservation, ReservationResult, Spent
+from treadle.journal.keys_interface import Rates as Limits
+from treadle.journal.open_store import open_store
 from treadle.runtime import SystemClock
-from treadle.store.journal import RunRow, Store
-from treadle.store.keys.kept import Budget, Charge, Grant, Reservation, ReservationResult, Spent
-from treadle.store.keys.kept import Rates as Limits
-from treadle.store.open import open_store
 
 
 class Clock(SystemClock):

@@ -8,10 +8,10 @@ from treadle.access.client import LOCAL, Client
 from treadle.core.errors import Exhausted
 from treadle.core.events import RunEnded
 from treadle.core.usage import Usage
-from treadle.store.address import MEMORY
-from treadle.store.journal import RunRow, Store
-from treadle.store.keys.kept import Budget, Grant
-from treadle.store.open import open_store
+from treadle.journal.journal_interface import RunRow, Store
+from treadle.journal.keys_interface import Budget, Grant
+from treadle.journal.open_store import open_store
+from treadle.journal.store_url import MEMORY
 
 NOV_30 = 1_796_083_199.0
 """One second before December 2026, in UTC."""

@@ -4,7 +4,7 @@ import pytest
 
 from treadle.access.client import LOCAL, Client, fits
 from treadle.core.errors import Forbidden
-from treadle.store.keys.kept import Grant
+from treadle.journal.keys_interface import Grant
 
 
 @pytest.mark.parametrize(

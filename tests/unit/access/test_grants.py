@@ -4,7 +4,7 @@ import pytest
 
 from treadle.access.grants import APIS, check_grant
 from treadle.core.errors import ProtocolError
-from treadle.store.keys.kept import Budget, Grant, Rates
+from treadle.journal.keys_interface import Budget, Grant, Rates
 
 
 @pytest.mark.parametrize("api", [*APIS, "*", "re*"])

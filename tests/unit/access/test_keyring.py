@@ -5,9 +5,9 @@ import pytest
 from treadle.access.keyring import EXPIRES_S_MAX, KNOWN_MAX, KNOWN_S, Keyring
 from treadle.core.errors import ConfigError, Conflict, NotFound, ProtocolError, Unauthorised
 from treadle.core.ids import CountingIds
-from treadle.store.address import MEMORY
-from treadle.store.keys.kept import Grant
-from treadle.store.open import open_store
+from treadle.journal.keys_interface import Grant
+from treadle.journal.open_store import open_store
+from treadle.journal.store_url import MEMORY
 
 PEPPER = b"p" * 32
 

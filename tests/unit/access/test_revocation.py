@@ -9,9 +9,9 @@ from treadle.access import revocation
 from treadle.access.revocation import stop_runs, why_cancelled
 from treadle.core.events import RunEnded
 from treadle.core.run_endings import REVOKED
-from treadle.store.journal import Store
-from treadle.store.keys.kept import Grant, KeyRow
-from treadle.store.open import open_store
+from treadle.journal.journal_interface import Store
+from treadle.journal.keys_interface import Grant, KeyRow
+from treadle.journal.open_store import open_store
 
 
 @pytest.fixture

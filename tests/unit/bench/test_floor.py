@@ -13,9 +13,9 @@ from bench.rig.requests import TALK
 from bench.rig.upstream import Upstream as Upstreaming
 
 from treadle.config import Settings, StoreSection, Upstream
+from treadle.journal.sqlite.store import SqliteStore
 from treadle.runtime import Parts, Runtime
 from treadle.server.app import App
-from treadle.store.sqlite.store import SqliteStore
 
 BODY = json.dumps({"model": "bench-plain", "stream": False, **TALK["chat"]}).encode()
 

@@ -11,8 +11,8 @@ from treadle.engine.past import ReplyRecord
 from treadle.evals.recorded import NO_ANSWER, NO_QUESTION, scenario_of, write_scenario
 from treadle.evals.runner import play
 from treadle.evals.scenario import read_scenario
+from treadle.journal.journal_interface import RunRow
 from treadle.runs.record.rounds import ModelCall, StoredRun
-from treadle.store.journal import RunRow
 
 ROW = RunRow(
     id="run_AB-1",

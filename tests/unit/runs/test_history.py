@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from treadle.core.items import Blob, CallItem, ReasoningItem, ResultItem, text_message, text_result
 from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.core.request import Request
+from treadle.journal.journal_interface import RunRow, Store
 from treadle.runs.history import INTERRUPTED, History, _is_of, close_orphans, read_history, rejoin, write_down
-from treadle.store.journal import RunRow, Store
 from unit.core import strategies
 
 USER = text_message("user", "go")

@@ -28,5 +28,5 @@ async def times(folder: Path, **section: object) -> tuple[float | None, float]:
 async def test_a_run_is_kept_as_long_as_the_settings_say(
     section: dict[str, float], kept_s: float | None, forgotten: int, tmp_path: Path
 ) -> None:
-    """Without a word for ever; with `store.keep_days` until then, when the store forgets it by itself."""
+    """Without a word for ever; with `journal.keep_days` until then, when the store forgets it by itself."""
     assert await times(tmp_path, **section) == (kept_s, forgotten)

@@ -5,10 +5,10 @@ from typing import cast
 
 from treadle.core.errors import StoreError
 from treadle.core.events import Numbered, RoundStarted, TextDelta
+from treadle.journal.journal_interface import Chunk, RunJournal
 from treadle.runs import relay
 from treadle.runs.feed import BATCH_TEXT_MAX, Feed
 from treadle.runs.relay import Relay
-from treadle.store.journal import Chunk, RunJournal
 
 
 class Telling:

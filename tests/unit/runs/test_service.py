@@ -16,9 +16,9 @@ from treadle.core.run_endings import NOT_STORED
 from treadle.core.tool_definitions import Outcome, ServerTool, ToolPolicy, ToolSpec
 from treadle.core.usage import Usage
 from treadle.engine.limits import Limits
+from treadle.journal.journal_interface import RunRow, SessionRow
+from treadle.journal.sqlite.store import SqliteStore
 from treadle.runs import Rooms, Runs, RunsOptions
-from treadle.store.journal import RunRow, SessionRow
-from treadle.store.sqlite.store import SqliteStore
 from treadle.telemetry import Metrics
 from unit.engine.fakes import FakeClock, FakeModel, FakeToolbox, ask_for, call, ok, say
 

@@ -8,8 +8,8 @@ import pytest
 
 from treadle.core.errors import UpstreamTimeout
 from treadle.engine.limits import Limits
+from treadle.journal.sqlite.approvals import SqliteApprovals
 from treadle.runs.supervisor import EndingGate
-from treadle.store.approvals.sqlite import SqliteApprovals
 from unit.engine.fakes import FakeModel, say
 from unit.runs.approval.test_carry import asked, going_on
 from unit.runs.record.test_approvals import REPLIES, Hands, process

@@ -30,12 +30,12 @@ from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
 from treadle.engine import tape
 from treadle.engine.past import ReplyRecord
 from treadle.engine.ports import Clock
+from treadle.journal.journal_interface import Chunk, RunRow, Store
+from treadle.journal.sqlite.store import SqliteStore
 from treadle.runs import Idempotency, Rooms, RunHandle, Runs, RunsOptions
 from treadle.runs.record.recovery import close_run
 from treadle.runs.tail import after_number, tail
 from treadle.runtime import RandomIds, SystemClock
-from treadle.store.journal import Chunk, RunRow, Store
-from treadle.store.sqlite.store import SqliteStore
 from treadle.telemetry import Metrics
 from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, ok, say
 from unit.runs.test_service import Table, asking

@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from treadle.core.errors import StoreError
+from treadle.journal.memory_store import MemoryStore
+from treadle.journal.store_counters import StoreStats
 from treadle.runtime.health import AWAY_S, FAILED_S, STALE_S, StoreHealth
-from treadle.store.memory import MemoryStore
-from treadle.store.stats import StoreStats
 from treadle.telemetry import Metrics
 
 

@@ -10,8 +10,8 @@ from treadle.config import Route, Settings, StoreSection, Upstream
 from treadle.config.access import RatesSection
 from treadle.core.errors import StoreError
 from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
+from treadle.journal.memory_store import MemoryStore
 from treadle.runtime.replicas import NAMES_MAX, Facts, Replicas, differences, facts_of
-from treadle.store.memory import MemoryStore
 from treadle.telemetry import Metrics
 from unit.runtime.test_health import Clock
 

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from store.sample import run_row
+from treadle.journal.approvals_interface import ApprovalRow, Question
+from treadle.journal.journal_interface import Store
 from treadle.runs.approval.service import REASON_CHARS_MAX
 from treadle.server.app import App
-from treadle.store.approvals.kept import ApprovalRow, Question
-from treadle.store.journal import Store
 from unit.server.conftest import OpenApp
 from unit.server.visit import JSON_TYPE, LOCAL, Visit
 

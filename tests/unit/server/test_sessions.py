@@ -5,9 +5,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from treadle.journal.audit_verification import audit_export
+from treadle.journal.jsonl_export import read_runs
 from treadle.server.app import App
-from treadle.store.audit import audit_export
-from treadle.store.export import read_runs
 from unit.server.conftest import OpenApp
 from unit.server.held import HeldModel
 from unit.server.visit import JSON_TYPE, LOCAL, Visit

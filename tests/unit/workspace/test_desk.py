@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from treadle.core.errors import Conflict, Forbidden, LimitExceeded, NotFound, ProtocolError, TreadleError
 from treadle.core.errors import WorkspaceConflict as Stale
 from treadle.core.ids import CountingIds
-from treadle.store.sqlite.store import SqliteStore
+from treadle.journal.sqlite.store import SqliteStore
 from treadle.workspace.desk import Consent, Workspaces
 from treadle.workspace.difference import Difference
 from treadle.workspace.shelf import PERSON, PROGRAM, Author

@@ -14,9 +14,9 @@ from treadle.core.items import CallItem, ResultItem
 from treadle.core.journal_entries import entry_of_item
 from treadle.core.json import write_json
 from treadle.core.tool_definitions import CallContext, Fault, Outcome, is_person_only
+from treadle.journal.journal_interface import RunRow, SessionRow, Store
+from treadle.journal.sqlite.store import SqliteStore
 from treadle.runtime import SystemClock
-from treadle.store.journal import RunRow, SessionRow, Store
-from treadle.store.sqlite.store import SqliteStore
 from treadle.tools import Registry, Runner, tool
 from treadle.workspace.desk import Consent, Workspaces
 from treadle.workspace.shelf import Author

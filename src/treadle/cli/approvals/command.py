@@ -17,9 +17,9 @@ from treadle.cli.terminal.words import plural
 from treadle.core.errors import NotFound, RequestError
 
 if TYPE_CHECKING:
+    from treadle.journal.approvals_interface import ApprovalRow, RuleRow
+    from treadle.journal.journal_interface import Store
     from treadle.runs.approval.service import Approvals, Remember
-    from treadle.store.approvals.kept import ApprovalRow, RuleRow
-    from treadle.store.journal import Store
 
 LIMIT = 50
 SHOWN_CHARS = 60

@@ -15,7 +15,7 @@ from treadle.config.settings import SQLITE
 from treadle.core.errors import ConfigError, TreadleError, Unauthorised
 
 if TYPE_CHECKING:
-    from treadle.store.keys.kept import KeyRow
+    from treadle.journal.keys_interface import KeyRow
 
 PROBE_S = 0.5
 

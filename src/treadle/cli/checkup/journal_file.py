@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from treadle.core.errors import NotFound
-from treadle.store.sqlite.files import SUFFIXES, identity
-from treadle.store.sqlite.presence import SUFFIX
+from treadle.journal.sqlite.database_files import SUFFIXES, identity
+from treadle.journal.sqlite.open_file_lock import SUFFIX
 
 _WRITER_LOCK = 120
 """The byte of the -shm file that SQLite's writer locks."""
@@ -38,7 +38,7 @@ def damage(path: Path, tell: Callable[[int, int], None]) -> list[str]:
 
     Raises: NotFound, StoreError.
     """
-    from treadle.store.backup.sqlite import check
+    from treadle.journal.sqlite.backup import check
 
     # Beside a process with other files, what can be read here is not what it has written.
     if problems := file_problems(path):

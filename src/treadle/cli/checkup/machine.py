@@ -10,7 +10,7 @@ import msgspec
 
 from treadle.cli.checkup.found import Check
 from treadle.config import Settings
-from treadle.store.address import is_postgres
+from treadle.journal.store_url import is_postgres
 
 PYTHON_MIN = (3, 11)
 FILES_WANTED = 4_096

@@ -8,9 +8,9 @@ import msgspec
 from treadle.cli.checkup.found import Check
 from treadle.config import Settings, sqlite_path
 from treadle.core.errors import TreadleError
-from treadle.store.address import PostgresAddress, is_postgres
-from treadle.store.look import Look
-from treadle.store.open import look_at_store
+from treadle.journal.inspection import Look
+from treadle.journal.open_store import look_at_store
+from treadle.journal.store_url import PostgresAddress, is_postgres
 
 NO_SECRET = "the secret under which the keys of this journal were made is not here: they would be refused"
 _BRING_BACK = "bring back secret.key beside the journal, or set TREADLE_SECRET to the same text as the other processes"
@@ -34,7 +34,7 @@ def _look(settings: Settings, env: Mapping[str, str]) -> Look | None:
     path = sqlite_path(settings.store.url)
     if not path.exists() or not path.stat().st_size:
         return None
-    from treadle.store.sqlite.migrate import look
+    from treadle.journal.sqlite.migrations import look
 
     return look(str(path), is_read_only=True)
 

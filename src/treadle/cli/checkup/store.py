@@ -12,9 +12,9 @@ from treadle.cli.checkup.found import Check, broken
 from treadle.cli.checkup.journal_file import file_problems, holder_of
 from treadle.config import Settings, sqlite_path
 from treadle.core.errors import StoreError
-from treadle.store.address import PostgresAddress, is_postgres
-from treadle.store.look import Look
-from treadle.store.open import look_at_store
+from treadle.journal.inspection import Look
+from treadle.journal.open_store import look_at_store
+from treadle.journal.store_url import PostgresAddress, is_postgres
 
 SKEW_S_MAX = 5.0
 """Leases are counted by the clocks of those who hold them and last 15 s."""
@@ -43,8 +43,8 @@ def check_store(settings: Settings, env: Mapping[str, str] | None = None, *, is_
         return Check(name="store", state="broken", detail=detail, advice=_OTHER)
     if not path.exists() or not path.stat().st_size:
         return _with_disk(path, f"{path} (will be made)")
-    from treadle.store.backup.sqlite import check
-    from treadle.store.sqlite.migrate import look
+    from treadle.journal.sqlite.backup import check
+    from treadle.journal.sqlite.migrations import look
 
     try:
         seen = look(str(path))

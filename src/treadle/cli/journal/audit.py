@@ -14,8 +14,8 @@ from treadle.cli.terminal.words import plural
 from treadle.core.errors import NotFound, RequestError, StoreError
 
 if TYPE_CHECKING:
-    from treadle.store.audit import Finding
-    from treadle.store.journal import Store
+    from treadle.journal.audit_verification import Finding
+    from treadle.journal.journal_interface import Store
 
 EPILOG = """\
 Checks the run's row and request, the chain of hashes, the numbers without a gap, the epochs, one result for each call,
@@ -88,7 +88,7 @@ def _in_store(args: argparse.Namespace) -> "tuple[list[str], list[Finding], dict
 
 async def _in(store: "Store", args: argparse.Namespace) -> "tuple[list[Finding], dict[str, int]]":
     """Check the runs that were asked for; where that is all of them, also for rows that belong to none."""
-    from treadle.store.audit import audit_run
+    from treadle.journal.audit_verification import audit_run
 
     is_all = not (args.runs or args.session or args.since)
     since = None if args.since is None else opened.read_since(args.since, time.time())
@@ -105,8 +105,8 @@ async def _in(store: "Store", args: argparse.Namespace) -> "tuple[list[Finding],
 
 
 def _in_file(file: Path) -> "list[Finding]":
-    from treadle.store.audit import audit_export
-    from treadle.store.export import read_runs
+    from treadle.journal.audit_verification import audit_export
+    from treadle.journal.jsonl_export import read_runs
 
     size = file.stat().st_size
     findings: list[Finding] = []

@@ -13,7 +13,7 @@ from treadle.cli.terminal.words import plural
 
 if TYPE_CHECKING:
     from treadle.config import Settings
-    from treadle.store.journal import RunRow, Store
+    from treadle.journal.journal_interface import RunRow, Store
     from treadle.upstream.endpoint import Endpoint, ProtocolName
 
 EPILOG = """\
@@ -98,8 +98,8 @@ async def export_scenario(store: "Store", name: str, output: Path | None) -> int
     from treadle.evals.recorded import scenario_of, write_scenario
     from treadle.evals.runner import play
     from treadle.evals.scenario import read_scenario
+    from treadle.journal.session_operations import chain_of
     from treadle.runs.record.rounds import read_run
-    from treadle.store.sessions import chain_of
 
     row = await opened.find_run(store, name)
     runs = [await read_run(store, each) for each in reversed(await chain_of(store, row.id))]

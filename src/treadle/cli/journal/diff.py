@@ -23,7 +23,7 @@ from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
 from treadle.core.json import canonical_json, cut_text, type_errors
 
 if TYPE_CHECKING:
-    from treadle.store.journal import RunRow, Store
+    from treadle.journal.journal_interface import RunRow, Store
 
 EPILOG = """\
 Ids and times never count; hashes of plans are shown, and differ with the ids of calls. `last` is the newest run.

@@ -16,7 +16,7 @@ from treadle.cli.terminal.clean import clean, escape_json
 from treadle.core.errors import RequestError
 
 if TYPE_CHECKING:
-    from treadle.store.journal import Store
+    from treadle.journal.journal_interface import Store
 
 EPILOG = """\
 A line for each run, then one for each of its entries with its hash. `treadle audit verify --file` checks such a file
@@ -97,7 +97,7 @@ async def _export(store: "Store", args: argparse.Namespace, since: float | None)
 
 async def export_run(store: "Store", run_id: str, out: Sink) -> None:
     """Write the lines of one run; what a live run adds meanwhile is left out."""
-    from treadle.store.export import write_run
+    from treadle.journal.jsonl_export import write_run
 
     out.writelines(write_run(await store.evidence(run_id)))
 

@@ -12,7 +12,7 @@ from treadle.cli.terminal.words import plural
 from treadle.core.events import Status
 
 if TYPE_CHECKING:
-    from treadle.store.journal import RunRow, Store
+    from treadle.journal.journal_interface import RunRow, Store
 
 LIMIT = 20
 ASKED_CHARS_MAX = 60
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _list(store: "Store", args: argparse.Namespace) -> int:
-    from treadle.store.journal import RunSearch
+    from treadle.journal.journal_interface import RunSearch
 
     since = None if args.since is None else opened.read_since(args.since, time.time())
     wanted = RunSearch(status=args.status, model=args.model, tool=args.tool, text=args.query, since=since)

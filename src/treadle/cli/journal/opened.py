@@ -13,8 +13,8 @@ from treadle.core.errors import ConfigError, NotFound, RequestError
 
 if TYPE_CHECKING:
     from treadle.config import Settings
+    from treadle.journal.journal_interface import RunRow, Store
     from treadle.runtime.clock import SharedClock
-    from treadle.store.journal import RunRow, Store
 
 LAST = "last"
 """What the newest run can be called by."""
@@ -101,7 +101,7 @@ async def find_runs(
 
     Raises: NotFound.
     """
-    from treadle.store.sessions import chain_of, get_session
+    from treadle.journal.session_operations import chain_of, get_session
 
     if names:
         rows = [await find_run(store, name) for name in dict.fromkeys(names)]

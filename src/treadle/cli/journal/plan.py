@@ -17,8 +17,8 @@ from treadle.core.errors import NotFound, RequestError
 from treadle.core.plan import plan_json
 
 if TYPE_CHECKING:
+    from treadle.journal.journal_interface import Store
     from treadle.runs.record.plans import EqualCall, PlanDifference
-    from treadle.store.journal import Store
 
 EQUAL_MAX = 20
 EPILOG = """\

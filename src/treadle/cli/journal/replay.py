@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from treadle.cli.talk.interrupts import Interrupts
     from treadle.config import Settings
     from treadle.core.journal_entries import Entry
+    from treadle.journal.journal_interface import RunRow
     from treadle.runs import RunHandle
     from treadle.runtime import Runtime
-    from treadle.store.journal import RunRow
 
 LAST = "last"
 EPILOG = f"""\

@@ -13,7 +13,7 @@ from treadle.cli.terminal.clean import clean
 from treadle.cli.terminal.words import plural
 
 if TYPE_CHECKING:
-    from treadle.store.journal import SessionRow, Store
+    from treadle.journal.journal_interface import SessionRow, Store
 
 LIMIT = 50
 EPILOG = """\
@@ -95,7 +95,7 @@ async def _list(store: "Store", args: argparse.Namespace) -> int:
 
 
 async def _show(store: "Store", args: argparse.Namespace) -> int:
-    from treadle.store.sessions import said_in, write_markdown
+    from treadle.journal.session_operations import said_in, write_markdown
 
     row = await _find(store, args.session)
     said = await said_in(store, row)
@@ -107,7 +107,7 @@ async def _show(store: "Store", args: argparse.Namespace) -> int:
 
 
 async def _rename(store: "Store", args: argparse.Namespace) -> int:
-    from treadle.store.sessions import check_name
+    from treadle.journal.session_operations import check_name
 
     row = await _find(store, args.session)
     return _tell(await store.update_session(row.id, name=check_name(args.name)), args, "is now")
@@ -115,9 +115,9 @@ async def _rename(store: "Store", args: argparse.Namespace) -> int:
 
 async def _fork(store: "Store", args: argparse.Namespace) -> int:
     from treadle.core.ids import SESSION
+    from treadle.journal.journal_interface import SessionRow
+    from treadle.journal.session_operations import fork_session
     from treadle.runtime import RandomIds
-    from treadle.store.journal import SessionRow
-    from treadle.store.sessions import fork_session
 
     source = await _find(store, args.session)
     now = (await opened.clock_of(store)).now()
@@ -126,7 +126,7 @@ async def _fork(store: "Store", args: argparse.Namespace) -> int:
 
 
 async def _delete(store: "Store", args: argparse.Namespace) -> int:
-    from treadle.store.sessions import chain_of, forget_session
+    from treadle.journal.session_operations import chain_of, forget_session
 
     row = await _find(store, args.session)
     own = [each for each in await chain_of(store, row.head_run_id) if each.session_id == row.id]
@@ -141,7 +141,7 @@ async def _delete(store: "Store", args: argparse.Namespace) -> int:
 
 async def _export(store: "Store", args: argparse.Namespace) -> int:
     from treadle.cli.journal.export import export_run, written
-    from treadle.store.sessions import chain_of, said_in, write_markdown
+    from treadle.journal.session_operations import chain_of, said_in, write_markdown
 
     row = await _find(store, args.session)
     with written(args.output) as out:
@@ -167,7 +167,7 @@ _ACTIONS: "dict[str, Callable[[Store, argparse.Namespace], Awaitable[int]]]" = {
 
 
 async def _find(store: "Store", name: str) -> "SessionRow":
-    from treadle.store.sessions import get_session
+    from treadle.journal.session_operations import get_session
 
     return await get_session(store, name, key_id=None)
 

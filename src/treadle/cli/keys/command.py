@@ -21,8 +21,8 @@ from treadle.core.errors import ConfigError
 if TYPE_CHECKING:
     from treadle.access.keyring import Keyring
     from treadle.access.views import KeyView
-    from treadle.store.journal import Store
-    from treadle.store.keys.kept import Grant, KeyRow
+    from treadle.journal.journal_interface import Store
+    from treadle.journal.keys_interface import Grant, KeyRow
 
 LIMIT = 200
 ROLES = ("none", "viewer", "operator", "admin")
@@ -149,7 +149,7 @@ _ACTIONS: dict[str, Work] = {"create": _create, "list": _list, "revoke": _revoke
 
 
 def _grant(args: argparse.Namespace) -> "Grant":
-    from treadle.store.keys.kept import Budget, Grant, Rates
+    from treadle.journal.keys_interface import Budget, Grant, Rates
 
     return Grant(
         apis=_names(args.may_apis),

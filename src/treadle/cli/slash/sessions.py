@@ -138,8 +138,8 @@ def _as_lines(entries: list[Entry]) -> str:
 
 
 def _as_markdown(session: SessionInfo, entries: list[Entry]) -> str:
-    from treadle.store.journal import SessionRow
-    from treadle.store.sessions import write_markdown
+    from treadle.journal.journal_interface import SessionRow
+    from treadle.journal.session_operations import write_markdown
 
     row = SessionRow(id=session.id, name=session.name, created_at=0.0, updated_at=session.updated_at)
     return write_markdown(row, entries)

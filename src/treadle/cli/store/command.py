@@ -20,10 +20,10 @@ from treadle.core.errors import ConfigError, Conflict, StoreError
 
 if TYPE_CHECKING:
     from treadle.config import Settings
-    from treadle.store.address import PostgresAddress
-    from treadle.store.journal import Store
-    from treadle.store.look import Look
-    from treadle.store.prune import Pruned
+    from treadle.journal.inspection import Look
+    from treadle.journal.journal_interface import Store
+    from treadle.journal.pruning import Pruned
+    from treadle.journal.store_url import PostgresAddress
 
 EPILOG = """\
 A backup can be made while Treadle runs, and is the journal as it was at one moment. To restore one, stop every Treadle
@@ -81,7 +81,7 @@ class _Place:
 
     def __init__(self, settings: "Settings") -> None:
         from treadle.config import sqlite_path
-        from treadle.store.address import PostgresAddress, is_postgres
+        from treadle.journal.store_url import PostgresAddress, is_postgres
 
         self.settings = settings
         self.postgres: PostgresAddress | None = None
@@ -100,10 +100,10 @@ class _Place:
         Raises: NotFound, StoreError.
         """
         if self.postgres is not None:
-            from treadle.store.open import look_at_store
+            from treadle.journal.open_store import look_at_store
 
             return asyncio.run(look_at_store(self.postgres))
-        from treadle.store.sqlite.migrate import look
+        from treadle.journal.sqlite.migrations import look
 
         self.check_exists()
         return look(str(self.path))
@@ -132,14 +132,14 @@ def _backup(place: _Place, args: argparse.Namespace) -> int:
     began = time.monotonic()
     with shown("copying") as tell:
         if address := place.postgres:
-            from treadle.store.backup.postgres import back_up as dump
+            from treadle.journal.postgres.backup import back_up as dump
 
             seen = place.look()
             if not seen.version:
                 raise StoreError(f"there is no journal in the store {place.shown}", hint="the first run makes one")
             _waiting(lambda: dump(address, args.file, os.environ), tell)
         else:
-            from treadle.store.backup.sqlite import back_up
+            from treadle.journal.sqlite.backup import back_up
 
             seen = back_up(place.path, args.file, tell)
     size = args.file.stat().st_size
@@ -168,7 +168,7 @@ def _restore(place: _Place, args: argparse.Namespace) -> int:
         if place.postgres is not None:
             aside = _restore_postgres(place, place.postgres, args, tell)
         else:
-            from treadle.store.backup.sqlite import restore
+            from treadle.journal.sqlite.backup import restore
 
             aside = restore(args.file, place.path, tell, is_replacing=args.replace)
     seen = place.look()
@@ -186,7 +186,7 @@ def _restore(place: _Place, args: argparse.Namespace) -> int:
 def _restore_postgres(
     place: _Place, address: "PostgresAddress", args: argparse.Namespace, tell: Callable[[int, int], None]
 ) -> None:
-    from treadle.store.backup.postgres import restore, schema_in
+    from treadle.journal.postgres.backup import restore, schema_in
 
     if place.look().version and not args.replace:
         raise Conflict(
@@ -244,7 +244,7 @@ def _migrate(place: _Place, args: argparse.Namespace) -> int:
 
 def _prune(place: _Place, args: argparse.Namespace) -> int:
     from treadle.cli.journal.opened import opened, read_since
-    from treadle.store.prune import prune
+    from treadle.journal.pruning import prune
 
     before = read_since(args.older_than, time.time(), flag="--older-than")
     place.check_exists()

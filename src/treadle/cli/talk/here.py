@@ -16,9 +16,9 @@ from treadle.core.tool_definitions import ServerTool
 from treadle.core.usage import Usage
 
 if TYPE_CHECKING:
+    from treadle.journal.journal_interface import RunRow, SessionRow
     from treadle.runs import RunHandle
     from treadle.runtime import Runtime
-    from treadle.store.journal import RunRow, SessionRow
 
 PROPOSALS_MAX = 50
 
@@ -111,7 +111,7 @@ class Here:
 
         Raises: Conflict.
         """
-        from treadle.store.sessions import check_name
+        from treadle.journal.session_operations import check_name
 
         if await self._store.find_session(name, key_id="") is not None:
             raise Conflict(f"There is a session {name!r} already.", param="name")
@@ -125,7 +125,7 @@ class Here:
 
         Raises: TreadleError.
         """
-        from treadle.store.sessions import check_name
+        from treadle.journal.session_operations import check_name
 
         return _session(await self._store.update_session(session_id, name=check_name(name)))
 
@@ -134,7 +134,7 @@ class Here:
 
         Raises: TreadleError.
         """
-        from treadle.store.sessions import fork_session
+        from treadle.journal.session_operations import fork_session
 
         return _session(await fork_session(self._store, await self._session(session_id), self._new_row(), at=at))
 
@@ -143,13 +143,13 @@ class Here:
 
         Raises: TreadleError.
         """
-        from treadle.store.sessions import forget_session
+        from treadle.journal.session_operations import forget_session
 
         await forget_session(self._store, await self._session(session_id), with_runs=True)
 
     async def said(self, session_id: str) -> list[Entry]:
         """Return the items of a session, oldest first."""
-        from treadle.store.sessions import said_in
+        from treadle.journal.session_operations import said_in
 
         return await said_in(self._store, await self._session(session_id))
 
@@ -237,7 +237,7 @@ class Here:
         await self._runtime.workspaces.reject(proposal.workspace, proposal.id, author=author)
 
     async def _session(self, id_or_name: str) -> "SessionRow":
-        from treadle.store.sessions import get_session
+        from treadle.journal.session_operations import get_session
 
         return await get_session(self._store, id_or_name, key_id=None)
 
@@ -248,7 +248,7 @@ class Here:
         return row
 
     def _new_row(self) -> "SessionRow":
-        from treadle.store.journal import SessionRow
+        from treadle.journal.journal_interface import SessionRow
 
         now = self._runtime.clock.now()
         return SessionRow(id=self._runtime.ids.new(SESSION), created_at=now, updated_at=now)

@@ -15,7 +15,7 @@ from treadle.core.errors import NotApproved, RequestError, WorkspaceConflict
 from treadle.core.json import BadJson, read_json
 
 if TYPE_CHECKING:
-    from treadle.store.journal import Store
+    from treadle.journal.journal_interface import Store
     from treadle.workspace.desk import Workspaces
     from treadle.workspace.review import Review
     from treadle.workspace.shelf import Author, Taken
@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
     work = _ACTIONS[args.action or "list"]
 
     async def main(store: "Store") -> int:
-        from treadle.store.sessions import get_session
+        from treadle.journal.session_operations import get_session
 
         if vars(args).get("session"):
             args.session = (await get_session(store, args.session, key_id=None)).id

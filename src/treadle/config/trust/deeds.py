@@ -12,7 +12,7 @@ import msgspec
 
 from treadle.config.repository import TIGHTER
 from treadle.config.settings import CASSETTE, Guest, Mcp, Settings, Upstream
-from treadle.store.address import is_postgres, shown_url
+from treadle.journal.store_url import is_postgres, shown_url
 
 GRAVE = (
     "approvals.",

@@ -23,9 +23,9 @@ from treadle.evals.play.clock import BEGIN, LEASE_OVER_S, StillClock
 from treadle.evals.scenario import CannedTool, Scenario, UserTurn
 from treadle.evals.toolkit import Cans, Toolkit
 from treadle.evals.transcript import PlayedRun, Transcript
+from treadle.journal.sqlite.backup import back_up
 from treadle.runs import RunHandle
 from treadle.runtime import Parts, Runtime
-from treadle.store.backup.sqlite import back_up
 from treadle.tools import Tool
 
 MEMORY = "sqlite:///:memory:"

@@ -12,13 +12,13 @@ from treadle.engine.approval import DecisionRecord, refusal_of
 from treadle.engine.decisions import PlannedCall
 from treadle.engine.ports import Clock
 from treadle.engine.steps import record_of
+from treadle.journal.approvals_interface import DECIDED, USED, ApprovalRow, Decision
+from treadle.journal.journal_interface import Store
 from treadle.runs.approval.desk import verdict_of
 from treadle.runs.approval.rules import canonical_arguments, digest_of
 from treadle.runs.approval.service import Answer, Approvals
 from treadle.runs.approval.turns import Carriage, Waiting, goes_on, order_of, split
 from treadle.runs.history import Joined
-from treadle.store.approvals.kept import DECIDED, USED, ApprovalRow, Decision
-from treadle.store.journal import Store
 
 CLIENT = "client"
 """Who decides where the client's own request says what was decided."""

@@ -6,10 +6,10 @@ from treadle.core.errors import Conflict, StoreError
 from treadle.core.ids import APPROVAL, IdSource
 from treadle.core.tool_definitions import CallContext
 from treadle.engine.ports import Clock, Plea, Ticket, Verdict
+from treadle.journal.approvals_interface import ApprovalRow, Decision, Question
+from treadle.journal.journal_interface import RunRow, Store
 from treadle.runs.approval.rules import agrees, canonical_arguments, digest_of
 from treadle.runs.approvals import DenyAll
-from treadle.store.approvals.kept import ApprovalRow, Decision, Question
-from treadle.store.journal import RunRow, Store
 from treadle.upstream.direct import DIRECT_MODEL
 
 HEARD = frozenset({"chat", "messages", "gemini", "responses"})

@@ -10,7 +10,7 @@ import msgspec
 from treadle.core.errors import ProtocolError
 from treadle.core.json import BadJson, canonical_json, read_json
 from treadle.engine.approval import BY_NAME
-from treadle.store.approvals.kept import Question, Rule, RuleRow
+from treadle.journal.approvals_interface import Question, Rule, RuleRow
 
 _SHELL = re.compile(r"[;&|<>`$(){}\n\r\\!#*?~\[\]]")
 """What lets one command line hold another: a pattern never agrees to it."""

@@ -9,10 +9,10 @@ from treadle.core.errors import Conflict, NotFound, ProtocolError
 from treadle.core.ids import RULE, IdSource
 from treadle.core.json import BadJson, read_json
 from treadle.engine.ports import Clock
+from treadle.journal.approvals_interface import ApprovalRow, ApprovalStatus, Decision, RuleKind, RuleRow
+from treadle.journal.journal_interface import Store
 from treadle.runs.approval.rules import canonical_arguments, make_rule
 from treadle.runs.setup import read_frame
-from treadle.store.approvals.kept import ApprovalRow, ApprovalStatus, Decision, RuleKind, RuleRow
-from treadle.store.journal import Store
 from treadle.tools.schema import BadSchema, Validator
 from treadle.tools.schema_worker import CheckTimeout
 

@@ -19,9 +19,9 @@ from treadle.core.tool_definitions import Offer
 from treadle.core.usage import Usage
 from treadle.engine.past import Past
 from treadle.engine.ports import Clock, Model
+from treadle.journal.hash_chain import plan_fingerprint
+from treadle.journal.journal_interface import RunRow, Store
 from treadle.protocols.translation_notes import HOSTED
-from treadle.store.chain import plan_fingerprint
-from treadle.store.journal import RunRow, Store
 
 CacheOutcome = Literal["hit", "miss"]
 HIT = "cache_hit"

@@ -8,8 +8,8 @@ import msgspec
 from treadle.core.errors import StoreError
 from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
-from treadle.store.futures import done
-from treadle.store.journal import Chunk, RunJournal
+from treadle.journal.journal_interface import Chunk, RunJournal
+from treadle.journal.write_futures import done
 
 
 class Diverged(StoreError):

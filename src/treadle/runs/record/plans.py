@@ -15,9 +15,9 @@ from treadle.core.json import OptionalRaw, canonical_json
 from treadle.core.plan import Plan, bare
 from treadle.core.request import Options
 from treadle.core.tool_definitions import AUTO, ToolChoice
+from treadle.journal.journal_interface import RunRow, Store
 from treadle.runs.cache.answers import HIT
 from treadle.runs.record.rounds import read_so_far
-from treadle.store.journal import RunRow, Store
 
 
 class PlanLine(msgspec.Struct, frozen=True, kw_only=True):

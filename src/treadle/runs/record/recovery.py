@@ -19,11 +19,11 @@ from treadle.core.run_endings import INTERRUPTED
 from treadle.core.tool_definitions import LOCAL, Outcome, failure, flat_failure
 from treadle.engine.loop import UNKNOWN, Loop, Ports
 from treadle.engine.past import Past
+from treadle.journal.journal_interface import RunJournal, RunRow, Store
 from treadle.runs.record.continuation import Comparison
 from treadle.runs.record.teller import UNREADABLE, Damaged, Teller
 from treadle.runs.setup import Blueprint, make_loop, read_frame
 from treadle.runs.tail import heard
-from treadle.store.journal import RunJournal, RunRow, Store
 
 ATTEMPTS_MAX = 5
 """How many processes may drive a run before it is given up."""

@@ -16,10 +16,10 @@ from treadle.core.tool_definitions import CallContext, Outcome
 from treadle.engine.loop import Ports
 from treadle.engine.past import Past
 from treadle.engine.ports import Clock, Plea, Ticket, Verdict
+from treadle.journal.write_futures import done
 from treadle.runs.record.continuation import Comparison, Diverged
 from treadle.runs.record.recovery import Record
 from treadle.runs.record.teller import tell_all
-from treadle.store.futures import done
 
 FORKED = "forked"
 """The code of the note that says what a run was forked from."""

@@ -6,6 +6,7 @@ from treadle.access.revocation import why_cancelled
 from treadle.core.errors import StoreError, TreadleError
 from treadle.core.run_endings import INTERRUPTED
 from treadle.core.tool_definitions import GUEST
+from treadle.journal.journal_interface import RunJournal, RunRow
 from treadle.runs.history import Joined, read_history
 from treadle.runs.live import LiveRun
 from treadle.runs.record.continuation import Continuation, Diverged
@@ -14,7 +15,6 @@ from treadle.runs.record.recovery import ATTEMPTS_MAX, Unreadable, close_run, re
 from treadle.runs.record.teller import Damaged
 from treadle.runs.rooms import Rooms, ports_of
 from treadle.runs.sessions import Seat, Sessions
-from treadle.store.journal import RunJournal, RunRow
 
 log = logging.getLogger("treadle.runs")
 

@@ -15,10 +15,10 @@ from treadle.core.plan import Plan, Planner
 from treadle.core.tool_definitions import AUTO, Offer, ToolChoice, ToolSpec
 from treadle.engine.past import Ending, ReplyRecord
 from treadle.engine.turn import rejoined
+from treadle.journal.journal_interface import RunRow, Store
 from treadle.runs.history import read_history
 from treadle.runs.record.recovery import Record, Unreadable, read_record
 from treadle.runs.setup import Blueprint
-from treadle.store.journal import RunRow, Store
 
 
 class ModelCall(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Awaitable, Callable, Container
 
 from treadle.core.errors import TreadleError
+from treadle.journal.journal_interface import Store
 from treadle.runs.runner.port import Runner, Unplaced
-from treadle.store.journal import Store
 
 log = logging.getLogger("treadle.runs")
 

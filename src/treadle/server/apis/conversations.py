@@ -25,6 +25,7 @@ from treadle.core.ids import (
 from treadle.core.items import AnyItem, CallItem, MessageItem, ReasoningItem, ReferenceItem, ResultItem
 from treadle.core.journal_entries import Entry, entry_of_item, item_of_entry
 from treadle.core.request import Request
+from treadle.journal.journal_interface import SESSION_BUSY, RunRow, SessionRow
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.responses.client_item_order import server_call_id
 from treadle.runs.history import read_history
@@ -32,7 +33,6 @@ from treadle.server import stream
 from treadle.server.apis.items import ShownItem, list_of, read_page, show_items
 from treadle.server.http import Exchange, read_body
 from treadle.server.service import Service
-from treadle.store.journal import SESSION_BUSY, RunRow, SessionRow
 
 ITEMS_MAX = 20
 METADATA_MAX, METADATA_KEY_CHARS_MAX, METADATA_CHARS_MAX = 16, 64, 512

@@ -9,6 +9,7 @@ from treadle.core.events import ENDED
 from treadle.core.ids import IdSource
 from treadle.core.journal_entries import item_of_entry
 from treadle.core.request import Request
+from treadle.journal.journal_interface import RunRow
 from treadle.protocols import compaction
 from treadle.protocols.codec_interfaces import Encoder
 from treadle.protocols.protocol_registry import PROTOCOLS
@@ -20,7 +21,6 @@ from treadle.server.delivery.position import Frames, Position
 from treadle.server.delivery.telling import RunIds, tell_again
 from treadle.server.http import JSON, NO_STORE, Exchange, HttpError, read_number
 from treadle.server.service import Service
-from treadle.store.journal import RunRow
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _COUNTED = {"model": b'""', "input": b"[]"}

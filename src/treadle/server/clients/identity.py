@@ -9,6 +9,7 @@ from treadle.access.keyring import Keyring, fingerprint_of
 from treadle.access.token import PREFIX
 from treadle.config import Settings
 from treadle.core.errors import ConfigError, RequestError, StoreError, Unauthorised
+from treadle.journal.keys_interface import Grant
 from treadle.runtime import Runtime
 from treadle.server.clients.rules import Access, access_of
 from treadle.server.clients.turnstile import Turnstile
@@ -19,7 +20,6 @@ from treadle.server.login.logins import SharedLogins
 from treadle.server.login.secret import is_shared, kept_secret, secret_for
 from treadle.server.login.tickets import PERSON_KEY
 from treadle.server.login.tickets import Scope as TicketScope
-from treadle.store.keys.kept import Grant
 
 OURS = f"{PREFIX}_"
 WELCOME_S = 1.0

@@ -6,9 +6,9 @@ from treadle.access.keyring import Keyring
 from treadle.access.revocation import stop_runs
 from treadle.access.views import KeyView, MadeKey, view_of
 from treadle.core.errors import ConfigError, UnsupportedFeature
+from treadle.journal.keys_interface import Budget, Grant, KeyRow, Rates, Role
 from treadle.server.http import Exchange, read_body, read_number
 from treadle.server.service import Service
-from treadle.store.keys.kept import Budget, Grant, KeyRow, Rates, Role
 
 PAGE_MAX = 200
 

@@ -2,8 +2,8 @@
 
 import msgspec
 
+from treadle.journal.keys_interface import Role
 from treadle.server.http import SAFE_METHODS
-from treadle.store.keys.kept import Role
 
 
 class Access(msgspec.Struct, frozen=True):

@@ -4,6 +4,9 @@ import msgspec
 
 from treadle.core.errors import NotFound, ProtocolError
 from treadle.http.asgi import Header
+from treadle.journal.journal_interface import RunRow
+from treadle.journal.jsonl_export import write_run
+from treadle.journal.session_operations import chain_of
 from treadle.runs import RunHandle
 from treadle.runs.record.rounds import read_run
 from treadle.runs.record.tapes import tape_run
@@ -12,9 +15,6 @@ from treadle.server.http import Exchange, read_body
 from treadle.server.runs import acting, find_run, view_of
 from treadle.server.service import Service
 from treadle.server.stream import read
-from treadle.store.export import write_run
-from treadle.store.journal import RunRow
-from treadle.store.sessions import chain_of
 from treadle.upstream.cassette.tape import write_cassette
 
 

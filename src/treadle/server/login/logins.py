@@ -6,9 +6,9 @@ while people use it, which is how long a logout elsewhere takes to be known here
 
 from treadle.core.errors import TreadleError
 from treadle.engine.ports import Clock
+from treadle.journal.journal_interface import Store
 from treadle.server.login.gate import COOKIE_S, Gate
 from treadle.server.login.tickets import Ticket
-from treadle.store.journal import Store
 
 LOOK_S = 2.0
 

@@ -3,6 +3,8 @@
 from typing import get_args
 
 from treadle.core.tool_definitions import ToolPolicy
+from treadle.journal.approvals_interface import ApprovalStatus
+from treadle.journal.workspaces_interface import ProposalStatus
 from treadle.runtime.guests import GuestRun, GuestView
 from treadle.server.apis import approvals, guests, tools
 from treadle.server.openapi.operation import (
@@ -23,8 +25,6 @@ from treadle.server.openapi.operation import (
     text,
 )
 from treadle.server.workspaces import bodies
-from treadle.store.approvals.kept import ApprovalStatus
-from treadle.store.workspaces.kept import ProposalStatus
 from treadle.workspace.audit import Finding
 from treadle.workspace.state import Workspace
 

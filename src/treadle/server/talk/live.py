@@ -13,6 +13,7 @@ from typing import Any
 from treadle.core.errors import NotFound, ProtocolError
 from treadle.core.events import Numbering, RunEnded
 from treadle.core.json import write_json
+from treadle.journal.journal_interface import RunRow
 from treadle.protocols.sse import write_frame
 from treadle.server.apis.approvals import view as approval_view
 from treadle.server.http import Exchange
@@ -23,7 +24,6 @@ from treadle.server.talk.changes import WINDOW, Changes, Look, Rows
 from treadle.server.talk.routes import read_mode
 from treadle.server.talk.screen import Mode, Op, Screen, ending, merge
 from treadle.server.workspaces.bodies import proposal_view
-from treadle.store.journal import RunRow
 
 RUNS_MAX = 50
 WAITING_MAX = 64

@@ -12,6 +12,7 @@ from treadle.core.errors import Conflict, NotFound, ProtocolError
 from treadle.core.events import ENDED
 from treadle.core.items import AnyItem
 from treadle.core.request import Request
+from treadle.journal.journal_interface import RunRow, SessionRow
 from treadle.server.apis.models import models_of
 from treadle.server.http import Exchange, read_body, read_number
 from treadle.server.runs import acting
@@ -20,7 +21,6 @@ from treadle.server.sessions import find_session, view_of
 from treadle.server.talk.asking import File, ask_again, question, read_files
 from treadle.server.talk.screen import Mode
 from treadle.server.talk.turns import TURNS_MAX, leaf_below, newest_of, read_talk, read_turn
-from treadle.store.journal import RunRow, SessionRow
 
 
 class NewTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

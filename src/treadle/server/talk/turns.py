@@ -14,12 +14,12 @@ from treadle.core.events import ENDED, RunEnded, last_number
 from treadle.core.items import FilePart, ImagePart, MessageItem, TextPart
 from treadle.core.journal_entries import Entry, item_of_entry
 from treadle.core.usage import Usage
+from treadle.journal.journal_interface import RunRow, SessionRow, Store
+from treadle.journal.session_operations import chain_of
 from treadle.runs.record.teller import tell_all
 from treadle.server.service import Service
 from treadle.server.talk.asking import file_name_of
 from treadle.server.talk.screen import Mode, Part, Screen, ending, note_of
-from treadle.store.journal import RunRow, SessionRow, Store
-from treadle.store.sessions import chain_of
 
 RUNS_MAX = 1_000
 """How many runs of a session are looked at for branches; the newest count."""

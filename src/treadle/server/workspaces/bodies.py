@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 
 from treadle.core.errors import ProtocolError
+from treadle.journal.workspaces_interface import ProposalStatus, WorkspaceRow
 from treadle.server.http import Exchange, read_body
 from treadle.server.service import Service
 from treadle.server.stream import read
-from treadle.store.workspaces.kept import ProposalStatus, WorkspaceRow
 from treadle.workspace.difference import Difference
 from treadle.workspace.pointer import Json
 from treadle.workspace.review import Review

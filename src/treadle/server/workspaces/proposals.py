@@ -9,6 +9,7 @@ from typing import cast, get_args
 import msgspec
 
 from treadle.core.errors import Conflict, NotFound, ProtocolError, WorkspaceConflict
+from treadle.journal.workspaces_interface import ProposalStatus
 from treadle.server.http import NO_RETRY, Exchange, read_number
 from treadle.server.service import Service
 from treadle.server.workspaces.bodies import (
@@ -21,7 +22,6 @@ from treadle.server.workspaces.bodies import (
     take,
 )
 from treadle.server.workspaces.routes import PAGE_MAX, desk
-from treadle.store.workspaces.kept import ProposalStatus
 from treadle.workspace.desk import Consent
 from treadle.workspace.review import Review
 

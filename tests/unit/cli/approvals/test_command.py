@@ -10,9 +10,9 @@ import pytest
 
 from store.sample import run_row
 from treadle.cli.main import main
-from treadle.store.approvals.kept import ApprovalRow, Question
-from treadle.store.journal import SessionRow
-from treadle.store.sqlite.store import SqliteStore
+from treadle.journal.approvals_interface import ApprovalRow, Question
+from treadle.journal.journal_interface import SessionRow
+from treadle.journal.sqlite.store import SqliteStore
 
 LATER = 4_000_000_000.0
 

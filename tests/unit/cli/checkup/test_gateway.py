@@ -23,10 +23,10 @@ from treadle.cli.main import main
 from treadle.config import ServerSection, Settings, StoreSection, Upstream
 from treadle.config.access import KeysSection
 from treadle.core.errors import TreadleError
+from treadle.journal.keys_interface import Grant
+from treadle.journal.open_store import open_store
 from treadle.runtime import RandomIds, SystemClock
 from treadle.server.login.secret import secret_for
-from treadle.store.keys.kept import Grant
-from treadle.store.open import open_store
 
 SECRET = "0123456789abcdef0123456789abcdef"
 OTHER = SECRET[::-1]

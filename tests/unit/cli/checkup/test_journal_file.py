@@ -21,7 +21,7 @@ from warm.start import Popen
 
 USER = """
 import asyncio, sys
-from treadle.store.sqlite.store import SqliteStore
+from treadle.journal.sqlite.store import SqliteStore
 
 async def use():
     store = SqliteStore(sys.argv[1])

@@ -16,10 +16,10 @@ from treadle.cli.checkup.found import Check
 from treadle.cli.checkup.journal_file import holder_of
 from treadle.cli.checkup.store import check_store, judge_postgres
 from treadle.config import Settings, StoreSection
-from treadle.store.address import PostgresAddress
-from treadle.store.look import Look
-from treadle.store.sqlite.connection import connect
-from treadle.store.sqlite.migrate import migrate, read_migrations
+from treadle.journal.inspection import Look
+from treadle.journal.sqlite.connection import connect
+from treadle.journal.sqlite.migrations import migrate, read_migrations
+from treadle.journal.store_url import PostgresAddress
 
 HOLDER = """
 import sys, apsw

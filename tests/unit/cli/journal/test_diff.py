@@ -12,7 +12,7 @@ from treadle.cli.main import main
 from treadle.cli.terminal.look import Look
 from treadle.core.items import ResultItem, TextPart
 from treadle.core.journal_entries import Entry, entry_of_item
-from treadle.store.journal import RunRow
+from treadle.journal.journal_interface import RunRow
 from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import ScriptTurn
 from unit.cli.journal.own_journal import here as here

@@ -11,7 +11,7 @@ import pytest
 from treadle.cli.journal.opened import opened
 from treadle.cli.main import main
 from treadle.cli.terminal.clean import clean
-from treadle.store.export import read_runs
+from treadle.journal.jsonl_export import read_runs
 from unit.cli.journal.own_journal import here as here
 from unit.cli.journal.stored import TURNS, run_script, settings_in
 

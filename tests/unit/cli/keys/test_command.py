@@ -13,7 +13,7 @@ from treadle.cli.keys import command
 from treadle.cli.main import main
 from treadle.config import ServerSection, Settings, StoreSection
 from treadle.config.access import KeysSection
-from treadle.store.open import open_store
+from treadle.journal.open_store import open_store
 
 
 @pytest.fixture

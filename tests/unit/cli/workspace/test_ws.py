@@ -61,8 +61,8 @@ def test_a_workspace_is_made_patched_locked_and_read(shell: Shell, tmp_path: Pat
 def propose(shell: Shell, *changes: tuple[str, Any]) -> str:
     """Let a program propose facts, and return the id of the proposal."""
 
+    from treadle.journal.sqlite.store import SqliteStore
     from treadle.runtime import RandomIds
-    from treadle.store.sqlite.store import SqliteStore
     from treadle.workspace.desk import Workspaces
     from treadle.workspace.shelf import PROGRAM
     from treadle.workspace.state import Change

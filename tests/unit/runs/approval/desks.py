@@ -10,10 +10,10 @@ from store.sample import run_row
 from treadle.core.ids import CountingIds
 from treadle.core.tool_definitions import CallContext
 from treadle.engine.ports import Plea, Ticket
+from treadle.journal.journal_interface import SessionRow
+from treadle.journal.sqlite.store import SqliteStore
 from treadle.runs.approval.desk import ApprovalDesk, DeskRules
 from treadle.runs.approval.service import Approvals
-from treadle.store.journal import SessionRow
-from treadle.store.sqlite.store import SqliteStore
 from unit.engine.fakes import FakeClock, call, server
 
 CONTEXT = CallContext(run_id="run_1", session_id="sess_1")

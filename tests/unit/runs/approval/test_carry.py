@@ -13,10 +13,10 @@ from treadle.core.journal_entries import Entry
 from treadle.core.request import Assent, Request
 from treadle.core.tool_definitions import ServerTool
 from treadle.engine.limits import Limits
+from treadle.journal.approvals_interface import ApprovalRow
+from treadle.journal.journal_interface import RunRow
+from treadle.journal.sqlite.approvals import SqliteApprovals
 from treadle.runs.approval.service import Answer
-from treadle.store.approvals.kept import ApprovalRow
-from treadle.store.approvals.sqlite import SqliteApprovals
-from treadle.store.journal import RunRow
 from unit.engine.fakes import FakeModel, say
 from unit.runs.record.test_approvals import REPLIES, WAIT_S, Hands, Process, process, proved
 from unit.runs.test_service import asking

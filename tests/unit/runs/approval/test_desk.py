@@ -8,11 +8,11 @@ import pytest
 
 from treadle.core.errors import StoreError
 from treadle.engine.ports import Verdict
+from treadle.journal.approvals_interface import Question
+from treadle.journal.sqlite.approvals import SqliteApprovals
 from treadle.runs.approval.desk import DeskRules
 from treadle.runs.approval.rules import digest_of
 from treadle.runs.approval.service import Answer, Remember
-from treadle.store.approvals.kept import Question
-from treadle.store.approvals.sqlite import SqliteApprovals
 from unit.runs.approval.desks import CONTEXT, PLEA, WAIT_S, office, other_call
 
 

@@ -4,6 +4,7 @@ import msgspec
 import pytest
 
 from treadle.core.errors import ProtocolError
+from treadle.journal.approvals_interface import Question, Rule, RuleRow
 from treadle.runs.approval.rules import (
     PATTERN_CHARS_MAX,
     PATTERNS_MAX,
@@ -12,7 +13,6 @@ from treadle.runs.approval.rules import (
     digest_of,
     make_rule,
 )
-from treadle.store.approvals.kept import Question, Rule, RuleRow
 
 
 def question(arguments: str = '{"path":"src/a.py"}', **fields: object) -> Question:

@@ -5,9 +5,9 @@ import pytest
 from treadle.core.errors import Conflict, NotFound, ProtocolError
 from treadle.core.tool_definitions import CallContext
 from treadle.engine.ports import Verdict
+from treadle.journal.approvals_interface import DECIDED
 from treadle.runs.approval.desk import DeskRules
 from treadle.runs.approval.service import ARGUMENTS_BYTES_MAX, REASON_CHARS_MAX, Answer, Remember
-from treadle.store.approvals.kept import DECIDED
 from unit.runs.approval.desks import CONTEXT, PLEA, office, other_call
 
 YES, NO = Answer(approve=True, by="ann"), Answer(approve=False, by="bob", reason="no")

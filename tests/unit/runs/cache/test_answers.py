@@ -9,8 +9,8 @@ from treadle.core.errors import StoreError
 from treadle.core.journal_entries import Entry
 from treadle.core.request import Options, Request, Surface
 from treadle.core.tool_definitions import Offer, ToolPolicy, ToolSpec
+from treadle.journal.sqlite.store import SqliteStore
 from treadle.runs.cache.answers import Answers, CacheRules, is_repeatable
-from treadle.store.sqlite.store import SqliteStore
 from unit.engine.fakes import FakeClock, FakeModel, say
 from unit.runs.test_service import asking, events_of, running
 

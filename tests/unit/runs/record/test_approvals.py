@@ -15,14 +15,14 @@ from treadle.core.items import CallItem
 from treadle.core.journal_entries import Entry
 from treadle.core.tool_definitions import CallContext, Outcome, ServerTool, ToolPolicy, ToolSpec
 from treadle.engine.limits import Limits
+from treadle.journal.approvals_interface import ApprovalRow
+from treadle.journal.journal_interface import RunRow
+from treadle.journal.sqlite.approvals import SqliteApprovals
+from treadle.journal.sqlite.store import SqliteStore
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.runs.approval.desk import ApprovalDesk, DeskRules
 from treadle.runs.approval.service import Answer, Approvals
 from treadle.runs.live import RunHandle
-from treadle.store.approvals.kept import ApprovalRow
-from treadle.store.approvals.sqlite import SqliteApprovals
-from treadle.store.journal import RunRow
-from treadle.store.sqlite.store import SqliteStore
 from treadle.telemetry import Metrics
 from unit.engine.fakes import FakeClock, FakeModel, FakeToolbox, ask_for, call, ok, say
 from unit.runs.test_service import QuietClock, Table, asking

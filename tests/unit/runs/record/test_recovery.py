@@ -12,13 +12,13 @@ from treadle.core.items import CallItem
 from treadle.core.journal_entries import Entry
 from treadle.core.request import Request
 from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
+from treadle.journal.journal_interface import RunJournal, RunRow
+from treadle.journal.sqlite.store import SqliteStore
 from treadle.runs import Runs
 from treadle.runs.live import LiveRun
 from treadle.runs.record.revive import Reviver
 from treadle.runs.record.teller import Damaged
 from treadle.runs.supervisor import HANDED_OVER
-from treadle.store.journal import RunJournal, RunRow
-from treadle.store.sqlite.store import SqliteStore
 from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, ok, say
 from unit.runs.test_service import asking, events_of, running
 

@@ -8,9 +8,9 @@ from treadle.core.items import AnyItem, Blob, CallItem, MessageItem, ReasoningIt
 from treadle.core.plan import Plan
 from treadle.core.tool_definitions import ToolSpec
 from treadle.engine.past import ReplyRecord
+from treadle.journal.journal_interface import RunRow
 from treadle.runs.record.rounds import ModelCall, StoredRun
 from treadle.runs.record.tapes import Taped, tape_run
-from treadle.store.journal import RunRow
 from treadle.upstream.endpoint import Endpoint, ProtocolName
 
 ROW = RunRow(id="r", response_id="p", conversation_id="c", protocol="chat", model="m", created_at=0.0)

@@ -11,14 +11,14 @@ from treadle.core.events import ModelEvent, RunEnded
 from treadle.core.items import text_message
 from treadle.core.plan import Plan
 from treadle.core.request import Request
+from treadle.journal.journal_interface import SessionRow
+from treadle.journal.sqlite.store import SqliteStore
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.runs.live import RunHandle
 from treadle.runs.runner.claims import Claims
 from treadle.runs.runner.here import Here
 from treadle.runs.runner.port import Host, Leaving, Runner, Unplaced
 from treadle.runtime import RandomIds
-from treadle.store.journal import SessionRow
-from treadle.store.sqlite.store import SqliteStore
 from treadle.telemetry import Metrics
 from unit.engine.fakes import FakeModel, FakeToolbox, Reply, say
 from unit.runs.test_service import QuietClock, Table

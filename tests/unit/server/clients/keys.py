@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
+from treadle.journal.keys_interface import Grant
 from treadle.server.app import App
-from treadle.store.keys.kept import Grant
 from unit.server.visit import JSON_TYPE, LOCAL, Visit
 
 

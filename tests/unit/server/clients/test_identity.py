@@ -8,11 +8,11 @@ import pytest
 from treadle.config import ServerSection, Settings, StoreSection
 from treadle.config.access import KeysSection
 from treadle.core.errors import ConfigError
+from treadle.journal.keys_interface import Grant
 from treadle.runtime import Parts, Runtime
 from treadle.server.app import App
 from treadle.server.clients.identity import asks_for_key
 from treadle.server.login.gate import asks_for_login
-from treadle.store.keys.kept import Grant
 from unit.server.clients.keys import ask, make_key
 from unit.server.conftest import OpenApp
 from unit.server.login.test_routes import _login

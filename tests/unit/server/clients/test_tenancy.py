@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from treadle.config.access import KeysSection
+from treadle.journal.approvals_interface import ApprovalRow, Question, Rule, RuleRow
+from treadle.journal.keys_interface import Budget, Rates
 from treadle.server.app import TABLE, App
-from treadle.store.approvals.kept import ApprovalRow, Question, Rule, RuleRow
-from treadle.store.keys.kept import Budget, Rates
 from unit.server.clients.keys import ask, make_key
 from unit.server.conftest import OpenApp
 from unit.server.visit import LOCAL, Visit

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from treadle.config.access import ApiRate, KeysSection, RatesSection
+from treadle.journal.keys_interface import Budget, Rates
 from treadle.server.app import App
 from treadle.server.clients.turnstile import bare, neighbourhood
-from treadle.store.keys.kept import Budget, Rates
 from unit.server.clients.keys import ask, make_key
 from unit.server.conftest import OpenApp
 from unit.server.held import HeldModel

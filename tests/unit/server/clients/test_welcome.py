@@ -5,10 +5,10 @@ import pytest
 from treadle.config import ServerSection
 from treadle.config.access import KeysSection
 from treadle.core.errors import StoreError
+from treadle.journal.keys_interface import Grant, KeyRow
 from treadle.runs import service
 from treadle.server.app import App
 from treadle.server.clients import identity
-from treadle.store.keys.kept import Grant, KeyRow
 from unit.server.clients.keys import ask, make_key
 from unit.server.conftest import OpenApp
 from unit.server.held import HeldModel

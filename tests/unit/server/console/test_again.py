@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from treadle.evals.recorded import scenario_of, write_scenario
+from treadle.journal.jsonl_export import read_runs
 from treadle.server.app import App
-from treadle.store.export import read_runs
 from treadle.upstream.cassette.tape import load_cassette
 from unit.server.conftest import OpenApp
 from unit.server.console.conftest import PATH, get, post, ran, refused

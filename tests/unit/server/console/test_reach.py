@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from treadle.journal.keys_interface import Grant
 from treadle.server.app import App
-from treadle.store.keys.kept import Grant
 from unit.server.console.conftest import PATH
 from unit.server.visit import JSON_TYPE, LOCAL, Visit
 

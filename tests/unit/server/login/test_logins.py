@@ -4,10 +4,10 @@ from typing import cast
 
 import pytest
 
+from treadle.journal.journal_interface import Store
 from treadle.server.login.gate import Gate
 from treadle.server.login.logins import LOOK_S, SharedLogins
 from treadle.server.login.tickets import Tickets
-from treadle.store.journal import Store
 
 
 class Shelf:

@@ -7,8 +7,8 @@ from treadle.config.settings import LocalSection, ToolsSection
 from treadle.core.errors import ConfigError
 from treadle.core.json import read_json, write_json
 from treadle.core.tool_definitions import Outcome, ToolPolicy
+from treadle.journal.sqlite.store import SqliteStore
 from treadle.runtime.toolset import make_local_tools
-from treadle.store.sqlite.store import SqliteStore
 from treadle.tools import RunnerLimits
 from treadle.tools.local import LOCAL_NAMES, READING, LocalCaps, local_tools
 from treadle.tools.own_ports import OwnPorts

@@ -1,0 +1,342 @@
+"""The store of a process that keeps nothing: a private SQLite database, and what nobody has asked for yet beside it.
+
+Most runs here are begun, written, ended and forgotten by their own owner, and nobody else looks at them. Such a run is
+a list of entries. Whatever else is asked of the store lays all of them down in the database first, in the order in
+which they began, and goes on there; so every promise of the journal holds without being made twice. What every process
+does all the time, or what concerns a run that was laid down, must leave the others alone: else one look would keep all
+the runs that overlap in the database for as long as there is load.
+"""
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import apsw
+import msgspec
+
+from treadle.core.errors import Conflict, NotFound, TreadleError
+from treadle.core.events import ENDED, RunEnded
+from treadle.core.journal_entries import Entry
+from treadle.journal.journal_interface import RUN_ENDED, Chunk, RunJournal, RunRow, StoredTurn
+from treadle.journal.keys_interface import Budget, Charge, Reservation, ReservationResult, add_up
+from treadle.journal.sqlite import leased_writes as fence
+from treadle.journal.sqlite import queries as query
+from treadle.journal.sqlite import retention
+from treadle.journal.sqlite.connection import select
+from treadle.journal.sqlite.keys import SqliteKeys, charge, free, pay
+from treadle.journal.sqlite.row_mapping import bind_json, chain_entries, ended_columns, root_place, run_columns
+from treadle.journal.sqlite.run_writer import SqliteRunJournal
+from treadle.journal.sqlite.store import SqliteStore
+from treadle.journal.sqlite.workspaces import Runs
+from treadle.journal.sqlite.writer_thread import Job, Writer
+from treadle.journal.store_url import MEMORY
+from treadle.journal.write_futures import done, failed
+
+T = TypeVar("T")
+
+_ONCE = ("tool_call", "tool_result")
+_ANY = "SELECT 1 FROM runs LIMIT 1"
+_TAKEN = "SELECT 1 FROM runs WHERE id = ?1 OR response_id = ?2"
+
+
+class MemoryStore(SqliteStore):
+    """Fits `journal.Store`. Use it from one event loop, between `open` and `close`."""
+
+    def __init__(self, *, clock: Callable[[], float] = time.time, monotonic: Callable[[], float] | None = None) -> None:
+        super().__init__(MEMORY, clock=clock, monotonic=monotonic)
+        self._held: dict[str, HeldRun] = {}
+        self._unpaid: dict[str, str] = {}
+        self._response_ids: set[str] = set()
+        self._has_rows = False
+
+    def start_run(
+        self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float, is_private: bool = False
+    ) -> asyncio.Future[RunJournal]:
+        """Begin a run and return the right to write to it."""
+        assert row.status not in ENDED, "a run cannot start with its end"
+        assert owner, "a lease needs an owner"
+        try:
+            if not self._stands_alone(row, super()._open_writer()):
+                self._has_rows = True
+                return super().start_run(row, entries, owner=owner, lease_s=lease_s, is_private=is_private)
+            run: RunJournal = self._hold(HeldRun(self, row, owner, lease_s), entries)
+        except TreadleError as error:
+            return failed(error)
+        return done(run)
+
+    @property
+    def keys(self) -> SqliteKeys:
+        """Return where keys are kept: in the same database, to which no run is written for being charged."""
+        return _Keys(self, self._read, self._write, self._beside)
+
+    async def _beside(self, job: Job[T]) -> T:
+        """Write what concerns no run that is held."""
+        return super()._open_writer().run_now(job)
+
+    def charge(self, charges: Sequence[Charge]) -> tuple[set[str], list[Charge]]:
+        """Charge the runs that are held, or were, to their keys, once; return which it were, and what is of others.
+
+        Raises: StoreError.
+        """
+        owed: list[tuple[str, Charge]] = []
+        others: list[Charge] = []
+        for each in charges:
+            run = self._held.get(each.run_id)
+            if run is not None:
+                if run.owes:
+                    owed.append((run.row.key_id, each))
+            elif each.run_id in self._unpaid:
+                owed.append((self._unpaid[each.run_id], each))
+            else:
+                others.append(each)
+        if owed:
+            sums = add_up(owed)
+
+            def settle(connection: apsw.Connection) -> None:
+                charge(connection, sums)
+                free(connection, [each.run_id for _, each in owed])
+
+            super()._open_writer().run_now(settle)
+        for _, each in owed:
+            if self._unpaid.pop(each.run_id, None) is None:
+                self._held[each.run_id].is_charged = True
+        return {each.run_id for _, each in owed}, others
+
+    async def delete_run(self, run_or_response_id: str) -> bool:
+        """Forget a run and all of its content; tell whether there was one."""
+        run = self._held.get(run_or_response_id)
+        if run is not None:
+            self._let_go(run)
+            run.is_deleted = True
+            if run.owes:
+                # What it owes outlives it, as in a database.
+                self._unpaid[run.run_id] = run.row.key_id
+            self._watch.wake_all()
+            return True
+        if run_or_response_id in self._response_ids:
+            self.lay_down()
+        writer = super()._open_writer()
+        has_had = await writer.submit(lambda connection: retention.delete_run(connection, run_or_response_id))
+        self._has_rows = bool(writer.run_now(lambda connection: select(connection, _ANY)))
+        self._watch.wake_all()
+        return has_had
+
+    async def find_turns(
+        self, call_ids: Sequence[str], questions: Sequence[str], *, key_id: str | None = None
+    ) -> list[StoredTurn]:
+        """Return the last rounds that hold such calls; of no run that goes on, so there may be none to lay down."""
+        if not self._has_rows and all(run.ended is None for run in self._held.values()):
+            return []
+        return await super().find_turns(call_ids, questions, key_id=key_id)
+
+    async def cancel_requests(self, owner: str) -> list[str]:
+        """Return the runs held by this owner that somebody asked to cancel: whoever did laid them down."""
+        if not self._has_rows:
+            return []
+        return await super()._open_writer().submit(lambda connection: query.cancel_requests(connection, owner))
+
+    def now(self) -> float:
+        """Return the time; for the runs held here.
+
+        Raises: StoreError, when the store is closed.
+        """
+        super()._open_writer()
+        return self._lease_clock()
+
+    def wake(self, run_id: str) -> None:
+        """Tell those who wait for a run that it was written to; for the runs held here."""
+        self._watch.wake(run_id)
+
+    def lay_down(self) -> None:
+        """Write all that is held here to the database, where it stays.
+
+        Raises: StoreError.
+        """
+        writer = super()._open_writer()
+        while self._held:
+            self._has_rows = True
+            run = next(iter(self._held.values()))
+            run.written = self._write_down(writer, run)
+            self._let_go(run)
+
+    def _open_writer(self) -> Writer:
+        if self._held:
+            self.lay_down()
+        return super()._open_writer()
+
+    def _hold(self, run: "HeldRun", entries: Sequence[Entry]) -> "HeldRun":
+        run.add(entries)
+        self._held[run.run_id] = run
+        self._response_ids.add(run.row.response_id)
+        return run
+
+    def _let_go(self, run: "HeldRun") -> None:
+        del self._held[run.run_id]
+        self._response_ids.discard(run.row.response_id)
+
+    def _stands_alone(self, row: RunRow, writer: Writer) -> bool:
+        """Tell whether a run refers to no other and breaks no rule, as far as can be seen without the database."""
+        if row.previous_id is not None or row.session_id is not None or row.idempotency_key is not None:
+            return False
+        texts = (row.id, row.response_id, row.conversation_id, row.key_id, row.protocol, row.model, row.request_sha256)
+        if not all(map(str.isascii, texts)) or row.id in self._held or row.response_id in self._response_ids:
+            return False
+        return not (self._has_rows and writer.run_now(lambda each: select(each, _TAKEN, row.id, row.response_id)))
+
+    def _write_down(self, writer: Writer, run: "HeldRun") -> SqliteRunJournal:
+        row = run.row
+        body = None if row.request is None else bind_json(row.request)
+        chained = chain_entries(run.entries, row.id, 1, root_place(row, run.entries))
+        hold = writer.run_now(fence.Start(run_columns(row, run.entries), body, run.owner, run.until, chained))
+        if run.ended is not None:
+            nothing = chain_entries((), row.id, 1, chained.place)
+            forget = (row.id,) if run.is_purged else ()
+            end = ended_columns(run.ended)
+            writer.run_now(fence.Append(hold, (), chained.place, nothing, run.until, end, forget=forget))
+        if run.is_charged:
+            writer.run_now(lambda connection: pay(connection, row.id))
+        return SqliteRunJournal(self._desk_of(writer), hold, chained.place, run.lease_s)
+
+
+class _Keys(SqliteKeys):
+    """Keys beside runs that are held."""
+
+    def __init__(self, store: MemoryStore, read: Runs, write: Runs, jot: Runs) -> None:
+        super().__init__(read, write, jot)
+        self._store = store
+
+    async def settle(self, charges: Sequence[Charge]) -> set[str]:
+        """Charge runs that ended to their keys, and forget their debts."""
+        charged, others = self._store.charge(charges)
+        return charged | await super().settle(others) if others else charged
+
+    async def reserve(self, wanted: Reservation, budget: Budget, period: str, now: float) -> ReservationResult:
+        """Reserve what a run may use, until it is charged or released: runs that are held have no lease to see."""
+        return await super().reserve(msgspec.structs.replace(wanted, until=math.inf), budget, period, now)
+
+
+class HeldRun:
+    """Fits `journal.RunJournal`: a run as a list, until it is `written` to the database; then it is written there."""
+
+    epoch = 1
+    attempt = 1
+
+    def __init__(self, store: MemoryStore, row: RunRow, owner: str, lease_s: float) -> None:
+        self._store = store
+        self.row = row
+        self.owner = owner
+        self.lease_s = lease_s
+        self.until = store.now() + lease_s
+        self.entries: list[Entry] = []
+        self.ended: RunEnded | None = None
+        self.is_deleted = self.is_purged = False
+        self.is_charged = False
+        self.written: SqliteRunJournal | None = None
+        self._calls: set[tuple[str, str]] = set()
+
+    @property
+    def run_id(self) -> str:
+        """Return the run this journal writes to."""
+        return self.row.id
+
+    @property
+    def owes(self) -> bool:
+        """Tell whether it ended and is still to be charged to a key."""
+        return self.ended is not None and not self.is_charged and bool(self.row.key_id)
+
+    def append(self, entries: Sequence[Entry]) -> asyncio.Future[int]:
+        """Add the entries, in order; renew the lease."""
+        if self.written is not None:
+            return self.written.append(entries)
+        try:
+            head = self._add(entries)
+        except TreadleError as error:
+            return failed(error)
+        # A run that waits for nothing else must let others go on as well.
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[int] = loop.create_future()
+        loop.call_soon(_tell, future, head)
+        return future
+
+    def finish(self, entries: Sequence[Entry], ended: RunEnded, *, forget: Sequence[str] = ()) -> asyncio.Future[int]:
+        """Add the last entries, end the run and forget what is to be forgotten with it, in one step."""
+        assert ended.status in ENDED, ended.status
+        if any(run_id != self.run_id for run_id in forget):
+            # Those that are gone on with were looked for in the database, so they are there.
+            self._lay_down()
+        if self.written is not None:
+            return self.written.finish(entries, ended, forget=forget)
+        try:
+            head = self._add(entries)
+        except TreadleError as error:
+            return failed(error)
+        self.ended = ended
+        if forget:
+            self.is_purged = True
+            self.entries.clear()
+        return done(head)
+
+    def renew(self) -> asyncio.Future[int]:
+        """Make the lease run from now."""
+        return self.append(())
+
+    async def release(self) -> None:
+        """Give the run up, so that it can be claimed at once."""
+        written = self._lay_down()
+        if written is not None:
+            await written.release()
+
+    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
+        """Let others read what the run says, before it is written.
+
+        Raises: StoreError, Conflict, NotFound.
+        """
+        written = self._lay_down()
+        if written is None:
+            raise _deleted()
+        await written.tell(chunk, keep_from=keep_from)
+
+    def add(self, entries: Sequence[Entry]) -> int:
+        """Add entries to the run and return the number of the last one.
+
+        Raises: Conflict, when a call would get a second call or result entry.
+        """
+        calls = [
+            (entry.kind, entry.call_id)
+            for entry in entries
+            if entry.kind in _ONCE and entry.call_id is not None and not entry.is_input
+        ]
+        if calls:
+            if len(set(calls)) < len(calls) or not self._calls.isdisjoint(calls):
+                raise Conflict("the journal holds this already: a call has one entry, and one result")
+            self._calls.update(calls)
+        self.entries += entries
+        return len(self.entries)
+
+    def _add(self, entries: Sequence[Entry]) -> int:
+        now = self._store.now()
+        if self.is_deleted:
+            raise _deleted()
+        if self.ended is not None:
+            raise Conflict("the run has ended", code=RUN_ENDED)
+        head = self.add(entries)
+        self.until = now + self.lease_s
+        self._store.wake(self.run_id)
+        return head
+
+    def _lay_down(self) -> SqliteRunJournal | None:
+        """Write the run to the database unless it is there already, or forgotten."""
+        if self.written is None and not self.is_deleted:
+            self._store.lay_down()
+        return self.written
+
+
+def _tell(future: asyncio.Future[int], head: int) -> None:
+    if not future.done():
+        future.set_result(head)
+
+
+def _deleted() -> NotFound:
+    return NotFound("the run was deleted")

@@ -1,0 +1,265 @@
+"""One run from its owner's side: it believes to know where the run stands, and every write asks the lease.
+
+A run of which nobody hears before its next write may be laid by: it is then begun with that write, or in a moment.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from treadle.core.errors import TreadleError
+from treadle.core.events import ENDED, RunEnded
+from treadle.core.journal_entries import Entry
+from treadle.journal.journal_interface import Chunk
+from treadle.journal.sqlite import leased_writes as fence
+from treadle.journal.sqlite.row_mapping import EndColumns, Place, RunColumns, chain_entries, ended_columns
+from treadle.journal.sqlite.writer_thread import Job, T, Writer
+
+
+class Desk(NamedTuple):
+    """What all journals of a store write with.
+
+    `wake` is called with a run's id after each write to it, `forgets` when content is about to be forgotten.
+    """
+
+    writer: Writer
+    clock: Callable[[], float]
+    wake: Callable[[str], None]
+    forgets: Callable[[], None]
+
+
+class SqliteRunJournal:
+    """Fits `journal.RunJournal`."""
+
+    def __init__(self, desk: Desk, hold: fence.Hold, place: Place, lease_s: float) -> None:
+        self._writer, self._clock, self._wake, self._forgets = desk
+        self._hold = hold
+        self._place = place
+        self._lease_s = lease_s
+        self._has_chunks = hold.epoch > 1
+
+    @property
+    def run_id(self) -> str:
+        """Return the run this journal writes to."""
+        return self._hold.run_id
+
+    @property
+    def epoch(self) -> int:
+        """Return which owner this is, counted from 1."""
+        return self._hold.epoch
+
+    @property
+    def attempt(self) -> int:
+        """Return how many owners there were that did not give the run up of their own will."""
+        return self._hold.epoch - self._hold.handed
+
+    def append(self, entries: Sequence[Entry]) -> asyncio.Future[int]:
+        """Make the entries durable, in order; renew the lease."""
+        return self._append(entries, None)
+
+    def finish(self, entries: Sequence[Entry], ended: RunEnded, *, forget: Sequence[str] = ()) -> asyncio.Future[int]:
+        """Append the last entries, end the run and forget what is to be forgotten with it, in one step."""
+        assert ended.status in ENDED, ended.status
+        if forget:
+            self._forgets()
+        return self._append(entries, ended_columns(ended), tuple(forget))
+
+    def renew(self) -> asyncio.Future[int]:
+        """Make the lease run from now."""
+        return self._append((), None)
+
+    async def release(self) -> None:
+        """Give the run up, so that it can be claimed at once."""
+        await self._submit(lambda connection: fence.release(connection, self._hold))
+
+    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
+        """Let other processes read what the run says, before it is durable.
+
+        Raises: StoreError, Conflict, NotFound.
+        """
+        assert chunk.first > 0, chunk.first
+        assert chunk.count > 0, chunk.count
+        until = self._clock() + self._lease_s
+        self._has_chunks = True
+        await self._submit(fence.Tell(self._hold, chunk, keep_from, until), is_durable=False)
+
+    def _append(
+        self, entries: Sequence[Entry], end: EndColumns | None, forget: tuple[str, ...] = ()
+    ) -> asyncio.Future[int]:
+        hold, place = self._hold, self._place
+        chained = chain_entries(entries, hold.run_id, hold.epoch, place)
+        # What is asked for before this is done goes behind it; where that does not hold, the lease tells.
+        self._place = chained.place
+        until = self._clock() + self._lease_s
+        job = fence.Append(hold, entries, place, chained, until, end, self._has_chunks, forget)
+        return self._writer.submit(job, then=partial(self._written, chained.place))
+
+    def _written(self, expected: Place, stands: Place) -> int:
+        if stands is not expected:
+            self._place = stands
+        self._wake(self._hold.run_id)
+        return stands.head
+
+    async def _submit(self, job: Job[T], *, is_durable: bool = True) -> T:
+        try:
+            return await self._writer.submit(job, is_durable=is_durable)
+        finally:
+            self._wake(self._hold.run_id)
+
+
+class Begun(NamedTuple):
+    """A run that was begun: its row and its request as they are kept, who holds it, its input, and where its chain
+    begins."""
+
+    columns: RunColumns
+    body: str | bytes | None
+    owner: str
+    entries: Sequence[Entry]
+    root: Place
+
+
+class LaidRun:
+    """Fits `journal.RunJournal`: a run whose start waits for the first write and is made durable with it.
+
+    `lay_down` writes it alone. What is written once it is there goes by a journal of its own.
+    """
+
+    epoch = 1
+    attempt = 1
+
+    def __init__(self, desk: Desk, run: Begun, lease_s: float) -> None:
+        self.run_id = str(run.columns.id)
+        self._desk = desk
+        self._run: Begun | None = run
+        self._lease_s = lease_s
+        self._is_coming = False
+        self._stands: tuple[fence.Hold, Place] | None = None
+        self._arrival: asyncio.Future[int] | None = None
+        self._behind: list[tuple[Sequence[Entry], RunEnded | None, tuple[str, ...], asyncio.Future[int]]] = []
+        self._journal: SqliteRunJournal | None = None
+
+    def lay_down(self) -> "asyncio.Future[int] | None":
+        """Begin to write the run unless that has begun; return what is done when it is there, None if it is.
+
+        What goes wrong is heard of with the next write, which tries again.
+        """
+        if self._stands is not None:
+            return None
+        if self._arrival is None:
+            self._arrival = _unheard()
+            if not self._is_coming:
+                self._bear((), None, is_durable=False).add_done_callback(_heard)
+        return self._arrival
+
+    def append(self, entries: Sequence[Entry]) -> asyncio.Future[int]:
+        """Make the entries durable, in order; renew the lease."""
+        return self._write(entries, None)
+
+    def finish(self, entries: Sequence[Entry], ended: RunEnded, *, forget: Sequence[str] = ()) -> asyncio.Future[int]:
+        """Append the last entries, end the run and forget what is to be forgotten with it, in one step."""
+        assert ended.status in ENDED, ended.status
+        return self._write(entries, ended, tuple(forget))
+
+    def renew(self) -> asyncio.Future[int]:
+        """Make the lease run from now."""
+        return self._write((), None)
+
+    async def release(self) -> None:
+        """Give the run up, so that it can be claimed at once."""
+        await (await self._written()).release()
+
+    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
+        """Let other processes read what the run says, before it is durable.
+
+        Raises: StoreError, Conflict, NotFound.
+        """
+        await (await self._written()).tell(chunk, keep_from=keep_from)
+
+    def _write(
+        self, entries: Sequence[Entry], ended: RunEnded | None, forget: tuple[str, ...] = ()
+    ) -> asyncio.Future[int]:
+        if self._stands is not None:
+            journal = self._standing(*self._stands)
+            return journal.append(entries) if ended is None else journal.finish(entries, ended, forget=forget)
+        if not self._is_coming:
+            return self._bear(entries, ended, is_durable=True, forget=forget)
+        # It is on its way, without this, and perhaps with others behind it.
+        future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self._behind.append((entries, ended, forget, future))
+        return future
+
+    def _standing(self, hold: fence.Hold, place: Place) -> SqliteRunJournal:
+        if self._journal is None:
+            self._journal = SqliteRunJournal(self._desk, hold, place, self._lease_s)
+        return self._journal
+
+    async def _written(self) -> SqliteRunJournal:
+        arrival = self.lay_down()
+        if arrival is not None:
+            await asyncio.shield(arrival)
+        assert self._stands is not None
+        return self._standing(*self._stands)
+
+    def _bear(
+        self, entries: Sequence[Entry], ended: RunEnded | None, *, is_durable: bool, forget: tuple[str, ...] = ()
+    ) -> "asyncio.Future[int]":
+        assert self._run is not None, "a run begins once"
+        columns, body, owner, asked, root = self._run
+        chained = chain_entries([*asked, *entries], self.run_id, 1, root, shares_input=columns.store)
+        until = self._desk.clock() + self._lease_s
+        if forget:
+            self._desk.forgets()
+        end = None if ended is None else ended_columns(ended)
+        start = fence.Start(columns, body, owner, until, chained, end, forget)
+        self._is_coming = True
+        if self._arrival is not None and self._arrival.done():
+            self._arrival = None
+        born = partial(self._born, chained.place)
+        # Whoever gives it up does not stop it, and what comes next hears of it whether somebody waits or not.
+        return self._desk.writer.submit(start, is_durable=is_durable, then=born, otherwise=self._failed)
+
+    def _born(self, place: Place, hold: fence.Hold) -> int:
+        self._stands, self._run, self._is_coming = (hold, place), None, False
+        if self._behind:
+            self._follow()
+        if self._arrival is not None:
+            self._arrival.set_result(place.head)
+        return place.head
+
+    def _failed(self, error: TreadleError) -> None:
+        self._is_coming = False
+        arrival = self._arrival = self._arrival or _unheard()
+        arrival.set_exception(error)
+        self._follow()
+
+    def _follow(self) -> None:
+        """Write what came while the start was on its way, in order."""
+        behind, self._behind = self._behind, []
+        for entries, ended, forget, future in behind:
+            self._write(entries, ended, forget).add_done_callback(partial(_pass_on, future))
+
+
+def _unheard() -> "asyncio.Future[int]":
+    """Return a future that nobody has to wait for."""
+    future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+    future.add_done_callback(_heard)
+    return future
+
+
+def _heard(future: "asyncio.Future[int]") -> None:
+    """Look at what went wrong, so that nobody complains that nobody did."""
+    if not future.cancelled():
+        future.exception()
+
+
+def _pass_on(target: "asyncio.Future[int]", source: "asyncio.Future[int]") -> None:
+    """Give one future what another has got."""
+    if target.done():
+        _heard(source)
+    elif source.cancelled():
+        target.cancel()
+    elif (error := source.exception()) is not None:
+        target.set_exception(error)
+    else:
+        target.set_result(source.result())

@@ -1,1 +1,0 @@
-"""Approvals as they are kept: the interface, and how SQLite and PostgreSQL fit it."""
