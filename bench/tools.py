@@ -21,9 +21,9 @@ from treadle.core.items import CallItem, ResultItem, text_message
 from treadle.core.plan import Plan
 from treadle.runtime import Parts, Runtime
 from treadle.tools import ToolContext
-from treadle.tools.local.glob import make_glob
-from treadle.tools.local.grep import find_ripgrep, make_grep
-from treadle.tools.local.opener import Root
+from treadle.tools.local.glob_tool import make_glob
+from treadle.tools.local.grep_tool import find_ripgrep, make_grep
+from treadle.tools.local.safe_open import Root
 from treadle.tools.sandbox import Found, Sandbox, choose_level, find_level
 
 FILES, FOLDERS = 50_000, 500

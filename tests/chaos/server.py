@@ -17,7 +17,7 @@ BOUND_S = 60.0
 TOOLS = '''
 import json, os, pathlib, time
 from treadle import tool
-from treadle.tools.context import ToolContext
+from treadle.tools.tool_context import ToolContext
 
 HERE = pathlib.Path(__file__).parent
 

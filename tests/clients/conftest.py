@@ -11,7 +11,7 @@ from clients.cache import NotInstalled
 from clients.model import answer
 from clients.sandbox import Home
 from clients.watched import Watched
-from treadle.tools.demo import DEMO_TOOLS, get_weather
+from treadle.tools.demo_tools import DEMO_TOOLS, get_weather
 
 UPSTREAMS = ("chat", "responses", "messages", "gemini")
 

@@ -19,7 +19,7 @@ from clients.watched import Watched
 from peers.visit import until, visit
 from treadle.config import Mcp, ServerSection
 from treadle.core.items import ImagePart
-from treadle.tools.demo import DEMO_TOOLS
+from treadle.tools.demo_tools import DEMO_TOOLS
 from treadle.tools.mcp import ServerOptions
 
 VERSION = "2026.8.31"

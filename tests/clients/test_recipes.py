@@ -16,7 +16,7 @@ from clients.model import answer, learnt
 from clients.recipes import ADDRESS, DOCUMENT, read_recipes
 from clients.sandbox import Home, Ran
 from clients.watched import Watched
-from treadle.tools.demo import DEMO_TOOLS
+from treadle.tools.demo_tools import DEMO_TOOLS
 
 ROOT = DOCUMENT.parents[1]
 RECIPES = read_recipes()

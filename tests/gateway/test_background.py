@@ -9,7 +9,7 @@ import openai
 import pytest
 
 from gateway.gateway import START_S, Gateway
-from treadle.tools.demo import DEMO_TOOLS
+from treadle.tools.demo_tools import DEMO_TOOLS
 from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import Script, ScriptTurn
 

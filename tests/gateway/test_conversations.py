@@ -9,7 +9,7 @@ import pytest
 
 from gateway.gateway import Gateway
 from treadle.config import StoreSection
-from treadle.tools.demo import DEMO_TOOLS
+from treadle.tools.demo_tools import DEMO_TOOLS
 from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import Script, ScriptTurn, Sees
 

@@ -18,7 +18,7 @@ from gateway.gateway import Gateway
 from treadle.config import ServerSection
 from treadle.journal.audit_verification import audit_run
 from treadle.tools import tool
-from treadle.tools.demo import DEMO_TOOLS
+from treadle.tools.demo_tools import DEMO_TOOLS
 from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import Script, ScriptTurn
 

@@ -14,7 +14,7 @@ from gateway.judges import FAILED, JUDGES, TOOL_NAME, Seen, close_clients
 from treadle.core.items import ResultItem
 from treadle.core.plan import Plan
 from treadle.core.usage import Usage
-from treadle.tools.demo import DEMO_TOOLS
+from treadle.tools.demo_tools import DEMO_TOOLS
 from treadle.upstream.reply import Faults, Reply, ReplyCall
 
 UPSTREAMS = ("chat", "responses", "messages", "gemini")

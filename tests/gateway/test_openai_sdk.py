@@ -10,7 +10,7 @@ from openai import AsyncOpenAI, OpenAI
 
 from gateway.gateway import Gateway
 from treadle.core.usage import Usage
-from treadle.tools.demo import DEMO_TOOLS
+from treadle.tools.demo_tools import DEMO_TOOLS
 from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import Script, ScriptTurn, Sees
 

@@ -14,7 +14,7 @@ from google.genai import types as genai_types
 from gateway.apis import APIS, BOUND_S, frames, post, read_frames, text_of
 from gateway.gateway import Gateway
 from treadle.config import ServerSection
-from treadle.tools.demo import DEMO_TOOLS
+from treadle.tools.demo_tools import DEMO_TOOLS
 from treadle.upstream.reply import Faults, ReplyCall
 from treadle.upstream.script import Script, ScriptTurn
 

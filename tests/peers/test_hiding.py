@@ -14,7 +14,7 @@ from sandbox.stage import listening
 from treadle.config import Settings, StoreSection
 from treadle.config.mcp import own_paths
 from treadle.tools.mcp import ServerOptions
-from treadle.tools.mcp.hiding import Hiding
+from treadle.tools.mcp.server_isolation import Hiding
 from treadle.tools.sandbox import find_level
 
 pytestmark = pytest.mark.skipif(find_level().level < 3, reason="hiding needs user namespaces and Landlock 4")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from peers.visit import hostile, until, visit
-from treadle.tools.mcp import stdio
-from treadle.tools.mcp.discovery import DESCRIPTION_BYTES_MAX
+from treadle.tools.mcp import stdio_transport as stdio
+from treadle.tools.mcp.tool_discovery import DESCRIPTION_BYTES_MAX
 
 
 def message_of(text: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from treadle.core.errors import ToolError
-from treadle.tools.own_ports import OwnPorts, is_own, meanings
+from treadle.tools.blocked_ports import OwnPorts, is_own, meanings
 from treadle.tools.web import GuardedClient, Policy
 
 EVERYWHERE = ("0.0.0.0/0", "::/0")

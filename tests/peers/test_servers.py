@@ -11,7 +11,8 @@ import pytest
 from peers.visit import hostile, toy, until, visit
 from treadle.core.items import FilePart, ImagePart
 from treadle.tools import Registry, tool
-from treadle.tools.mcp import Pins, ServerOptions, server
+from treadle.tools.mcp import Pins, ServerOptions
+from treadle.tools.mcp import server_connection as server
 
 
 async def test_a_server_of_the_sdk_is_used_with_all_it_can_do(monkeypatch: pytest.MonkeyPatch) -> None:

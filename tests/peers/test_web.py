@@ -15,7 +15,8 @@ from peers.visit import until, visit
 from treadle.config import Mcp
 from treadle.core.items import ResultItem
 from treadle.core.plan import Plan
-from treadle.tools.mcp import ServerOptions, web
+from treadle.tools.mcp import ServerOptions
+from treadle.tools.mcp import http_transport as web
 from treadle.upstream.reply import Reply, ReplyCall
 
 NAME = "mcp__web__act"

@@ -15,9 +15,9 @@ from treadle.core.tool_definitions import CallContext, Outcome
 from treadle.runtime import SystemClock
 from treadle.tools import Registry, Runner
 from treadle.tools.mcp import Pins, ServerOptions
-from treadle.tools.mcp.hiding import Hiding
-from treadle.tools.mcp.server import Server
-from treadle.tools.mcp.servers import Servers
+from treadle.tools.mcp.server_connection import Server
+from treadle.tools.mcp.server_isolation import Hiding
+from treadle.tools.mcp.server_set import Servers
 
 HERE = Path(__file__).parent
 WAIT_S = 20.0

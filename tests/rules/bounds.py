@@ -89,8 +89,8 @@ FIXED: tuple[Fixed, ...] = (
         "treadle.tools.compiled_schema:ERRORS_MAX",
         "the model puts these right first",
     ),
-    Fixed("bytes of one line from an MCP server", "treadle.tools.mcp.stdio:LINE_BYTES_MAX", _DECODE),
-    Fixed("bytes of one HTTP answer of an MCP server", "treadle.tools.mcp.web:ANSWER_BYTES_MAX", _DECODE),
+    Fixed("bytes of one line from an MCP server", "treadle.tools.mcp.stdio_transport:LINE_BYTES_MAX", _DECODE),
+    Fixed("bytes of one HTTP answer of an MCP server", "treadle.tools.mcp.http_transport:ANSWER_BYTES_MAX", _DECODE),
 )
 
 

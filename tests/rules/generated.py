@@ -32,7 +32,7 @@ from treadle.protocols.translation.upstream_features import Rule
 from treadle.runtime import Runtime
 from treadle.server.app import App
 from treadle.telemetry.prometheus import Series
-from treadle.tools.policy.rules import TIGHTER
+from treadle.tools.policy_rules import TIGHTER
 from treadle.tools.sandbox.protected_paths import PROTECTED
 from treadle.upstream.quirks.profile import PRESETS, QUIRKS, Preset, Quirk
 

@@ -10,8 +10,8 @@ from rules.tree import modules, parsed, shown
 BROAD = {"Exception", "BaseException"}
 PLACES = {
     "src/treadle/server/app.py": "the ASGI edge: a bug answers one request badly and no other",
-    "src/treadle/tools/runner.py": "the tool runner: whatever foreign code raises is its result",
-    "src/treadle/tools/threads.py": "the tool runner, where it calls foreign code in a thread",
+    "src/treadle/tools/tool_runner.py": "the tool runner: whatever foreign code raises is its result",
+    "src/treadle/tools/thread_pool.py": "the tool runner, where it calls foreign code in a thread",
     "src/treadle/runs/supervisor.py": "the supervisor of runs: a bug ends one run, not the process",
     "src/treadle/runs/feed.py": "what a reader of a run does wrong is told to that reader, not to the run",
     "src/treadle/runs/service.py": "the supervisor of runs, where it keeps their leases",

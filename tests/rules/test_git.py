@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from rules.tree import modules, parsed, shown
 
 PLACES = {
-    "src/treadle/tools/git.py": "the helper that turns off what a repository makes git run",
+    "src/treadle/tools/git_command.py": "the helper that turns off what a repository makes git run",
     "src/treadle/cli/consent/programs.py": "tables of what programs do; nothing is started",
 }
 ARGUMENTS = {

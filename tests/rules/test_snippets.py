@@ -23,7 +23,7 @@ from treadle.cli.main import build_parser, name_command
 from treadle.config import load_settings
 from treadle.evals.runner import play
 from treadle.evals.scenario import read_scenario
-from treadle.tools.load import load_file
+from treadle.tools.tool_loading import load_file
 
 FILE = re.compile(r"# (?P<name>\w+\.py)\n")
 ASSIGNMENT = re.compile(r"[A-Z_]+=\S+")

@@ -33,10 +33,10 @@ from treadle.core.events import ApprovalRequested
 from treadle.core.items import CallItem
 from treadle.core.json import read_json, write_json
 from treadle.tools import ToolContext
-from treadle.tools.envelope import write_text
-from treadle.tools.local.bash import make_bash
-from treadle.tools.local.opener import Root
-from treadle.tools.local.output import Shelf
+from treadle.tools.local.bash_tool import make_bash
+from treadle.tools.local.output_read import Shelf
+from treadle.tools.local.safe_open import Root
+from treadle.tools.result_rendering import write_text
 from treadle.tools.sandbox import Found, Rules, Sandbox, find_level
 
 LEVELS: dict[str, tuple[int, int]] = {

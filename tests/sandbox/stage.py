@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from treadle.tools.local.answer import DEFAULT_CAPS
-from treadle.tools.local.bash import Bash
-from treadle.tools.local.opener import Root
-from treadle.tools.local.output import Shelf
+from treadle.tools.local.bash_tool import Bash
+from treadle.tools.local.output_read import Shelf
+from treadle.tools.local.result_limits import DEFAULT_CAPS
+from treadle.tools.local.safe_open import Root
 from treadle.tools.sandbox import Found, Rules, Sandbox, choose_level, find_level
-from treadle.tools.sandbox.order import Ended
+from treadle.tools.sandbox.helper_messages import Ended
 
 LEVELS = (0, 1, 2, 3)
 SECRET = "the-secret-outside"

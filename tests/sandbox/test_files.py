@@ -14,12 +14,12 @@ import pytest
 from sandbox.stage import LEVELS, SECRET, found_at, make_sandbox
 from treadle.core.errors import ToolError
 from treadle.tools import ToolContext
-from treadle.tools.envelope import Answer, write_text
-from treadle.tools.local.glob import make_glob
-from treadle.tools.local.grep import find_ripgrep, make_grep
-from treadle.tools.local.opener import Opener, Root, open_beneath, open_walking
-from treadle.tools.local.read import make_file_read
-from treadle.tools.local.write import Seen, make_file_edit, make_file_write
+from treadle.tools.local.file_read import make_file_read
+from treadle.tools.local.file_write import Seen, make_file_edit, make_file_write
+from treadle.tools.local.glob_tool import make_glob
+from treadle.tools.local.grep_tool import find_ripgrep, make_grep
+from treadle.tools.local.safe_open import Opener, Root, open_beneath, open_walking
+from treadle.tools.result_rendering import Answer, write_text
 
 RACE_S = 0.5
 AT_FDCWD, RENAME_EXCHANGE = -100, 2

@@ -15,9 +15,9 @@ from treadle.config import LocalSection, ToolsSection
 from treadle.core.errors import ConfigError, ToolError
 from treadle.journal.sqlite.store import SqliteStore
 from treadle.runtime.toolset import make_local_tools
-from treadle.tools.own_ports import OwnPorts
+from treadle.tools.blocked_ports import OwnPorts
 from treadle.tools.sandbox import Found, Rules, Sandbox, find_level
-from treadle.tools.sandbox.order import Ended, Order
+from treadle.tools.sandbox.helper_messages import Ended, Order
 
 pytestmark = pytest.mark.skipif(find_level().level < 2, reason="a network needs L2")
 

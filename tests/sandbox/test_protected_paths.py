@@ -11,11 +11,12 @@ import pytest
 
 from sandbox.git_tricks import EVIL, NESTED, PLAIN, TRICKS
 from sandbox.stage import LEVELS, Stage, found_at, make_sandbox
-from treadle.tools.sandbox import Found, Sandbox, find_level, git_folders
-from treadle.tools.sandbox.guard import MARK_NS, Guard
-from treadle.tools.sandbox.order import Order
-from treadle.tools.sandbox.places import GIT_WRITE_ENV
+from treadle.tools.sandbox import Found, Sandbox, find_level
+from treadle.tools.sandbox import git_repositories as git_folders
+from treadle.tools.sandbox.helper_messages import Order
+from treadle.tools.sandbox.path_guard import MARK_NS, Guard
 from treadle.tools.sandbox.protected_paths import PROTECTED
+from treadle.tools.sandbox.visible_paths import GIT_WRITE_ENV
 
 pytestmark = [
     pytest.mark.skipif(not Path("/proc/self").exists(), reason="the sandbox is for Linux"),

@@ -102,8 +102,8 @@ def find_missing(loaded: "Loaded") -> "list[Problem]":
 
 def _missing(tools: "ToolsSection") -> Iterable["Problem"]:
     from treadle.config.problems import Problem
-    from treadle.tools.load import names_file
     from treadle.tools.local import LOCAL_NAMES
+    from treadle.tools.tool_loading import names_file
 
     for name in tools.load:
         if names_file(name) and not os.path.isfile(os.path.expanduser(name)):

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from treadle.config import Settings
     from treadle.core.tool_definitions import ServerTool
     from treadle.tools import Registry, Tool
-    from treadle.tools.mcp.servers import Servers
+    from treadle.tools.mcp.server_set import Servers
 
 EPILOG = """\
 examples:
@@ -143,7 +143,7 @@ def _list(tools: "Sequence[Tool]", settings: "Settings", as_json: bool) -> int:
 
 
 def _lint(tools: "Sequence[ServerTool]", as_json: bool) -> int:
-    from treadle.tools.lint import lint
+    from treadle.tools.provider_lint import lint
 
     found = {tool.name: lint(tool.spec) for tool in tools}
     if as_json:

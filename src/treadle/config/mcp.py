@@ -10,11 +10,11 @@ from treadle.config.settings import Mcp, Settings, sqlite_path
 from treadle.core.errors import ConfigError
 from treadle.journal.store_url import is_postgres
 from treadle.tools.mcp import Pins, ServerOptions
-from treadle.tools.mcp.pins import Waiting
-from treadle.tools.registry import Registry
+from treadle.tools.mcp.tool_pins import Waiting
+from treadle.tools.tool_registry import Registry
 
 if TYPE_CHECKING:
-    from treadle.tools.mcp.servers import Servers
+    from treadle.tools.mcp.server_set import Servers
 
 PINS_NAME = "mcp-tools.json"
 SECRET_NAME = "secret.key"
@@ -35,8 +35,8 @@ def make_servers(
     if not settings.mcp or not settings.tools.enabled:
         return None
     try:
-        from treadle.tools.mcp.hiding import Hiding
-        from treadle.tools.mcp.servers import Servers
+        from treadle.tools.mcp.server_isolation import Hiding
+        from treadle.tools.mcp.server_set import Servers
     except ImportError as error:
         hint = "pip install 'treadle[mcp]'"
         raise ConfigError(f"[[mcp]] needs the MCP SDK, which is not installed ({error.name})", hint=hint) from error

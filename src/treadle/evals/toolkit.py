@@ -15,8 +15,8 @@ from treadle.evals.kit.plain import READ, WRITE, Named, plain_tools
 from treadle.evals.kit.things import Things
 from treadle.evals.scenario import CannedResult, CannedTool, Decision, World
 from treadle.tools import Tool
-from treadle.tools.context import ToolContext
-from treadle.tools.function import foreign_tool, function_tool
+from treadle.tools.function_tools import foreign_tool, function_tool
+from treadle.tools.tool_context import ToolContext
 from treadle.workspace.pointer import Json
 from treadle.workspace.proposals import confirm, propose, reject
 from treadle.workspace.state import Change, Operation, Proposal, Step, Workspace, lock, patch_draft

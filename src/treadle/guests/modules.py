@@ -30,8 +30,8 @@ from treadle.guests.stage.threads import run_in_thread
 from treadle.guests.stage.toolrun import ToolCall, describe, run_tool, tool_names
 from treadle.guests.stage.worker import Job
 from treadle.tools import Tool
-from treadle.tools.context import ToolContext
-from treadle.tools.function import foreign_tool
+from treadle.tools.function_tools import foreign_tool
+from treadle.tools.tool_context import ToolContext
 
 T = TypeVar("T")
 SCHEMA_BYTES_MAX = 1_048_576

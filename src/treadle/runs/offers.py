@@ -9,7 +9,7 @@ from treadle.core.errors import LimitExceeded, ProtocolError
 from treadle.core.request import Note, Request
 from treadle.core.tool_definitions import AUTO, Offer, ServerTool, ToolChoice, ToolSpec, is_person_only
 from treadle.protocols.translation_notes import HOSTED
-from treadle.tools.policy.rules import fits
+from treadle.tools.policy_rules import fits
 from treadle.upstream.direct import DIRECT_MODEL
 from treadle.upstream.router import match_pattern
 

@@ -6,7 +6,7 @@ from urllib.parse import parse_qsl, urlsplit
 from treadle.config import Settings
 from treadle.config.reader import data_directory
 from treadle.journal.store_url import is_postgres
-from treadle.tools.own_ports import OwnPorts
+from treadle.tools.blocked_ports import OwnPorts
 
 FOLDER = "listeners"
 POSTGRES_PORT, REDIS_PORT = 5432, 6379

@@ -10,7 +10,7 @@ import msgspec
 from treadle.core.ids import IdSource, SeededIds
 from treadle.engine.ports import Clock, Model
 from treadle.telemetry.run_observer import Tracer
-from treadle.tools.runner import Report
+from treadle.tools.tool_runner import Report
 
 DEMO_DELAY_S = 0.02
 """How long the demo model pauses between pieces of its answer, so that a person sees it stream."""

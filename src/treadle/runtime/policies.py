@@ -6,8 +6,8 @@ import msgspec
 
 from treadle.config.settings import EffectSection, Settings, ToolRule
 from treadle.core.tool_definitions import Effect
-from treadle.tools.policy.effective import Policies
-from treadle.tools.policy.rules import EffectDefaults, Rule
+from treadle.tools.effective_policy import Policies
+from treadle.tools.policy_rules import EffectDefaults, Rule
 
 log = logging.getLogger("treadle.tools")
 

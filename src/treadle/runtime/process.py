@@ -55,8 +55,8 @@ from treadle.runtime.upstreams import Models, Prices, make_client, make_endpoint
 from treadle.telemetry import Metrics, Redactor
 from treadle.telemetry.run_observer import Tracer
 from treadle.tools import Runner, Tool
-from treadle.tools.demo import DEMO_TOOLS
-from treadle.tools.load import Reloader
+from treadle.tools.demo_tools import DEMO_TOOLS
+from treadle.tools.tool_loading import Reloader
 from treadle.upstream.direct import DirectModel, direct_request
 from treadle.workspace.desk import Workspaces
 from treadle.workspace.tools import Terms, workspace_tools

@@ -16,12 +16,12 @@ from treadle.journal.journal_interface import Store
 from treadle.journal.store_url import is_postgres
 from treadle.runtime.policies import make_policies
 from treadle.tools import Registry, Tool
-from treadle.tools.load import load
+from treadle.tools.blocked_ports import OwnPorts
 from treadle.tools.local import LocalCaps, Piece, Shelf, local_tools
-from treadle.tools.local.opener import Root
-from treadle.tools.own_ports import OwnPorts
+from treadle.tools.local.safe_open import Root
 from treadle.tools.sandbox import Found, Sandbox, network_gap
 from treadle.tools.sandbox import Rules as SandboxRules
+from treadle.tools.tool_loading import load
 
 LEVEL_OF_MASKS = 3
 

@@ -3,10 +3,10 @@
 No wire word, no database, no other sibling; a failing tool is an Outcome, never an exception.
 """
 
-from treadle.tools.context import ToolContext
-from treadle.tools.envelope import file, image
-from treadle.tools.function import Tool, tool
-from treadle.tools.registry import Registry
-from treadle.tools.runner import Runner, RunnerLimits
+from treadle.tools.function_tools import Tool, tool
+from treadle.tools.result_rendering import file, image
+from treadle.tools.tool_context import ToolContext
+from treadle.tools.tool_registry import Registry
+from treadle.tools.tool_runner import Runner, RunnerLimits
 
 __all__ = ["Registry", "Runner", "RunnerLimits", "Tool", "ToolContext", "file", "image", "tool"]

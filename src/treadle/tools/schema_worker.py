@@ -22,7 +22,7 @@ import msgspec
 from treadle.core.json import write_json
 from treadle.core.tool_definitions import Fault
 from treadle.tools.compiled_schema import BadSchema, Compiled
-from treadle.tools.sandbox.order import bare_command
+from treadle.tools.sandbox.helper_messages import bare_command
 
 CHECK_S = 2.0
 WAIT_S = 10.0

@@ -17,7 +17,7 @@ from treadle.core.tool_definitions import ToolPolicy
 from treadle.engine.approval import NEVER_READ
 from treadle.journal.journal_interface import Store
 from treadle.tools import Tool, ToolContext
-from treadle.tools.function import function_tool
+from treadle.tools.function_tools import function_tool
 from treadle.workspace.binding import Binding
 from treadle.workspace.desk import Workspaces
 from treadle.workspace.look import DEPTH_DEFAULT, PAGE_DEFAULT, Glance, look

@@ -76,7 +76,7 @@ async def test_our_own_wrong_key_does_not_look_like_the_clients(open_app: OpenAp
 async def test_a_failure_after_a_tool_must_not_be_retried(open_app: OpenApp) -> None:
     """The tool has run: the same request again would run it twice."""
     model = scripted(WEATHER, ScriptTurn(faults=Faults(status=503)))
-    async with open_app(model, tools=ToolsSection(load=("treadle.tools.demo",))) as app:
+    async with open_app(model, tools=ToolsSection(load=("treadle.tools.demo_tools",))) as app:
         visit = await _ask(app, stream=True).run()
     assert (visit.status, visit.headers["x-should-retry"]) == (503, "false")
 

@@ -54,7 +54,7 @@ async def test_strictness_is_configured_and_a_request_may_differ(open_app: OpenA
 
 async def test_what_only_the_run_finds_out_is_refused_too(open_app: OpenApp) -> None:
     """A server tool that does not fit is known when the run has been made; that run is then cancelled."""
-    sections = {"limits": LimitsSection(tools_max=1), "tools": ToolsSection(load=("treadle.tools.demo",))}
+    sections = {"limits": LimitsSection(tools_max=1), "tools": ToolsSection(load=("treadle.tools.demo_tools",))}
     async with open_app(HeldModel(), **sections) as app:
         visit = await _ask(app, STRICT).run()
         (run,) = (await Visit(app, "GET", "/treadle/v1/runs").run()).json()["runs"]

@@ -6,7 +6,7 @@ from typing import Any
 from treadle.core.items import CallItem
 from treadle.core.tool_definitions import CallContext, Outcome
 from treadle.tools import Registry, Runner, RunnerLimits
-from treadle.tools.runner import Keep, Report
+from treadle.tools.tool_runner import Keep, Report
 
 CONTEXT = CallContext(run_id="run_1", session_id="sess_1")
 

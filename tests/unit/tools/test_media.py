@@ -7,7 +7,7 @@ import pytest
 from treadle import file, image, tool
 from treadle.core.errors import ToolFailed
 from treadle.core.items import AnyPart, FilePart, ImagePart, TextPart
-from treadle.tools.envelope import answer_of
+from treadle.tools.result_rendering import answer_of
 
 PNG = b"\x89PNG\r\n"
 PNG_URL = "data:image/png;base64,iVBORw0K"

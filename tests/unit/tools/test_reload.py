@@ -12,7 +12,7 @@ from treadle.config import Settings, StoreSection, ToolsSection
 from treadle.core.errors import ConfigError
 from treadle.runtime import Runtime
 from treadle.tools import Registry
-from treadle.tools.load import Reloader
+from treadle.tools.tool_loading import Reloader
 
 HEAD = "from treadle import tool\n\n"
 

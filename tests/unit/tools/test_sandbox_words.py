@@ -8,10 +8,10 @@ from treadle.core.items import CallItem
 from treadle.core.tool_definitions import SANDBOXES, CallContext, Outcome, ServerTool, ToolSpec
 from treadle.tools import Registry, Runner, Tool, ToolContext, tool
 from treadle.tools.local import LOCAL_NAMES, local_tools
-from treadle.tools.mcp.discovery import choose
-from treadle.tools.mcp.options import ServerOptions
+from treadle.tools.mcp.server_options import ServerOptions
+from treadle.tools.mcp.tool_discovery import choose
 from treadle.tools.sandbox import Found, Sandbox, find_level
-from treadle.tools.sandbox.level import GIVES
+from treadle.tools.sandbox.isolation_level import GIVES
 from treadle.tools.web import GuardedClient, Policy, web_tools
 from unit.tools.fakes import StillClock, outcome
 

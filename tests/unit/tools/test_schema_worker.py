@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from treadle.tools import schema_worker
 from treadle.tools.compiled_schema import BadSchema
-from treadle.tools.schema import PATTERNS_NEAR_MAX, STEPS_NEAR_MAX, Validator
+from treadle.tools.json_schema import PATTERNS_NEAR_MAX, STEPS_NEAR_MAX, Validator
 from treadle.tools.schema_worker import CHECK_S, CheckTimeout, Reply, WorkerSchema
 
 STALL_S_MAX = 1.0

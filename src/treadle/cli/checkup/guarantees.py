@@ -111,7 +111,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
         says="A protected path is written only when a person allows it by name; no rule or mode answers instead.",
         by="one table of paths, and a reason of the engine that nothing overrides",
         tests=(
-            "tests/unit/tools/local/test_write.py::test_what_may_not_be_written_is_refused",
+            "tests/unit/tools/local/test_file_write.py::test_what_may_not_be_written_is_refused",
             "tests/unit/engine/test_approval.py::test_what_a_person_must_allow_by_name_is_named",
         ),
     ),
@@ -120,7 +120,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
         says="The git that Treadle itself starts runs nothing that a repository names.",
         by="one function that turns off what settings would run",
         tests=(
-            "tests/unit/tools/test_git.py::test_nothing_that_a_repository_names_is_run",
+            "tests/unit/tools/test_git_command.py::test_nothing_that_a_repository_names_is_run",
             "tests/rules/test_git.py::test_git_is_started_in_one_place",
         ),
     ),
@@ -202,9 +202,9 @@ GUARANTEES: tuple[Guarantee, ...] = (
         says="The web tool connects only to addresses that were checked, for every redirect and every answer of DNS.",
         by="a guarded client that connects to the address it checked",
         tests=(
-            "tests/unit/tools/web/test_client.py::test_a_name_that_changes_its_address_is_caught_at_every_step",
-            "tests/unit/tools/web/test_client.py::test_a_redirect_inwards_is_refused",
-            "tests/unit/tools/web/test_address.py::test_a_url_that_leads_inside_or_is_spelt_oddly_is_refused",
+            "tests/unit/tools/web/test_guarded_client.py::test_a_name_that_changes_its_address_is_caught_at_every_step",
+            "tests/unit/tools/web/test_guarded_client.py::test_a_redirect_inwards_is_refused",
+            "tests/unit/tools/web/test_ssrf_guard.py::test_a_url_that_leads_inside_or_is_spelt_oddly_is_refused",
         ),
     ),
     Guarantee(

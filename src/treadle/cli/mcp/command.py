@@ -17,7 +17,7 @@ from treadle.core.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
     from treadle.config import Settings
-    from treadle.tools.mcp.server import Server
+    from treadle.tools.mcp.server_connection import Server
 
 EPILOG = """\
 Without an action it is an MCP server on standard input and output, for clients that start one: every tool that

@@ -9,7 +9,7 @@ from shutil import get_terminal_size
 from treadle.cli.markdown.cells import chop
 from treadle.cli.markdown.cells import columns as columns_of
 from treadle.cli.terminal.clean import one_line, reveal
-from treadle.tools.mcp.pins import Pins, Waiting
+from treadle.tools.mcp.tool_pins import Pins, Waiting
 
 CONTEXT_LINES = 2
 LINES_MAX = 400

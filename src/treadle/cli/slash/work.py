@@ -3,7 +3,7 @@
 from treadle.cli.talk.chat import Chat
 from treadle.cli.terminal.card import styled_diff
 from treadle.core.events import ENDED
-from treadle.tools.git import run_git
+from treadle.tools.git_command import run_git
 
 DIFF_LINES_MAX = 400
 RUNS_LOOKED_AT = 50

@@ -5,8 +5,8 @@ import msgspec
 from treadle.core.json import write_json
 from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
 from treadle.tools import Tool
-from treadle.tools.context import ToolContext
-from treadle.tools.function import foreign_tool
+from treadle.tools.function_tools import foreign_tool
+from treadle.tools.tool_context import ToolContext
 
 ROWS: tuple[tuple[str, str, str], ...] = (
     ("archive_mail", "Move old mail to the archive.", "mailbox"),

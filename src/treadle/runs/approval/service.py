@@ -13,7 +13,7 @@ from treadle.journal.approvals_interface import ApprovalRow, ApprovalStatus, Dec
 from treadle.journal.journal_interface import Store
 from treadle.runs.approval.rules import canonical_arguments, make_rule
 from treadle.runs.setup import read_frame
-from treadle.tools.schema import BadSchema, Validator
+from treadle.tools.json_schema import BadSchema, Validator
 from treadle.tools.schema_worker import CheckTimeout
 
 REASON_CHARS_MAX = 2_000

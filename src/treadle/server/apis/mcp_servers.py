@@ -7,7 +7,7 @@ import msgspec
 from treadle.core.errors import Conflict, NotFound
 from treadle.server.http import Exchange, read_body
 from treadle.server.service import Service
-from treadle.tools.mcp.pins import Kind
+from treadle.tools.mcp.tool_pins import Kind
 
 
 class WaitingTool(msgspec.Struct, frozen=True, kw_only=True):

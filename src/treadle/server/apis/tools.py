@@ -9,7 +9,7 @@ from treadle.core.tool_definitions import ToolPolicy, ToolSpec
 from treadle.server.http import Exchange
 from treadle.server.service import Service
 from treadle.tools import Tool
-from treadle.tools.policy.rules import fits
+from treadle.tools.policy_rules import fits
 
 
 class ToolView(msgspec.Struct, frozen=True, kw_only=True):

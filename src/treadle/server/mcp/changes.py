@@ -9,7 +9,7 @@ from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from treadle.tools.registry import Registry
+from treadle.tools.tool_registry import Registry
 
 CLIENTS_MAX = 256
 SEND_S = 5.0

@@ -9,16 +9,16 @@ import msgspec
 
 from treadle.core.errors import ConfigError
 from treadle.core.tool_definitions import LOCAL, ToolPolicy
-from treadle.tools.function import Tool, function_tool
-from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps
-from treadle.tools.local.bash import TIMEOUT_MAX_S, make_bash
-from treadle.tools.local.glob import make_glob
-from treadle.tools.local.grep import find_ripgrep, make_grep
-from treadle.tools.local.opener import Root
+from treadle.tools.function_tools import Tool, function_tool
+from treadle.tools.local.bash_tool import TIMEOUT_MAX_S, make_bash
+from treadle.tools.local.file_read import make_file_read
+from treadle.tools.local.file_write import Seen, make_file_edit, make_file_write
+from treadle.tools.local.glob_tool import make_glob
+from treadle.tools.local.grep_tool import find_ripgrep, make_grep
 from treadle.tools.local.outline import make_outline
-from treadle.tools.local.output import Piece, Shelf, make_output_read
-from treadle.tools.local.read import make_file_read
-from treadle.tools.local.write import Seen, make_file_edit, make_file_write
+from treadle.tools.local.output_read import Piece, Shelf, make_output_read
+from treadle.tools.local.result_limits import DEFAULT_CAPS, LocalCaps
+from treadle.tools.local.safe_open import Root
 from treadle.tools.sandbox import Sandbox
 
 __all__ = ["LOCAL_NAMES", "READING", "LocalCaps", "Piece", "Root", "Shelf", "local_tools"]

@@ -14,11 +14,19 @@ from typing import Annotated, Any
 import msgspec
 
 from treadle.core.errors import ToolError
-from treadle.tools.context import ToolContext
-from treadle.tools.envelope import Answer
-from treadle.tools.local.answer import DEFAULT_CAPS, LocalCaps, answer, decoded, fitting, readable, replaced_words
-from treadle.tools.local.opener import Root, refusal
-from treadle.tools.local.write import HASHED_BYTES_MAX, read_whole
+from treadle.tools.local.file_write import HASHED_BYTES_MAX, read_whole
+from treadle.tools.local.result_limits import (
+    DEFAULT_CAPS,
+    LocalCaps,
+    answer,
+    decoded,
+    fitting,
+    readable,
+    replaced_words,
+)
+from treadle.tools.local.safe_open import Root, refusal
+from treadle.tools.result_rendering import Answer
+from treadle.tools.tool_context import ToolContext
 
 LINE_CHARS_MAX = 160
 DEPTH_MAX = 200

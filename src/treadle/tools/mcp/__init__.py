@@ -3,8 +3,8 @@
 A server is a stranger: everything it says has a bound.
 """
 
-from treadle.tools.mcp.names import join_name
-from treadle.tools.mcp.options import ServerOptions
-from treadle.tools.mcp.pins import Pins
+from treadle.tools.mcp.server_options import ServerOptions
+from treadle.tools.mcp.tool_names import join_name
+from treadle.tools.mcp.tool_pins import Pins
 
 __all__ = ["Pins", "ServerOptions", "join_name"]

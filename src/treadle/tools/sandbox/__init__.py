@@ -3,8 +3,8 @@
 `execd` and what it imports run in a bare helper process: standard library only, nothing else of Treadle.
 """
 
-from treadle.tools.sandbox.client import Rules, Sandbox
-from treadle.tools.sandbox.level import (
+from treadle.tools.sandbox.helper_client import Rules, Sandbox
+from treadle.tools.sandbox.isolation_level import (
     Choice,
     Found,
     can_read_only,

@@ -10,7 +10,7 @@ import struct
 import sys
 from collections.abc import Collection, Iterable, Mapping
 
-from treadle.tools.sandbox import kernel
+from treadle.tools.sandbox import syscalls as kernel
 
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 ABI_TRUNCATES = 3

@@ -8,8 +8,8 @@ import ctypes
 import os
 from collections.abc import Iterable
 
-from treadle.tools.sandbox import kernel
-from treadle.tools.sandbox.order import Order
+from treadle.tools.sandbox import syscalls as kernel
+from treadle.tools.sandbox.helper_messages import Order
 
 _UNSHARE = {"x86_64": 272, "aarch64": 97}
 _MOUNT = {"x86_64": 165, "aarch64": 40}

@@ -11,7 +11,7 @@ import platform
 import struct
 from typing import NamedTuple
 
-from treadle.tools.sandbox import kernel
+from treadle.tools.sandbox import syscalls as kernel
 
 _LOAD, _AND, _JUMP_EQUAL, _JUMP_ABOVE, _JUMP_BITS, _RETURN = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
 _NONE = 0xFFFFFFFF

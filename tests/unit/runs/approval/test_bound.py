@@ -12,7 +12,7 @@ from treadle.core.tool_definitions import CallContext, ServerTool, ToolSpec
 from treadle.runs import Instead
 from treadle.runs.approval.bound import BoundToolbox
 from treadle.runs.approval.service import Answer
-from treadle.tools.function import function_tool
+from treadle.tools.function_tools import function_tool
 from treadle.upstream.direct import DirectModel, direct_request
 from unit.engine.fakes import FakeToolbox, call, ok
 

@@ -10,8 +10,8 @@ from treadle.core.tool_definitions import Outcome, ToolPolicy
 from treadle.journal.sqlite.store import SqliteStore
 from treadle.runtime.toolset import make_local_tools
 from treadle.tools import RunnerLimits
+from treadle.tools.blocked_ports import OwnPorts
 from treadle.tools.local import LOCAL_NAMES, READING, LocalCaps, local_tools
-from treadle.tools.own_ports import OwnPorts
 from treadle.tools.sandbox import Sandbox
 
 from ..fakes import CONTEXT, call, make_runner

@@ -6,10 +6,10 @@ import pytest
 from treadle.core.errors import ToolError
 from treadle.core.json import read_json
 from treadle.tools import ToolContext
-from treadle.tools.envelope import write_text
 from treadle.tools.local import outline as outline_module
-from treadle.tools.local.opener import Root
 from treadle.tools.local.outline import LANGUAGES, make_outline
+from treadle.tools.local.safe_open import Root
+from treadle.tools.result_rendering import write_text
 
 WORDS = "Not valid UTF-8: bytes that could not be decoded were replaced by U+FFFD, once."
 SOURCES = {

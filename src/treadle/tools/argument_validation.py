@@ -1,0 +1,171 @@
+"""What the model sent, made into what the function takes: JSON text, checked in full, then converted.
+
+Everything wrong is said at once with its path, so that the model can repair its call in one go.
+"""
+
+import json
+import re
+from typing import Any, cast
+
+import msgspec
+
+from treadle.core.errors import InvalidArguments
+from treadle.core.json import BadJson, cut_text, read_json, write_json
+from treadle.core.tool_definitions import Fault
+from treadle.tools.compiled_schema import ERRORS_MAX, MESSAGE_BYTES_MAX, pointer
+from treadle.tools.json_schema import Validator
+from treadle.tools.schema_worker import CheckTimeout
+from treadle.tools.signature_schema import Parameter
+from treadle.tools.thread_pool import Threads
+
+Json = dict[str, Any] | list[Any] | str | float | bool | None
+FAULTS_WAIT_S = 5.0
+_AT = re.compile(r"^(?P<reason>.*?)(?: - at `(?:key in )?\$(?P<path>[^`]*)`)?$", re.DOTALL)
+_STEP = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
+
+
+class BadArguments(InvalidArguments):
+    """Arguments that were refused; `faults` says where and why."""
+
+    def __init__(self, message: str, faults: tuple[Fault, ...] = (), code: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.faults = faults
+
+
+def read_arguments(text: str, bytes_max: int) -> dict[str, Any]:
+    """Decode the arguments of a call; blank means none.
+
+    Raises: BadArguments.
+    """
+    size = len(text.encode("utf-8", "surrogatepass"))
+    if size > bytes_max:
+        raise BadArguments(
+            f"The arguments are {size} bytes, more than the {bytes_max} allowed. Send less at a time.",
+            code="arguments_too_large",
+        )
+    if not text.strip():
+        return {}
+    try:
+        value: Json = read_json(text)
+        # No key can be there twice in one object that has no more colons than keys.
+        if not isinstance(value, dict) or text.count(":") != len(value) or text.count("{") != 1:
+            _refuse_duplicates(text)
+    except BadJson as error:
+        why = "a \\u escape is only half of a character" if _has_half(text) else str(error)
+        raise BadArguments(f"The arguments are not valid JSON: {why}") from None
+    if not isinstance(value, dict):
+        raise BadArguments("The arguments must be a JSON object.")
+    return value
+
+
+async def check_arguments(validator: Validator, name: str, arguments: dict[str, Any], threads: Threads) -> None:
+    """Hold arguments against the schema; the event loop is free meanwhile.
+
+    Raises: BadArguments, saying all that is wrong with them.
+    """
+    try:
+        if await validator.fits(arguments):
+            return
+        # Listing errors can take long on hostile input: off the loop, and not waited for without end.
+        listed = await threads.run(lambda: validator.faults(arguments), FAULTS_WAIT_S)
+    except CheckTimeout as error:
+        raise BadArguments(f"The arguments of {name} are refused: {error}. Send less, or simpler values.") from None
+    faults = cast("list[Fault]", listed.value or [])
+    raise BadArguments(f"The arguments do not fit the parameters of {name}.", tuple(faults))
+
+
+class Converter:
+    """Turns checked arguments into the types that the function is annotated with."""
+
+    def __init__(self, name: str, parameters: tuple[Parameter, ...]) -> None:
+        self._name = name
+        self._adapters = {each.name: each.pydantic for each in parameters if each.pydantic is not None}
+        fields = [
+            (each.name, (each.annotation if each.pydantic is None else Any) | msgspec.UnsetType, msgspec.UNSET)
+            for each in parameters
+        ]
+        self._struct = msgspec.defstruct("Arguments", fields, kw_only=True)
+
+    def convert(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Return the keyword arguments to call the function with; what was not given is left to its default.
+
+        Raises: BadArguments.
+        """
+        try:
+            typed = msgspec.convert(arguments, self._struct)
+        except msgspec.ValidationError as error:
+            typed = self._whole(arguments, error)
+        values = {name: getattr(typed, name) for name in arguments}
+        for name, adapter in self._adapters.items():
+            if name in values:
+                values[name] = self._validated(name, adapter, values[name])
+        return values
+
+    def _whole(self, arguments: dict[str, Any], refusal: msgspec.ValidationError) -> Any:
+        """Convert arguments in which an integer is written as 2.0: JSON Schema calls that one, msgspec does not."""
+        try:
+            return msgspec.convert(_whole_numbers(arguments), self._struct)
+        except msgspec.ValidationError:
+            raise self._refused([_fault_of(refusal)]) from None
+
+    def _validated(self, name: str, adapter: Any, value: Any) -> Any:
+        try:
+            return adapter.validate_json(write_json(value))
+        except ValueError as error:
+            details = cast("list[dict[str, Any]]", getattr(error, "errors", list)())
+            found = [_fault([name, *detail["loc"]], detail["msg"]) for detail in details[:ERRORS_MAX]]
+            raise self._refused(found or [_fault([name], str(error))]) from None
+
+    def _refused(self, faults: list[Fault]) -> BadArguments:
+        return BadArguments(f"The arguments do not fit the parameters of {self._name}.", tuple(faults))
+
+
+def _refuse_duplicates(text: str) -> None:
+    """Refuse a key given twice: parsers disagree which one counts, so nobody could know what was approved."""
+
+    def unique(pairs: list[tuple[str, object]]) -> None:
+        names: set[str] = set()
+        for name, _ in pairs:
+            if name in names:
+                raise BadJson(f'the key "{cut_text(name, 100)}" is given twice')
+            names.add(name)
+
+    json.loads(text, object_pairs_hook=unique)
+
+
+def _has_half(text: str) -> bool:
+    """Tell whether a text would be JSON but for half of a surrogate pair, which only Python's own reader takes."""
+    try:
+        json.dumps(json.loads(text), ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    except (ValueError, RecursionError):
+        return False
+    return False
+
+
+def _whole_numbers(value: Any) -> Any:
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, list):
+        return [_whole_numbers(each) for each in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: _whole_numbers(each) for key, each in cast("dict[str, Any]", value).items()}
+    return value
+
+
+def _fault_of(error: msgspec.ValidationError) -> Fault:
+    """Read the path out of a message such as "Expected `int`, got `str` - at `$.a[1]`"."""
+    found = _AT.match(str(error))
+    if found is None:
+        return _fault([], str(error))
+    steps = [name or index for name, index in _STEP.findall(found["path"] or "")]
+    return _fault(["*" if step == "..." else step for step in steps], found["reason"])
+
+
+def _fault(path: list[str | int], message: str) -> Fault:
+    return Fault(
+        code="invalid_arguments",
+        path=cut_text(pointer(path), MESSAGE_BYTES_MAX),
+        message=cut_text(message, MESSAGE_BYTES_MAX),
+    )

@@ -1,0 +1,378 @@
+"""`bash`: one command in the sandbox, ended with all it started; the head and the tail of what it wrote.
+
+Everything is bounded: time, what the model reads, what is kept, and what is read at all before the command is ended.
+"""
+
+import asyncio
+import fnmatch
+import os
+import re
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Annotated, Any
+
+import msgspec
+
+from treadle.core.errors import ToolError, ToolFailed
+from treadle.core.json import cut_json_text, write_json
+from treadle.core.tool_definitions import OUTSIDE_ROOT, Fault
+from treadle.tools.local.file_write import session_of
+from treadle.tools.local.output_read import Shelf, end_on_character, keepable
+from treadle.tools.local.result_limits import DEFAULT_CAPS, LocalCaps, answer, decoded, readable, replaced_words
+from treadle.tools.local.safe_open import MASKED_FOLDERS, Root
+from treadle.tools.result_rendering import Answer, write_text
+from treadle.tools.sandbox import Sandbox
+from treadle.tools.sandbox.helper_client import CWD_NAME
+from treadle.tools.sandbox.helper_messages import Ended, Order
+from treadle.tools.tool_context import ToolContext
+
+SHELL = "/bin/bash"
+TIMEOUT_S = 120.0
+TIMEOUT_MAX_S = 600.0
+COMMAND_CHARS_MAX = 65_536
+SHOWN_BYTES_MIN = 64
+"""Below this a head and a tail with a note between them say less than a beginning."""
+READ_BYTES_MAX = 67_108_864
+MASK_SEARCH_MAX = 500_000
+"""How many files are looked at for secrets; what lies beyond is closed to a read-only command."""
+CWD_BYTES_MAX = 4_096
+PROTECTED_MAX = 20
+READ_ONLY_WORDS = (
+    "The git repository is read-only for commands. A person can allow writing it: call again with git=true."
+)
+_SCRIPT = 'trap \'pwd -P > "$TREADLE_CWD"\' EXIT\neval "$1"'
+READ_ONLY_NOTE = (
+    "This ran read-only: it could not write, change or send anything. If it has to, call bash again with "
+    '"read_only": false; a person is asked then.'
+)
+_REFUSED = re.compile("Read-only file system|Permission denied|Operation not permitted")
+_ENDINGS = {
+    "timeout": "The command did not finish within {timeout_s:g} s and was ended.",
+    "processes": "The command started too many processes and was ended.",
+    "memory": "The command used too much memory and was ended.",
+    "output": f"The command wrote more than {READ_BYTES_MAX} bytes and was ended.",
+}
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """What is shown of an output, how often bytes of it were replaced, and the offset of what is missing, if any is."""
+
+    text: str
+    replaced: int
+    missing_from: int | None = None
+
+
+class Written:
+    """What a command has written so far: the first megabyte, the last bytes, and how much there was."""
+
+    def __init__(self, caps: LocalCaps = DEFAULT_CAPS) -> None:
+        self.bytes = 0
+        self.kept = bytearray()
+        self._head_max = caps.bash_bytes_max // 4
+        self._tail_max = caps.bash_bytes_max - self._head_max
+        self._kept_max = caps.kept_bytes_max
+        self._tail = bytearray()
+
+    @property
+    def is_too_much(self) -> bool:
+        """Tell whether the command is to be ended for what it writes."""
+        return self.bytes > READ_BYTES_MAX
+
+    @property
+    def is_whole(self) -> bool:
+        """Tell whether all of it is kept."""
+        return self.bytes <= len(self.kept)
+
+    def take(self, piece: bytes) -> bool:
+        """Take what was written and tell whether more is wanted."""
+        self.bytes += len(piece)
+        self.kept += piece[: max(0, self._kept_max - len(self.kept))]
+        self._tail = (self._tail + piece)[-self._tail_max :]
+        return not self.is_too_much
+
+    def kept_text(self) -> bytes:
+        """Return what is kept as valid UTF-8: the offsets that the model reads are those in here."""
+        text = readable(decoded(bytes(self.kept)))[0].encode()
+        return keepable(text, len(text) + self.bytes - len(self.kept))
+
+    def shown(self, room: int, handle: str | None) -> Shown:
+        """Return what is shown within so many bytes of JSON."""
+        start = _marked(self.kept)
+        end = start if self.is_whole else _marked(self._tail)
+        if self.is_whole and len(start) <= self._head_max + self._tail_max:
+            text, count = _readable(start)
+            if len(write_json(text)) - 2 <= room:
+                return Shown(text=text, replaced=count)
+        head, tail = self._head_max, self._tail_max
+        while head + tail >= SHOWN_BYTES_MIN:
+            shown = self._cut(start, end, head, tail, handle)
+            size = len(write_json(shown.text)) - 2
+            if size <= room:
+                return shown
+            share = min(0.9, max(0.1, room / size))
+            head, tail = int(head * share), int(tail * share)
+        text, count = _readable(end_on_character(start[: max(0, room)]))
+        text = cut_json_text(text, room)
+        return Shown(text=text, replaced=count, missing_from=len(text.encode()))
+
+    def _cut(self, start: bytes, end: bytes, head: int, tail: int, handle: str | None) -> Shown:
+        first, last = end_on_character(start[:head]), _start_on_character(end[max(len(end) - tail, 0) :])
+        missing = (len(start) if self.is_whole else self.bytes) - len(first) - len(last)
+        how = f'; output_read with handle "{handle}" and offset {len(first)} shows them' if handle else ""
+        if handle and not self.is_whole:
+            how += f" as far as the first {len(self.kept)} bytes go"
+        (opening, replaced), (closing, more) = _readable(first), _readable(last)
+        text = f"{opening}\n[{missing} bytes left out{how}]\n{closing}"
+        return Shown(text=text, replaced=replaced + more, missing_from=len(first))
+
+
+_LARGEST = Shown(text="", replaced=READ_BYTES_MAX, missing_from=READ_BYTES_MAX)
+"""Stands for any other when room for what is around it is counted."""
+
+
+class Bash:
+    """The function behind the tool, for one root."""
+
+    def __init__(self, root: Root, sandbox: Sandbox, shelf: Shelf, caps: LocalCaps) -> None:
+        self._caps = caps
+        self._root = root
+        self._sandbox = sandbox
+        self._shelf = shelf
+        # One expression: hundreds of thousands of names are looked at for each command.
+        self._secret = re.compile("|".join(fnmatch.translate(pattern) for pattern in root.masked_names))
+
+    async def read(self, context: ToolContext, command: str, cwd: str, timeout_s: float) -> Answer:
+        """Run one command that can change nothing, and answer with what it wrote and its exit code."""
+        folder = self._folder(cwd)
+        async with self._sandbox.private() as place:
+            hidden, unseen = await asyncio.to_thread(self.masked)
+            order = self._sandbox.reading(
+                _argv(command),
+                cwd=folder,
+                top=self._root.real_path,
+                hidden=hidden,
+                unseen=unseen,
+                place=place,
+                timeout_s=timeout_s,
+            )
+            return await self._play(context, order, place, folder)
+
+    async def run(  # noqa: PLR0913 - the arguments of the tool
+        self,
+        context: ToolContext,
+        command: str,
+        cwd: str,
+        timeout_s: float,
+        *,
+        network: bool,
+        git: bool,
+        protected: Sequence[str],
+    ) -> Answer:
+        """Run one command and answer with what it wrote and its exit code."""
+        if network and not self._sandbox.rules.network:
+            words = "Commands have no network here. Whoever runs Treadle can allow it: tools.local.network."
+            raise ToolError(words, code="network_off")
+        folder = self._folder(cwd)
+        place = self._sandbox.scratch(session_of(context))
+        order = self._sandbox.command(
+            _argv(command),
+            cwd=folder,
+            write=[self._root.real_path],
+            place=place,
+            timeout_s=timeout_s,
+            network=network,
+            git=git,
+            allowed=[self._inside(each) for each in (*self._root.writable, *protected)],
+        )
+        if order.level > 2:
+            order.masked.extend((await asyncio.to_thread(self.masked))[0])
+        return await self._play(context, order, place, folder)
+
+    async def _play(self, context: ToolContext, order: Order, place: str, folder: str) -> Answer:
+        """Run an order in a folder and answer with what became of it."""
+        left = f"{place}/{CWD_NAME}"
+        order.env["TREADLE_CWD"] = left
+        written = Written(self._caps)
+        ended = await self._sandbox.run(order, written.take)
+        if ended.ending == "refused":
+            raise ToolFailed(f"The sandbox could not be set up: {ended.message}", code="sandbox_failed")
+        return await self._answer(context, written, ended, order, self._moved(left, folder))
+
+    async def _answer(
+        self, context: ToolContext, written: Written, ended: Ended, order: Order, moved: str | None
+    ) -> Answer:
+        def built(shown: Shown, handle: str | None) -> Answer:
+            return self._built(written, ended, order, moved, shown, handle)
+
+        def fitted(handle: str | None) -> Answer:
+            around = write_text(built(_LARGEST, handle), "s3")
+            return built(written.shown(context.output_bytes_max - len(around.encode()), handle), handle)
+
+        first = fitted(None)
+        if not first.is_cut:
+            return first
+        handle = await self._shelf.put(written.kept_text(), context)
+        return first if handle is None else fitted(handle)
+
+    def _built(
+        self,
+        written: Written,
+        ended: Ended,
+        order: Order,
+        moved: str | None,
+        shown: Shown,
+        handle: str | None,
+    ) -> Answer:
+        """Return the answer that shows this much."""
+        body: dict[str, Any] = {"output": shown.text, "exit_code": ended.code}
+        if shown.missing_from is not None:
+            body["truncated"] = True
+            if handle:
+                body["next"] = {"handle": handle, "offset": shown.missing_from}
+        if moved is not None:
+            body["cwd"] = moved
+        level = self._sandbox.found.name
+        body["sandbox"] = level
+        warnings = (*replaced_words(shown.replaced), *ended.undone)
+        if order.read_only:
+            body["read_only"] = True
+            level += ", read-only"
+            warnings = (*warnings, READ_ONLY_NOTE) if _REFUSED.search(shown.text) else warnings
+        else:
+            warnings = (*warnings, *self._advice(written, ended))
+        ending = "output" if written.is_too_much else ended.ending
+        if ending == "exited":
+            return answer(body, f"exit {ended.code}, sandbox {level}", warnings=warnings)
+        words = _ENDINGS[ending].format(timeout_s=order.timeout_s)
+        fault = Fault(code="timeout" if ending == "timeout" else f"{ending}_limit", message=words)
+        return answer(body, f"{words} Sandbox {level}.", warnings=warnings, fault=fault)
+
+    def _advice(self, written: Written, ended: Ended) -> tuple[str, ...]:
+        """Say what to do where the command met a repository that it may not write."""
+        is_refused = ended.code != 0 and b"Read-only file system" in written.kept and b".git" in written.kept
+        return (READ_ONLY_WORDS,) if is_refused else ()
+
+    def _inside(self, path: str) -> str:
+        """Return a protected path in full. Raises: ToolError, for one that is not in the root."""
+        place = os.path.normpath(os.path.join(self._root.real_path, path))
+        if not place.startswith(self._root.real_path.rstrip("/") + "/"):
+            raise ToolError(f"Outside the root: {path}", code=OUTSIDE_ROOT)
+        return place
+
+    def _folder(self, cwd: str) -> str:
+        opened = self._root.open(cwd, os.O_RDONLY | os.O_DIRECTORY)
+        os.close(opened.fd)
+        return os.path.normpath(os.path.join(self._root.real_path, opened.name))
+
+    def _moved(self, left: str, began: str) -> str | None:
+        """Return where the shell ended, relative to the root, if that is inside and elsewhere than it began."""
+        try:
+            # The command could have put anything there: a link, or a pipe that nobody writes to.
+            fd = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except OSError:
+            return None
+        try:
+            ended = os.fsdecode(os.read(fd, CWD_BYTES_MAX)).rstrip("\n")
+            os.unlink(left)
+        except OSError:
+            return None
+        finally:
+            os.close(fd)
+        top = self._root.real_path
+        if ended == began or not (ended == top or ended.startswith(top.rstrip("/") + "/")):
+            return None
+        return os.path.relpath(ended, top).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+    def masked(self) -> tuple[list[str], list[str]]:
+        """Return what below the root may hold secrets, and the folders that were not looked into for that.
+
+        The search is bounded, and goes by depth: what people keep secret seldom lies deep.
+        """
+        found: list[str] = []
+        closed: list[str] = []
+        waiting = deque([self._root.real_path])
+        count = 0
+        while waiting and count <= MASK_SEARCH_MAX:
+            folder = waiting.popleft()
+            try:
+                with os.scandir(folder) as entries:
+                    for entry in entries:
+                        count += 1
+                        self._sort(entry, folder, found, waiting)
+            except OSError:
+                closed.append(folder)
+        return found, [*closed, *waiting]
+
+    def _sort(self, entry: os.DirEntry[str], folder: str, found: list[str], waiting: deque[str]) -> None:
+        if not entry.is_dir(follow_symlinks=False):
+            if self._hides(folder, entry.name):
+                found.append(entry.path)
+        elif entry.name.casefold() in MASKED_FOLDERS:
+            found.append(entry.path)
+        elif entry.name != ".git":
+            waiting.append(entry.path)
+
+    def _hides(self, folder: str, name: str) -> bool:
+        if self._secret.match(name.casefold()) is None:
+            return False
+        inner = os.path.relpath(os.path.join(folder, name), self._root.real_path)
+        return self._root.is_masked(inner, is_folder=False)
+
+
+def make_bash(
+    root: Root, sandbox: Sandbox, shelf: Shelf, caps: LocalCaps = DEFAULT_CAPS
+) -> Callable[..., Coroutine[Any, Any, Answer]]:
+    """Return the function behind the tool, for one root."""
+    tool = Bash(root, sandbox, shelf, caps)
+
+    async def bash(  # noqa: PLR0913 - the arguments of the tool
+        context: ToolContext,
+        command: Annotated[str, msgspec.Meta(min_length=1, max_length=COMMAND_CHARS_MAX)],
+        cwd: str = ".",
+        timeout_s: Annotated[float, msgspec.Meta(gt=0, le=TIMEOUT_MAX_S)] = TIMEOUT_S,
+        network: bool = False,
+        read_only: bool | None = None,
+        git: bool = False,
+        protected: Annotated[list[str], msgspec.Meta(max_length=PROTECTED_MAX)] | None = None,
+    ) -> Answer:
+        """Run a shell command in a sandbox. Its processes end with it; nothing stays in the background.
+
+        Args:
+            command: What bash shall run; standard input is empty.
+            cwd: The folder to run it in, relative to the root. A cd does not last: use the cwd of the result.
+            timeout_s: The seconds it may take.
+            network: Ask for a network, which there is only where it was allowed.
+            read_only: True runs it without approval where it can write nothing and has no network; false says that it
+                must write. Left out, a command that usually only reads is run read-only.
+            git: Ask a person to let it write the git repository (add, commit, checkout, stash, tag); hooks are off.
+            protected: Ask a person to let it write these protected paths.
+        """
+        if "\0" in command:
+            raise ToolError("The command contains a NUL character.", code="invalid_command")
+        if read_only:
+            if network:
+                raise ToolError("A command that runs read-only has no network.", code="network_off")
+            return await tool.read(context, command, cwd, timeout_s)
+        return await tool.run(context, command, cwd, timeout_s, network=network, git=git, protected=protected or ())
+
+    return bash
+
+
+def _argv(command: str) -> list[str]:
+    return [SHELL, "-c", _SCRIPT, "bash", command]
+
+
+def _marked(data: bytes | bytearray) -> bytes:
+    """Return UTF-8 in which bytes that were none are marked, three bytes each as the sign that is shown for them."""
+    return decoded(bytes(data)).encode("utf-8", "surrogatepass")
+
+
+def _readable(marked: bytes) -> tuple[str, int]:
+    return readable(marked.decode("utf-8", "surrogatepass"))
+
+
+def _start_on_character(data: bytes) -> bytes:
+    at = 0
+    while at < len(data) and data[at] & 0xC0 == 0x80:
+        at += 1
+    return data[at:]

@@ -1,0 +1,345 @@
+"""`grep`: search the contents of files, by ripgrep where it can be confined, else by a Python process.
+
+Ripgrep opens files by name after it has looked at them, so a link swapped in between would lead it out; it is used only
+in a sandbox that lets it read nothing else. Without one our own worker opens every file beneath the root.
+"""
+
+import functools
+import os
+import re
+import shutil
+import sys
+import sysconfig
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from treadle.core.errors import ToolError, ToolFailed
+from treadle.core.json import cut_text, write_json
+from treadle.tools.local.directory_walk import printable
+from treadle.tools.local.glob_pattern import BadPattern, glob_pattern
+from treadle.tools.local.result_limits import (
+    DEFAULT_CAPS,
+    LocalCaps,
+    answer,
+    decoded,
+    fitting,
+    odd_names_words,
+    readable,
+    replaced_words,
+    unread_words,
+)
+from treadle.tools.local.safe_open import MASKED_FOLDERS, Root
+from treadle.tools.result_rendering import Answer
+from treadle.tools.sandbox import Sandbox
+from treadle.tools.sandbox.helper_messages import Ended, Order, bare_command
+from treadle.tools.tool_context import ToolContext
+
+LIMIT_DEFAULT = 100
+CONTEXT_MAX = 10
+DEADLINE_S = 10.0
+RECORDS_MAX = 20_000
+COUNTED_MAX = 1_000_000
+NAMED_MAX = 5
+NOISE_BYTES_MAX = 2_000
+BAD_PATTERN_CODE = 2
+ENVELOPE_BYTES = 300
+"""What the JSON around the lines takes at most."""
+_UNREAD = b"rg: ./"
+"""What ripgrep's line about a file begins with that it could not read; our worker writes the same."""
+_RECORD = re.compile(rb"^(\d+)([:-])(.*)$", re.DOTALL)
+_RG_OPTIONS = (
+    "--no-config",
+    "--no-require-git",
+    "--color=never",
+    "--no-heading",
+    "--with-filename",
+    "--null",
+    "--no-follow",
+    "--one-file-system",
+)
+
+Mode = Literal["content", "files", "count"]
+
+
+class Search(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call asks for; `path` is relative to the root, links followed."""
+
+    pattern: str
+    path: str
+    include: str
+    mode: Mode
+    context: int
+    ignore_case: bool
+    fixed: bool
+    limit: int
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, order=True):
+    """One line that was found, or one of its neighbours; in the other modes one file, `line` being its count."""
+
+    path: str
+    line: int
+    is_hit: bool = True
+    text: str = ""
+    replaced: int = 0
+
+
+class Records:
+    """Reads `path NUL line:text` as it comes; what is in another form is kept as noise, for the errors.
+
+    All matches are counted, also those that are not kept: `found` has at most `per_file` of a file.
+    """
+
+    def __init__(self, mode: Mode, is_masked: Callable[[str], bool], per_file: int = DEFAULT_CAPS.grep_per_file_max):
+        self.found: list[Record] = []
+        self.count = 0
+        self.dropped = 0
+        self.unread = 0
+        self.unread_names: list[str] = []
+        self.notes: list[str] = []
+        self.noise = bytearray()
+        self._mode = mode
+        self._is_masked = is_masked
+        self._per_file = per_file
+        self._hits: Counter[str] = Counter()
+        self._rest = b""
+
+    @property
+    def is_full(self) -> bool:
+        """Tell whether so much was found that the search is to be ended."""
+        return self.count >= COUNTED_MAX
+
+    def take(self, piece: bytes) -> bool:
+        """Take a piece and tell whether more is wanted."""
+        *lines, self._rest = (self._rest + piece).split(b"\n")
+        for line in lines:
+            self._read(line)
+        return not self.is_full
+
+    def _read(self, line: bytes) -> None:
+        name, nul, rest = line.partition(b"\0")
+        if not nul:
+            self._note(line)
+        elif not name:
+            self.notes.append(rest.decode("utf-8", "replace"))
+        elif not self._is_masked(path := os.fsdecode(name).removeprefix("./")):
+            self._found(path, rest)
+
+    def _note(self, line: bytes) -> None:
+        """Take what is no match: a file that could not be read, or what is wrong with the search."""
+        if line.startswith(_UNREAD):
+            self.unread += 1
+            if len(self.unread_names) < NAMED_MAX:
+                name = os.fsdecode(line.removeprefix(_UNREAD)).rpartition(": ")[0]
+                self.unread_names.append(printable(name))
+            return
+        self.noise += (line + b"\n")[: max(0, NOISE_BYTES_MAX - len(self.noise))]
+
+    def _found(self, path: str, rest: bytes) -> None:
+        if self._mode != "content":
+            hits = int(rest) if rest.isdigit() else 0
+            self.count += hits
+            self._keep(Record(path=path, line=hits))
+        elif match := _RECORD.match(rest):
+            is_hit = match[2] == b":"
+            self.count += is_hit
+            self._hits[path] += is_hit
+            if self._hits[path] > self._per_file:
+                self.dropped += is_hit
+                return
+            text, replaced = readable(decoded(match[3].rstrip(b"\r")))
+            self._keep(Record(path=path, line=int(match[1]), is_hit=is_hit, text=text, replaced=replaced))
+
+    def _keep(self, record: Record) -> None:
+        if len(self.found) < RECORDS_MAX:
+            self.found.append(record)
+        else:
+            self.dropped += record.is_hit
+
+
+class Grep:
+    """The function behind the tool, for one root."""
+
+    def __init__(self, root: Root, sandbox: Sandbox, ripgrep: str | None, caps: LocalCaps) -> None:
+        self._caps = caps
+        self._root = root
+        self._sandbox = sandbox
+        self._ripgrep = ripgrep
+
+    async def run(self, search: Search, bytes_max: int) -> Answer:
+        """Search and answer with what was found, files in order of their paths."""
+        uses_ripgrep = self._ripgrep is not None and self._sandbox.found.level > 0
+        order = self._by_ripgrep(search) if uses_ripgrep else self._by_worker(search)
+        records = Records(search.mode, self._is_masked, self._caps.grep_per_file_max)
+        ended = await self._sandbox.run(order, records.take)
+        _check(ended, records)
+        return _answer(search, records, ended, bytes_max, self._caps)
+
+    def _is_masked(self, path: str) -> bool:
+        return self._root.is_masked(path, is_folder=False)
+
+    def _by_ripgrep(self, search: Search) -> Order:
+        program = self._ripgrep or ""
+        options = [*_RG_OPTIONS, *_rg_mode(search, self._caps)]
+        options += ["--ignore-case"] * search.ignore_case + ["--fixed-strings"] * search.fixed
+        options += [f"--glob={search.include}"] if search.include != "*" else []
+        if not self._root.allow:
+            options += [f"--iglob=!{name}" for name in (*self._root.masked_names, *MASKED_FOLDERS)]
+        target = f"./{search.path}" if search.path != "." else "./"
+        argv = [program, *options, f"--regexp={search.pattern}", "--", target]
+        read = [self._root.real_path, program]
+        return self._sandbox.search(argv, cwd=self._root.real_path, read=read, timeout_s=DEADLINE_S)
+
+    def _by_worker(self, search: Search) -> Order:
+        wanted = {
+            **msgspec.structs.asdict(search),
+            "root": self._root.real_path,
+            "allow": self._root.allow,
+            "hidden": self._root.hidden,
+            "columns": self._caps.grep_line_chars_max,
+        }
+        packages = str(Path(msgspec.__file__).parents[1])
+        argv = [*bare_command("treadle.tools.local.grep_worker", extra=(packages,)), write_json(wanted).decode()]
+        source = str(Path(__file__).parents[2])
+        read = [self._root.real_path, source, packages, sys.prefix, sys.base_prefix]
+        return self._sandbox.search(argv, cwd=self._root.real_path, read=read, timeout_s=DEADLINE_S)
+
+
+@functools.cache
+def find_ripgrep() -> str | None:
+    """Return where ripgrep is: beside this Python, where its package puts it, or on PATH."""
+    folders = f"{sysconfig.get_path('scripts')}:{os.environ.get('PATH', '')}"
+    found = shutil.which("rg", path=folders)
+    return None if found is None else os.path.realpath(found)
+
+
+def make_grep(
+    root: Root, sandbox: Sandbox, ripgrep: str | None, caps: LocalCaps = DEFAULT_CAPS
+) -> Callable[..., Coroutine[Any, Any, Answer]]:
+    """Return the function behind the tool, for one root."""
+    tool = Grep(root, sandbox, ripgrep, caps)
+
+    async def grep(  # noqa: PLR0913 - these are the options that models know
+        call: ToolContext,
+        pattern: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)],
+        path: str = ".",
+        include: Annotated[str, msgspec.Meta(min_length=1, max_length=1000)] = "*",
+        mode: Mode = "content",
+        context: Annotated[int, msgspec.Meta(ge=0, le=CONTEXT_MAX)] = 0,
+        ignore_case: bool = False,
+        fixed: bool = False,
+        limit: Annotated[int, msgspec.Meta(ge=1, le=caps.grep_matches_max)] = min(LIMIT_DEFAULT, caps.grep_matches_max),
+    ) -> Answer:
+        """Search file contents by regular expression. Files that .gitignore leaves out are not searched.
+
+        Args:
+            pattern: The regular expression, without look-around and back-references.
+            path: The file or directory to search, relative to the root.
+            include: Only files whose names look like this, such as *.py or *.{js,ts}.
+            mode: The matching lines (content), the names of their files (files), or how many in each (count).
+            context: How many lines to show around each match.
+            ignore_case: Treat upper and lower case alike.
+            fixed: Take the pattern as plain text.
+            limit: How many matches or files to return at most.
+        """
+        search = Search(
+            pattern=_checked(pattern),
+            path=_real_name(root, path),
+            include=_included(include),
+            mode=mode,
+            context=context,
+            ignore_case=ignore_case,
+            fixed=fixed,
+            limit=limit,
+        )
+        return await tool.run(search, call.output_bytes_max)
+
+    return grep
+
+
+def _rg_mode(search: Search, caps: LocalCaps) -> list[str]:
+    if search.mode != "content":
+        return ["--count"]
+    columns = [f"--max-columns={caps.grep_line_chars_max}", "--max-columns-preview"]
+    return ["--line-number", f"--context={search.context}", *columns]
+
+
+def _checked(pattern: str) -> str:
+    if "\0" in pattern or "\n" in pattern:
+        raise ToolError(
+            "The pattern contains a NUL or a line end; lines are searched one by one.", code="invalid_pattern"
+        )
+    return pattern
+
+
+def _included(include: str) -> str:
+    try:
+        glob_pattern(include)
+    except BadPattern as error:
+        raise ToolError(f"Invalid include: {error}", code="invalid_pattern") from None
+    return include
+
+
+def _real_name(root: Root, path: str) -> str:
+    opened = root.open(path)
+    os.close(opened.fd)
+    return opened.name
+
+
+def _check(ended: Ended, records: Records) -> None:
+    if ended.ending == "refused":
+        raise ToolFailed(f"The search could not be confined: {ended.message}", code="sandbox_failed")
+    # Ripgrep ends with the same code for a pattern it cannot read and for a file: by what it wrote they differ.
+    is_failed = ended.ending == "exited" and ended.code >= BAD_PATTERN_CODE
+    if is_failed and not (records.found or records.unread):
+        words = " ".join(records.noise.decode("utf-8", "replace").split()).removeprefix("rg: ")
+        raise ToolError(f"Invalid pattern: {words or 'the search failed'}", code="invalid_pattern")
+
+
+def _answer(search: Search, records: Records, ended: Ended, bytes_max: int, caps: LocalCaps) -> Answer:
+    found = sorted(records.found)
+    wanted = list(_first_hits(found, search.limit))
+    lines = fitting((_line(search.mode, record, caps) for record in wanted), bytes_max - ENVELOPE_BYTES)
+    shown = wanted[: len(lines)]
+    count = len(found) if search.mode == "files" else records.count
+    body: dict[str, Any] = {"output": "\n".join(lines), "count": count}
+    is_early = ended.ending == "timeout" or records.is_full
+    if is_early or records.dropped or len(shown) < len(found):
+        body["truncated"] = True
+    hits = sum(record.is_hit for record in found)
+    if is_early:
+        body["code"] = "stopped_early"
+    elif len(shown) == len(wanted) < len(found) and search.limit < min(hits, caps.grep_matches_max):
+        body["next"] = {"limit": min(hits, caps.grep_matches_max)}
+    noun = ("file", "files") if search.mode == "files" else ("match", "matches")
+    warnings = (
+        *records.notes,
+        *odd_names_words({record.path for record in shown}),
+        *replaced_words(sum(record.replaced for record in shown)),
+        *unread_words(records.unread, "file", records.unread_names),
+    )
+    return answer(body, f"{count} {noun[count != 1]} found", warnings=warnings)
+
+
+def _first_hits(found: list[Record], limit: int) -> Iterator[Record]:
+    """Yield the records up to so many matches, with the lines around them."""
+    hits = 0
+    for record in found:
+        if record.is_hit and hits == limit:
+            return
+        hits += record.is_hit
+        yield record
+
+
+def _line(mode: Mode, record: Record, caps: LocalCaps) -> str:
+    path = printable(record.path)
+    if mode == "files":
+        return path
+    if mode == "count":
+        return f"{path}: {record.line}"
+    mark = ":" if record.is_hit else "-"
+    return f"{path}{mark}{record.line}{mark} {cut_text(record.text, 4 * caps.grep_line_chars_max)}"

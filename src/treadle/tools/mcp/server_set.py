@@ -1,0 +1,57 @@
+"""All MCP servers of a process: started together, their tools held in the registry, closed together."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from treadle.core.errors import ConfigError
+from treadle.tools.function_tools import Tool
+from treadle.tools.mcp.server_connection import Server
+from treadle.tools.mcp.server_isolation import Hiding
+from treadle.tools.mcp.server_options import ServerOptions
+from treadle.tools.mcp.tool_pins import Pins
+from treadle.tools.tool_registry import Registry
+
+log = logging.getLogger("treadle.mcp")
+
+
+class Servers:
+    """The MCP servers of one process. `told` is called whenever the registry changed."""
+
+    def __init__(
+        self,
+        options: Sequence[ServerOptions],
+        registry: Registry,
+        *,
+        environ: Mapping[str, str],
+        pins: Pins,
+        told: Callable[[], None],
+        hiding: Hiding | None = None,
+    ) -> None:
+        self._hiding = hiding
+        self._registry = registry
+        self._told = told
+        self.all = [Server(each, environ=environ, pins=pins, publish=self._publish, hiding=hiding) for each in options]
+
+    async def open(self) -> None:
+        """Connect to all at once, and wait until each was listed or its first attempt failed."""
+        for server in self.all:
+            server.start()
+        await asyncio.gather(*(server.tried() for server in self.all))
+
+    async def close(self) -> None:
+        """Close all at once."""
+        await asyncio.gather(*(server.close() for server in self.all))
+        if self._hiding is not None:
+            self._hiding.close()
+
+    def _publish(self, source: str, tools: list[Tool]) -> None:
+        """Put a server's tools in place of those it had; no name that somebody else has is ever taken."""
+        for declared in self._registry.held(source):
+            self._registry.remove(declared.name)
+        for tool in tools:
+            try:
+                self._registry.add(tool)
+            except ConfigError as error:
+                log.warning("MCP tool left out: %s", error.message)
+        self._told()

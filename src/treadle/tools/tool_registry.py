@@ -1,0 +1,138 @@
+"""The tools of a process, by name. It holds them and says which are on; it runs nothing."""
+
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any
+
+from treadle.core.errors import ConfigError
+from treadle.core.tool_definitions import ServerTool, is_person_only
+from treadle.tools.effective_policy import Policies
+from treadle.tools.function_tools import Tool, function_tool
+from treadle.tools.tool_loading import load_file, load_module
+
+
+class Registry:
+    """Tools by name. `enabled` are patterns of names (`get_*`); what fits none of them is as if it were not there.
+
+    Every tool that comes in is put under its effective policy, wherever it comes from.
+    """
+
+    def __init__(
+        self,
+        tools: Sequence[Tool | Callable[..., Any]] = (),
+        *,
+        enabled: Sequence[str] = ("*",),
+        policies: Policies | None = None,
+    ) -> None:
+        self._policies = policies or Policies()
+        self._watching: list[Callable[[], None]] = []
+        self._tools: dict[str, Tool] = {}
+        self._enabled = tuple(enabled)
+        self._on: dict[str, Tool] | None = None
+        self._listed: tuple[ServerTool, ...] | None = None
+        for each in tools:
+            self.add(each)
+
+    def add(self, item: Tool | Callable[..., Any]) -> Tool:
+        """Add a tool, or a plain function as a tool with the default policy.
+
+        Raises: ConfigError, when the name is taken, naming both places, or is that of what only a person may do.
+        """
+        tool = item if isinstance(item, Tool) else function_tool(item)
+        if is_person_only(tool.name):
+            raise ConfigError(
+                f'{tool.origin}: a tool cannot be named "{tool.name}": facts are committed by a person only',
+                param="tools",
+                hint="give it another name",
+            )
+        taken = self._tools.get(tool.name)
+        if taken is not None:
+            raise ConfigError(
+                f'two tools are named "{tool.name}": {taken.origin} and {tool.origin}',
+                param="tools",
+                hint="give one of them another name",
+            )
+        self._tools[tool.name] = tool = self._policies.apply(tool)
+        self._changed()
+        return tool
+
+    def remove(self, name: str) -> Tool | None:
+        """Take a tool out and return it, if it was there."""
+        taken = self._tools.pop(name, None)
+        self._changed()
+        return taken
+
+    def watch(self, told: Callable[[], None]) -> Callable[[], None]:
+        """Tell somebody whenever the tools change; call what is returned to stop."""
+        self._watching.append(told)
+        return lambda: self._watching.remove(told)
+
+    def swap(self, names: Iterable[str], tools: Sequence[Tool]) -> None:
+        """Put tools in the place of others at once, or leave everything as it was.
+
+        Raises: ConfigError, when a name is taken.
+        """
+        before, watching = dict(self._tools), self._watching
+        self._watching = []
+        try:
+            for name in names:
+                self.remove(name)
+            for each in tools:
+                self.add(each)
+        except ConfigError:
+            self._tools = before
+            raise
+        finally:
+            self._watching = watching
+            self._changed()
+
+    def held(self, source: str) -> list[ServerTool]:
+        """Return all tools of one source, also those that are off."""
+        return [tool.declared for tool in self._tools.values() if tool.declared.source == source]
+
+    def everything(self) -> list[Tool]:
+        """Return all tools, also those that are off, sorted by name."""
+        return [self._tools[name] for name in sorted(self._tools)]
+
+    def get(self, name: str) -> Tool | None:
+        """Return the tool of that name, if it is there and on."""
+        return (self._on or self._enabled_tools()).get(name)
+
+    def tools(self) -> tuple[ServerTool, ...]:
+        """Return what can be offered, sorted by name."""
+        if self._listed is None:
+            self._listed = tuple([tool.declared for tool in self._enabled_tools().values()])
+        return self._listed
+
+    def nearest(self, name: str, count: int = 3) -> list[str]:
+        """Return the names that are closest to one that is not there."""
+        return get_close_matches(name, [each.name for each in self.tools()], count, cutoff=0.5)
+
+    def load_module(self, name: str) -> list[Tool]:
+        """Add all tools of a module.
+
+        Raises: ConfigError.
+        """
+        return [self.add(tool) for tool in load_module(name)]
+
+    def load_file(self, path: str) -> list[Tool]:
+        """Add all tools of a Python file.
+
+        Raises: ConfigError.
+        """
+        return [self.add(tool) for tool in load_file(path)]
+
+    def _changed(self) -> None:
+        self._on = self._listed = None
+        for told in list(self._watching):
+            told()
+
+    def _enabled_tools(self) -> dict[str, Tool]:
+        """Return the tools that are on, sorted by name."""
+        if self._on is None:
+            self._on = {tool.name: tool for tool in self.everything() if tool.is_on and self._is_enabled(tool.name)}
+        return self._on
+
+    def _is_enabled(self, name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in self._enabled)

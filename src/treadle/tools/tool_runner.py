@@ -1,0 +1,341 @@
+"""Runs one call: find, validate, run within the policy, and make of whatever happens an Outcome.
+
+Nothing a tool does reaches the engine as an exception; only cancellation passes. Whether a call may run at all
+(approval, limits of the run) is decided before it comes here.
+"""
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial
+from types import CoroutineType
+from typing import Any, Protocol, get_args
+
+import msgspec
+
+from treadle.core.errors import OutputTooLarge, ToolError, ToolFailed, ToolTimeout, TreadleError, UnknownTool
+from treadle.core.items import CallItem
+from treadle.core.json import cut_text, write_json
+from treadle.core.tool_definitions import RC, CallContext, Outcome, is_person_only, listed_names, refuse_person_only
+from treadle.tools.argument_validation import check_arguments, read_arguments
+from treadle.tools.call_rates import Rates
+from treadle.tools.function_tools import Bound, Style, Tool
+from treadle.tools.result_rendering import (
+    PLAIN,
+    Answer,
+    answer_of,
+    answer_of_error,
+    cut_object,
+    cut_output,
+    parts_with,
+    with_warnings,
+    write_summary,
+    write_text,
+)
+from treadle.tools.thread_pool import LATE, Ended, Threads
+from treadle.tools.tool_context import UNSEEN, ToolContext
+from treadle.tools.tool_registry import Registry
+
+MESSAGE_BYTES_MAX = 1_000
+CANCEL_GRACE_S = 0.5
+"""How long a cancelled async tool may clean up before it is left to itself."""
+RETRY_PAUSE_S = 0.1
+_COROUTINES = frozenset({CoroutineType})
+"""What nearly all async functions give."""
+_RETRIED_EFFECTS = ("read", "idempotent")
+_CODES = frozenset(get_args(RC)) - {"ok"}
+
+Keep = Callable[[bytes, CallContext], Awaitable[str | None]]
+Report = Callable[[CallContext, str], None]
+
+
+class Clock(Protocol):
+    """Time, injected."""
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class RunnerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds that no tool's own policy can widen."""
+
+    arguments_bytes_max: int = 262_144
+    output_bytes_max: int = 65_536
+    stored_bytes_max: int = 1_048_576
+    threads_max: int = 32
+
+
+class Runner:
+    """Runs calls of registered tools; fits the engine's Toolbox port.
+
+    Sync tools run in threads. A thread cannot be killed: after a timeout or a cancel its result is dropped and
+    its context says `cancelled`, but it stays busy until the function returns. The number of threads is bounded,
+    so tools that hang make later sync tools time out while waiting for a thread, and nothing worse.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        *,
+        clock: Clock,
+        limits: RunnerLimits | None = None,
+        keep: Keep | None = None,
+        report: Report | None = None,
+    ) -> None:
+        self._registry = registry
+        self._clock = clock
+        self._limits = limits or RunnerLimits()
+        self._keep = keep
+        self._report = report
+        self._threads = Threads(self._limits.threads_max)
+        self._left: set[asyncio.Task[Ended]] = set()
+        self._rates = Rates()
+
+    async def run(self, call: CallItem, context: CallContext) -> Outcome:
+        """Validate and run one call. Every failure of the tool is an Outcome; only cancellation is raised."""
+        began = self._clock.monotonic()
+        tool = self._registry.get(call.name)
+        if tool is None:
+            outcome = await self._unheard_of(call, context)
+            return msgspec.structs.replace(outcome, duration_s=self._clock.monotonic() - began)
+        policy = tool.declared.policy
+        bytes_max = min(policy.output_bytes_max, self._limits.output_bytes_max)
+        own = self._own(call, context, bytes_max) if tool.takes_context else UNSEEN
+        try:
+            arguments = read_arguments(call.arguments, self._limits.arguments_bytes_max)
+            if not tool.validator.fits_now(arguments, len(call.arguments)):
+                await check_arguments(tool.validator, tool.name, arguments, self._threads)
+            if policy.rate_per_min:
+                self._rates.take(tool.name, policy.rate_per_min, context.key_id, self._clock.monotonic())
+            if policy.retries and policy.effect in _RETRIED_EFFECTS:
+                answer = await self._attempts(tool, arguments, own)
+            else:
+                answer = await self._call(tool, arguments, own, policy.timeout_s)
+            if answer.parts:
+                self._check_parts(answer)
+            rc = "ok" if answer.envelope.ok else "failed"
+        except ToolError as error:
+            answer, rc = answer_of_error(error), _rc(error)
+        finally:
+            own.cancel()
+        if warnings := own.warnings:
+            answer = with_warnings(answer, warnings)
+        try:
+            outcome = await self._outcome(answer, rc, tool.style, bytes_max, context)
+        except (ValueError, TypeError, msgspec.MsgspecError) as error:
+            answer = answer_of_error(ToolFailed(f"{tool.name} gave a result that cannot be written: {error}."))
+            outcome = await self._outcome(answer, "failed", tool.style, bytes_max, context)
+        sandbox = "" if outcome.rc == "invalid_arguments" else tool.sandbox
+        return msgspec.structs.replace(outcome, duration_s=self._clock.monotonic() - began, sandbox=sandbox)
+
+    def close(self) -> None:
+        """Let idle threads end."""
+        self._threads.close()
+
+    def _own(self, call: CallItem, context: CallContext, bytes_max: int) -> ToolContext:
+        """Return what a tool is told of its call."""
+        report = self._report
+        return ToolContext(
+            run_id=context.run_id,
+            session_id=context.session_id,
+            call_id=call.call_id,
+            output_bytes_max=bytes_max,
+            report=None if report is None else partial(_tell, asyncio.get_running_loop(), report, context),
+        )
+
+    async def _unheard_of(self, call: CallItem, context: CallContext) -> Outcome:
+        """Return what a call gets of a tool that is not here, or never can be."""
+        if is_person_only(call.name):
+            return refuse_person_only(call.name)
+        answer = answer_of_error(self._unknown(call.name))
+        return await self._outcome(answer, "unknown_tool", "plain", self._limits.output_bytes_max, context)
+
+    async def _attempts(self, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> Answer:
+        """Run until it succeeds, fails for good, or the time for all attempts together is over."""
+        policy = tool.policy
+        deadline = self._clock.monotonic() + policy.timeout_s
+        for attempt in range(policy.retries + 1):
+            try:
+                return await self._call(tool, arguments, context, deadline - self._clock.monotonic())
+            except ToolFailed:
+                pause = RETRY_PAUSE_S * 2**attempt
+                if attempt == policy.retries or self._clock.monotonic() + pause >= deadline:
+                    raise
+                await self._clock.sleep(pause)
+        raise AssertionError("the last attempt returns or raises")
+
+    async def _call(self, tool: Tool, arguments: dict[str, Any], context: ToolContext, timeout_s: float) -> Answer:
+        """Convert the arguments, call the tool's code, read its result; whatever is raised becomes a ToolError."""
+        try:
+            bound = tool.bind(arguments, context)
+            if tool.is_async:
+                ended = await self._in_task(tool, bound, timeout_s)
+            else:
+                began = self._clock.monotonic()
+                ended = await self._threads.run(bound, timeout_s)
+                if ended is LATE:
+                    raise _too_late(tool)
+                if type(ended.value) not in PLAIN and inspect.isawaitable(given := ended.value):
+                    # What a function leaves to be awaited shares its time.
+                    left_s = timeout_s - (self._clock.monotonic() - began)
+                    ended = await self._in_task(tool, lambda: given, left_s)
+            if ended.raised is not None:
+                raise _tool_error(ended.raised)
+            return answer_of(ended.value)
+        except (ToolError, asyncio.CancelledError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            # A tool is foreign code: whatever it raises is its result.
+            raise _tool_error(error) from error
+
+    async def _in_task(self, tool: Tool, bound: Bound, timeout_s: float) -> Ended:
+        """Run a coroutine; one that ignores its cancellation is left behind rather than waited for."""
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
+        task = loop.create_task(_ended(bound, woken))
+        # One that other code cancels before its first step never comes to wake anybody.
+        task.add_done_callback(partial(_wake, woken))
+        timer = loop.call_later(timeout_s, _wake, woken)
+        try:
+            await woken
+        except asyncio.CancelledError:
+            await self._stop(task)
+            raise
+        finally:
+            timer.cancel()
+        if not task.done():
+            await self._stop(task)
+            raise _too_late(tool)
+        if task.cancelled():
+            what = "was cancelled by other code" if task.cancelling() else "cancelled itself"
+            raise ToolFailed(f"{tool.name} {what}.")
+        return task.result()
+
+    async def _stop(self, task: asyncio.Task[Ended]) -> None:
+        task.cancel()
+        task.add_done_callback(_forget)
+        if not await _is_done_in(task, CANCEL_GRACE_S):
+            self._left.add(task)
+            task.add_done_callback(self._left.discard)
+
+    async def _outcome(self, answer: Answer, rc: str, style: Style, bytes_max: int, context: CallContext) -> Outcome:
+        text = write_text(answer, style)
+        size = len(text.encode())
+        shown, handle = text, None
+        if size > bytes_max:
+            kept = cut_text(text, self._limits.stored_bytes_max).encode()
+            handle = await self._kept(kept, context)
+            if style == "s3":
+                shown = cut_object(text, bytes_max, handle=handle)
+            else:
+                shown = cut_output(text, bytes_max, kept_bytes=len(kept), handle=handle)
+        return Outcome(
+            text=shown,
+            rc=rc,
+            summary=write_summary(answer, text),
+            envelope=answer.envelope,
+            parts=parts_with(answer.parts, shown) if answer.parts else (),
+            output_bytes=size,
+            truncated=size > bytes_max or answer.is_cut,
+            handle=handle,
+        )
+
+    def _check_parts(self, answer: Answer) -> None:
+        size = len(write_json(answer.parts))
+        if size > self._limits.stored_bytes_max:
+            raise OutputTooLarge(
+                f"The tool returned {size} bytes of content parts; {self._limits.stored_bytes_max} are kept."
+            )
+
+    async def _kept(self, whole: bytes, context: CallContext) -> str | None:
+        if self._keep is None:
+            return None
+        try:
+            return await self._keep(whole, context)
+        except TreadleError:
+            # The model still gets what fits; that the rest is lost stands in the notice.
+            return None
+
+    def _unknown(self, name: str) -> UnknownTool:
+        name = cut_text(name, 128)
+        names = [each.name for each in self._registry.tools()]
+        hint = f"There are: {listed_names(name, names)}." if names else "There are no tools."
+        return UnknownTool(f'There is no tool "{name}". {hint}')
+
+
+def _tell(loop: asyncio.AbstractEventLoop, report: Report, context: CallContext, text: str) -> None:
+    """Hand progress to the loop: a sync tool speaks from its own thread."""
+    # A thread may outlive its loop; then nobody watches any more.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(report, context, text)
+
+
+async def _ended(bound: Bound, woken: "asyncio.Future[None]") -> Ended:
+    """Call a tool's code and await what it gives: how it ended is a value, as for a thread. Wake who waits for it."""
+    try:
+        result = bound()
+        is_usual = type(result) in _COROUTINES
+        return Ended(value=await result if is_usual or inspect.isawaitable(result) else result)
+    except (asyncio.CancelledError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # noqa: BLE001 - a tool is foreign code, and the runner names every failure
+        return Ended(raised=error)
+    finally:
+        _wake(woken)
+
+
+def _wake(woken: "asyncio.Future[None]", _: object = None) -> None:
+    if not woken.done():
+        woken.set_result(None)
+
+
+async def _is_done_in(task: asyncio.Task[Ended], seconds: float) -> bool:
+    """Wait for a task for so long, and tell whether it has ended; it goes on if not."""
+    loop = asyncio.get_running_loop()
+    woken: asyncio.Future[None] = loop.create_future()
+    wake = partial(_wake, woken)
+    task.add_done_callback(wake)
+    timer = loop.call_later(seconds, wake)
+    try:
+        await woken
+    finally:
+        timer.cancel()
+        task.remove_done_callback(wake)
+    return task.done()
+
+
+def _too_late(tool: Tool) -> ToolTimeout:
+    return ToolTimeout(f"{tool.name} did not finish within {tool.policy.timeout_s:g} s.")
+
+
+def _rc(error: ToolError) -> str:
+    """Keep the label bounded: a code of the tool's own stands in the text, not in the metrics."""
+    code = error.info.code
+    if code in _CODES:
+        return code
+    return error.code if error.code in _CODES else "failed"
+
+
+def _tool_error(error: BaseException) -> ToolError:
+    if isinstance(error, ToolError):
+        return error
+    return ToolFailed(cut_text(f"{type(error).__name__}: {_words(error)}".rstrip(": "), MESSAGE_BYTES_MAX))
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - an exception whose own text fails is still only a failed tool
+        return ""
+
+
+def _forget(task: asyncio.Task[Ended]) -> None:
+    """Look at the end of a task nobody waits for, so that asyncio does not complain of it."""
+    if not task.cancelled():
+        task.exception()
