@@ -14,9 +14,9 @@ from treadle.core.events import ModelEvent
 from treadle.core.ids import IdSource
 from treadle.core.items import MessageItem, ResultItem, text_of
 from treadle.core.plan import Plan
-from treadle.upstream.model import decode, open_call
-from treadle.upstream.render import sent_reply, write_frames
-from treadle.upstream.reply import Reply, ReplyCall
+from treadle.providers.fakes.reply_rendering import sent_reply, write_frames
+from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
+from treadle.providers.provider_model import decode, open_call
 
 NAMED = re.compile(r"\b(?:called|named)\s+([A-Z][\w'-]*)")
 WORDS = {

@@ -33,8 +33,8 @@ from treadle.config.settings import ApprovalsSection, Price, ServerSection, Stor
 from treadle.evals.recorded import scenario_of, write_scenario
 from treadle.runtime import Parts, RandomIds, Runtime
 from treadle.server.serve import serve
-from treadle.upstream.reply import Faults, ReplyCall
-from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
+from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
+from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
 from treadle.core.items import MessageItem, ResultItem, text_of
 from treadle.core.usage import Usage
 

@@ -18,7 +18,7 @@ import uvloop
 from treadle.config import read_settings
 from treadle.runtime import Parts, RandomIds, Runtime
 from treadle.server.serve import serve
-from treadle.upstream.script import ScriptedModel, read_script
+from treadle.providers.fakes.scripted_model import ScriptedModel, read_script
 
 async def main(config, store, port, delay_s, chunk_bytes, script, env):
     env = json.loads(env)

@@ -13,7 +13,7 @@ from treadle.core.items import ResultItem, text_of
 from treadle.core.plan import Plan
 from treadle.core.tool_definitions import ToolSpec
 from treadle.core.usage import Usage
-from treadle.upstream.reply import Reply, ReplyCall
+from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 
 COMMAND = "cat note.txt"
 CODE = f"const done = await tools.exec_command({{cmd: '{COMMAND}'}}); text(JSON.stringify(done));"

@@ -18,8 +18,8 @@ from clients.watched import Watched
 from treadle.core.items import MessageItem, text_of
 from treadle.core.plan import Plan
 from treadle.core.usage import Usage
+from treadle.providers.fakes.scripted_reply import Reply
 from treadle.tools import tool
-from treadle.upstream.reply import Reply
 
 RECIPES = read_recipes()
 NO_CHANGE = ("", "")

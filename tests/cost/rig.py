@@ -16,10 +16,10 @@ from treadle import tool
 from treadle.config import Settings, StoreSection, Upstream
 from treadle.http.asgi import EDGE_IN_SCOPE, GONE_IN_SCOPE, WHOLE_IN_SCOPE
 from treadle.http.client_connection import Take
+from treadle.providers.provider_client import Answer, HttpClient
+from treadle.providers.provider_endpoint import Endpoint
 from treadle.runtime import Runtime
 from treadle.server.app import App
-from treadle.upstream.endpoint import Endpoint
-from treadle.upstream.http import Answer, HttpClient
 
 DONE = "cost-done"
 ROUNDS = 4

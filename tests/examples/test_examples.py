@@ -34,7 +34,7 @@ def test_a_script_gains_server_tools_unchanged(tmp_path: Path) -> None:
 def test_calls_that_a_local_model_writes_as_text_are_made(tmp_path: Path) -> None:
     """Two spellings become two calls, the answer has neither, and the run's notes say what was repaired."""
     stage = Stage("local_model", tmp_path)
-    loopback = ("-m", "treadle.upstream.loopback", "--port", "0", "--script", "model.toml")
+    loopback = ("-m", "treadle.providers.fakes.fake_server", "--port", "0", "--script", "model.toml")
     with stage.serving(*loopback) as model:
         settings = stage.folder / "treadle.toml"
         settings.write_text(settings.read_text().replace("http://127.0.0.1:8101/v1", model))

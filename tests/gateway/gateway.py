@@ -13,10 +13,10 @@ import uvicorn
 from treadle.config import Settings, StoreSection, Upstream
 from treadle.config.settings import UpstreamsSection
 from treadle.http.server_protocol import bounded
+from treadle.providers.fakes.fake_server import ScriptServer, Source
 from treadle.runtime import Runtime
 from treadle.server.app import App
 from treadle.tools import Tool
-from treadle.upstream.loopback import ScriptServer, Source
 
 T = TypeVar("T")
 START_S = 20
@@ -52,7 +52,7 @@ class _Told(uvicorn.Server):
 
 
 class Gateway:
-    """Treadle in front of a scripted upstream; `url` is the API's base, `upstream` what it talked to."""
+    """Treadle in front of a scripted upstream; `url` is the API's base, `providers` what it talked to."""
 
     def __init__(
         self,

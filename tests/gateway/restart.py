@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from treadle.upstream.loopback import ScriptServer, Source
+from treadle.providers.fakes.fake_server import ScriptServer, Source
 from warm.start import Popen
 
 BOUND_S = 30.0

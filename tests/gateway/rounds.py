@@ -21,11 +21,11 @@ from treadle.core.plan import Plan
 from treadle.core.request import Request, Surface
 from treadle.core.tool_definitions import ToolSpec
 from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
+from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
+from treadle.providers.provider_model import decode as read_answer
+from treadle.providers.provider_model import open_call
 from treadle.runtime import Parts, RandomIds, Runtime
 from treadle.tools import Tool
-from treadle.upstream.model import decode as read_answer
-from treadle.upstream.model import open_call
-from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
 
 PAIRS = tuple(product(PROTOCOLS, UPSTREAMS))
 QUESTION = text_message("user", "go")

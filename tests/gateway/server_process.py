@@ -21,7 +21,7 @@ import uvloop
 from treadle.config import ServerSection, Settings, StoreSection
 from treadle.runtime import Parts, RandomIds, Runtime
 from treadle.server.serve import serve
-from treadle.upstream.script import ScriptedModel, read_script
+from treadle.providers.fakes.scripted_model import ScriptedModel, read_script
 
 async def main(store, delay_s, grace_s, script):
     settings = Settings(store=StoreSection(url=store), server=ServerSection(port=0, body_bytes_max=100_000))

@@ -9,9 +9,9 @@ import openai
 import pytest
 
 from gateway.gateway import START_S, Gateway
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn
+from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
 from treadle.tools.demo_tools import DEMO_TOOLS
-from treadle.upstream.reply import Faults, ReplyCall
-from treadle.upstream.script import Script, ScriptTurn
 
 ANSWER = "It is 17 °C in Paris, and it will stay so until the evening. "
 HELD = Faults(stall_s=60.0)

@@ -33,10 +33,10 @@ from treadle.core.tool_definitions import ToolSpec
 from treadle.core.usage import Usage
 from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
 from treadle.protocols.sse import SseReader
+from treadle.providers.fakes.scripted_model import ScriptTurn
+from treadle.providers.fakes.scripted_reply import ReplyCall
+from treadle.providers.provider_model import open_call
 from treadle.tools import ToolContext, tool
-from treadle.upstream.model import open_call
-from treadle.upstream.reply import ReplyCall
-from treadle.upstream.script import ScriptTurn
 
 CLIENTS = pytest.mark.parametrize("client", PROTOCOLS)
 USAGE = Usage(input_tokens=5, output_tokens=2)

@@ -10,9 +10,9 @@ import pytest
 from gateway.apis import APIS, post, text_of
 from gateway.gateway import Gateway
 from treadle.config.settings import CacheSection
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn
+from treadle.providers.fakes.scripted_reply import ReplyCall
 from treadle.tools import Tool, tool
-from treadle.upstream.reply import ReplyCall
-from treadle.upstream.script import Script, ScriptTurn
 
 ANSWERS = Script(turns=(ScriptTurn(text="It is 17 °C in Paris."), ScriptTurn(text="It rains.")))
 ON = CacheSection(enabled=True)

@@ -22,9 +22,9 @@ from treadle.config import Route, ServerSection
 from treadle.core.errors import StoreError
 from treadle.journal.journal_interface import RunRow
 from treadle.journal.write_futures import failed
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn
+from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
 from treadle.tools import tool
-from treadle.upstream.reply import Faults, ReplyCall
-from treadle.upstream.script import Script, ScriptTurn
 
 ANSWER = "It is 17 °C in Paris, and it will stay so until the evening. "
 SLOW = Script(turns=(ScriptTurn(text=ANSWER, faults=Faults(stall_s=60.0)),))

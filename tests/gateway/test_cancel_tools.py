@@ -24,7 +24,7 @@ from treadle.config import Mcp, Settings, ToolsSection
 from treadle.config.settings import Guest, GuestsSection, LocalSection
 from treadle.core.items import ResultItem
 from treadle.core.plan import Plan
-from treadle.upstream.reply import Reply, ReplyCall
+from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 
 WAIT_S = 20.0
 SPIN = f"""(module {TOOL_TYPE} (memory (export "memory") 2) {ALLOCATOR}

@@ -13,10 +13,10 @@ import pytest
 from gateway.gateway import Gateway
 from treadle import tool
 from treadle.config import Upstream
-from treadle.upstream.cassette.tape import data_of, load_cassette
-from treadle.upstream.loopback import Canned, CannedTable
-from treadle.upstream.reply import Faults, ReplyCall
-from treadle.upstream.script import Script, ScriptTurn
+from treadle.providers.cassettes.file_format import data_of, load_cassette
+from treadle.providers.fakes.fake_server import Canned, CannedTable
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn
+from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
 from warm.start import run
 
 NOTHING = Script()

@@ -10,9 +10,9 @@ import pytest
 from gateway.apis import APIS, BOUND_S, text_of
 from gateway.gateway import Gateway
 from treadle.config.settings import LimitsSection
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn
+from treadle.providers.fakes.scripted_reply import ReplyCall
 from treadle.tools import tool
-from treadle.upstream.reply import ReplyCall
-from treadle.upstream.script import Script, ScriptTurn
 
 SCHEMA = {"type": "object", "properties": {}}
 CALLED = ReplyCall(name="ring", args={})

@@ -13,11 +13,11 @@ from treadle.core.errors import Unauthorised
 from treadle.core.items import text_message
 from treadle.core.request import Request
 from treadle.journal.keys_interface import Grant
+from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
+from treadle.providers.fakes.scripted_reply import ReplyCall
 from treadle.runs.approval.service import Answer
 from treadle.runtime import Parts, RandomIds, Runtime, SystemClock
 from treadle.telemetry.prometheus import write_text
-from treadle.upstream.reply import ReplyCall
-from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
 
 HOUR_S = 3_600.0
 PEPPER = b"a pepper that is long enough"

@@ -9,9 +9,9 @@ import pytest
 
 from gateway.gateway import Gateway
 from treadle.config import StoreSection
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn, Sees
+from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
 from treadle.tools.demo_tools import DEMO_TOOLS
-from treadle.upstream.reply import Faults, ReplyCall
-from treadle.upstream.script import Script, ScriptTurn, Sees
 
 PARIS = ReplyCall(name="get_weather", args={"city": "Paris"}, id="call_paris")
 TALK = Script(

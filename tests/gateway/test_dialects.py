@@ -17,8 +17,8 @@ from treadle.core.journal_entries import item_of_entry
 from treadle.core.plan import Plan
 from treadle.core.usage import Usage
 from treadle.protocols.text_calls.dialect_table import BY_ID
+from treadle.providers.fakes.scripted_reply import Reply
 from treadle.tools import tool
-from treadle.upstream.reply import Reply
 
 UPSTREAMS = ("chat", "responses", "messages", "gemini")
 USAGE = Usage(input_tokens=11, output_tokens=7)

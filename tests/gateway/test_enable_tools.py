@@ -10,9 +10,9 @@ from treadle.config import ToolsSection, load_settings
 from treadle.core.errors import ToolFailed
 from treadle.core.events import RoundStarted, ToolFinished
 from treadle.core.ids import CountingIds
+from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
+from treadle.providers.fakes.scripted_reply import ReplyCall
 from treadle.runtime import Parts
-from treadle.upstream.reply import ReplyCall
-from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
 
 FILE = '''
 from treadle import tool

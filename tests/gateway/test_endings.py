@@ -27,9 +27,9 @@ from treadle.core.plan import Plan
 from treadle.core.run_endings import ENDINGS, REVOKED, SERVER_STOPPING, Ending, failure_of, may_retry
 from treadle.engine.turn import Turn
 from treadle.journal.write_futures import failed
+from treadle.providers.fakes.scripted_reply import Faults, Reply, ReplyCall
 from treadle.runs.live import LiveRun
 from treadle.tools import tool
-from treadle.upstream.reply import Faults, Reply, ReplyCall
 
 BOUND_S = 30.0
 TEXT = "It is 17 °C in Paris, and it will stay so until the evening. "

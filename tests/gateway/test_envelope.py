@@ -17,10 +17,10 @@ from treadle.config import LimitsSection, Mcp, Settings
 from treadle.config.settings import Guest, GuestsSection, LocalSection, ToolsSection, WorkspaceSection
 from treadle.core.items import CallItem
 from treadle.core.tool_definitions import CallContext, Envelope, Outcome
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn, Sees
+from treadle.providers.fakes.scripted_reply import ReplyCall
 from treadle.runtime import SystemClock
 from treadle.tools import Runner, Tool, tool
-from treadle.upstream.reply import ReplyCall
-from treadle.upstream.script import Script, ScriptTurn, Sees
 
 QUIET = Script(turns=(ScriptTurn(text="Hello."),))
 ECHO_MODULE = """(module (memory (export "memory") 2)

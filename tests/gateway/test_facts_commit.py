@@ -13,8 +13,8 @@ from guests.wat import ALLOCATOR, ECHO, Wat
 from person import person_headers
 from treadle.config import Mcp, ServerSection
 from treadle.config.settings import Guest, GuestsSection, WorkspaceSection
-from treadle.upstream.reply import ReplyCall
-from treadle.upstream.script import Script, ScriptTurn
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn
+from treadle.providers.fakes.scripted_reply import ReplyCall
 
 SPELLINGS = ["facts.commit", "facts_commit", "facts-commit", "factsCommit", "Facts__Commit", "app.facts.commit"]
 SCHEMA = {"type": "object", "properties": {"value": {"type": "string"}}}

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.apis import APIS, BOUND_S
 from gateway.gateway import Gateway
-from treadle.upstream.script import Script, ScriptTurn
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn
 
 UPSTREAMS = ("chat", "responses", "messages", "gemini")
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string"}}, "required": ["a"], "additionalProperties": False}

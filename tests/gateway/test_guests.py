@@ -8,8 +8,8 @@ import pytest
 from gateway.gateway import Gateway
 from guests.wat import Wat, with_tool
 from treadle.config.settings import Guest, GuestsSection
-from treadle.upstream.reply import ReplyCall
-from treadle.upstream.script import Script, ScriptTurn
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn
+from treadle.providers.fakes.scripted_reply import ReplyCall
 
 SCRIPT = Script(
     turns=(

@@ -17,10 +17,10 @@ from gateway.apis import APIS, BOUND_S, post, text_of
 from gateway.gateway import Gateway
 from treadle.config import ServerSection
 from treadle.journal.audit_verification import audit_run
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn
+from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
 from treadle.tools import tool
 from treadle.tools.demo_tools import DEMO_TOOLS
-from treadle.upstream.reply import Faults, ReplyCall
-from treadle.upstream.script import Script, ScriptTurn
 
 PARIS = ReplyCall(name="get_weather", args={"city": "Paris"}, id="call_paris")
 ANSWER = "It is 17 °C in Paris."

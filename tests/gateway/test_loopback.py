@@ -8,10 +8,10 @@ import openai
 import pytest
 
 from treadle.core.json import read_json
-from treadle.upstream.demo.model import reply_to
-from treadle.upstream.loopback import Canned, CannedTable, ScriptServer, main
-from treadle.upstream.reply import Faults, ReplyCall
-from treadle.upstream.script import Script, ScriptMismatch, ScriptTurn, Sees
+from treadle.providers.demo_model.model import reply_to
+from treadle.providers.fakes.fake_server import Canned, CannedTable, ScriptServer, main
+from treadle.providers.fakes.scripted_model import Script, ScriptMismatch, ScriptTurn, Sees
+from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
 
 WAIT_S = 30.0
 TOOL = {
@@ -160,7 +160,13 @@ async def test_a_request_that_is_none_is_refused_in_the_api_s_envelope():
 async def test_it_runs_as_a_command_and_prints_its_address(source):
     """Foreign clients start it as a process and read its URL from the first line."""
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "treadle.upstream.loopback", "--port", "0", *source, stdout=asyncio.subprocess.PIPE
+        sys.executable,
+        "-m",
+        "treadle.providers.fakes.fake_server",
+        "--port",
+        "0",
+        *source,
+        stdout=asyncio.subprocess.PIPE,
     )
     try:
         async with asyncio.timeout(WAIT_S):

@@ -14,8 +14,8 @@ from gateway.judges import FAILED, JUDGES, TOOL_NAME, Seen, close_clients
 from treadle.core.items import ResultItem
 from treadle.core.plan import Plan
 from treadle.core.usage import Usage
+from treadle.providers.fakes.scripted_reply import Faults, Reply, ReplyCall
 from treadle.tools.demo_tools import DEMO_TOOLS
-from treadle.upstream.reply import Faults, Reply, ReplyCall
 
 UPSTREAMS = ("chat", "responses", "messages", "gemini")
 TWO = ReplyCall(name=TOOL_NAME, args={"seats": 2, "place": 'Café ☕ "Zoë"\n'})

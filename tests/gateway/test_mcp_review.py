@@ -13,7 +13,7 @@ from gateway.gateway import Gateway
 from peers.visit import HERE
 from person import person_headers
 from treadle.config.settings import Mcp
-from treadle.upstream.reply import Reply
+from treadle.providers.fakes.scripted_reply import Reply
 
 WAIT_S = 20.0
 

@@ -15,8 +15,8 @@ from treadle.access.keyring import Keyring
 from treadle.config import ServerSection, Settings, StoreSection, Upstream
 from treadle.config.access import KeysSection
 from treadle.journal.keys_interface import Grant, Rates
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn
 from treadle.server.login.secret import kept_secret, secret_for
-from treadle.upstream.script import Script, ScriptTurn
 
 CHAT = {"model": "dead-1", "messages": [{"role": "user", "content": "hi"}]}
 OTHER_SECRET = b"another secret of the same length"

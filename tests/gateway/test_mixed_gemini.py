@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from gateway.gateway import Gateway
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn
+from treadle.providers.fakes.scripted_reply import ReplyCall
 from treadle.tools import tool
-from treadle.upstream.reply import ReplyCall
-from treadle.upstream.script import Script, ScriptTurn
 
 BOOK = {"functionDeclarations": [{"name": "book_table", "parametersJsonSchema": {"type": "object"}}]}
 ASK = {"role": "user", "parts": [{"text": "Weather, and a table please."}]}

@@ -10,9 +10,9 @@ from openai import AsyncOpenAI, OpenAI
 
 from gateway.gateway import Gateway
 from treadle.core.usage import Usage
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn, Sees
+from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
 from treadle.tools.demo_tools import DEMO_TOOLS
-from treadle.upstream.reply import Faults, ReplyCall
-from treadle.upstream.script import Script, ScriptTurn, Sees
 
 CHUNKS = [1, 7, None]
 PARIS = ReplyCall(name="get_weather", args={"city": "Paris"}, id="call_paris")

@@ -12,9 +12,9 @@ import pytest
 from gateway.gateway import Gateway
 from person import person_headers
 from treadle.config.settings import CacheSection
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn
+from treadle.providers.fakes.scripted_reply import ReplyCall
 from treadle.tools import tool
-from treadle.upstream.reply import ReplyCall
-from treadle.upstream.script import Script, ScriptTurn
 
 PARIS = ScriptTurn(calls=(ReplyCall(name="get_weather", args={"city": "Paris"}, id="call_paris"),))
 NOBODY = "0" * 64

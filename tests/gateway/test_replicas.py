@@ -17,8 +17,8 @@ from treadle import tool
 from treadle.config import ServerSection, StoreSection
 from treadle.core.items import ResultItem
 from treadle.core.plan import Plan
+from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 from treadle.tools import Tool
-from treadle.upstream.reply import Reply, ReplyCall
 
 BOUND_S = 20.0
 RUNS = "/treadle/v1/runs"

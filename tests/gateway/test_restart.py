@@ -11,8 +11,8 @@ import pytest
 
 from gateway.apis import APIS, frames, read_frames, text_of
 from gateway.restart import BOUND_S, Life, Upstream, life
-from treadle.upstream.reply import Faults
-from treadle.upstream.script import Script, ScriptTurn
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn
+from treadle.providers.fakes.scripted_reply import Faults
 
 ANSWER = "It is 17 °C in Paris, and it will stay so until the evening. "
 HELD = ScriptTurn(text=ANSWER, faults=Faults(stall_s=60.0))

@@ -14,9 +14,9 @@ from google.genai import types as genai_types
 from gateway.apis import APIS, BOUND_S, frames, post, read_frames, text_of
 from gateway.gateway import Gateway
 from treadle.config import ServerSection
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn
+from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
 from treadle.tools.demo_tools import DEMO_TOOLS
-from treadle.upstream.reply import Faults, ReplyCall
-from treadle.upstream.script import Script, ScriptTurn
 
 ANSWER = "It is 17 °C in Paris, and it will stay so until the evening. "
 PARIS = ReplyCall(name="get_weather", args={"city": "Paris"}, id="call_paris")

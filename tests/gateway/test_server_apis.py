@@ -14,8 +14,8 @@ from google import genai
 
 from gateway import stock
 from gateway.gateway import Gateway
-from treadle.upstream.reply import Faults, ReplyCall
-from treadle.upstream.script import Script, ScriptTurn, Sees
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn, Sees
+from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
 
 LS = ReplyCall(name="exec_command", args={"cmd": "ls"}, id="call_ls")
 TIMEOUT_S = 20

@@ -12,8 +12,8 @@ from person import person_headers
 from treadle import tool
 from treadle.journal.audit_verification import audit_export
 from treadle.journal.jsonl_export import read_runs
-from treadle.upstream.reply import ReplyCall
-from treadle.upstream.script import Script, ScriptTurn
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn
+from treadle.providers.fakes.scripted_reply import ReplyCall
 
 TURNS = (
     ScriptTurn(reasoning="Look it up.", calls=(ReplyCall(name="get_price", args={"article": "A7"}),)),

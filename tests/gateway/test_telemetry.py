@@ -17,9 +17,9 @@ from gateway.gateway import Gateway
 from treadle import tool
 from treadle.config.telemetry import TelemetrySection
 from treadle.core.usage import Usage
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn
+from treadle.providers.fakes.scripted_reply import ReplyCall
 from treadle.telemetry import JsonLines, Redactor
-from treadle.upstream.reply import ReplyCall
-from treadle.upstream.script import Script, ScriptTurn
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 PARENT = f"00-{TRACE}-b7ad6b7169203331-01"

@@ -16,10 +16,10 @@ from treadle.core.items import ResultItem, text_message
 from treadle.core.plan import Plan
 from treadle.core.request import Request
 from treadle.journal.journal_interface import RunRow
+from treadle.providers.fakes.fake_server import Source
+from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 from treadle.runs.rooms import Instead
 from treadle.tools.sandbox import find_level
-from treadle.upstream.loopback import Source
-from treadle.upstream.reply import Reply, ReplyCall
 
 WAIT_S = 20.0
 

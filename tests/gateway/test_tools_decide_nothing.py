@@ -18,8 +18,8 @@ from treadle.config import LocalSection, ToolsSection
 from treadle.config.settings import WebSection, WorkspaceSection
 from treadle.core.items import ResultItem, text_of
 from treadle.core.plan import Plan
+from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 from treadle.tools.sandbox import find_level
-from treadle.upstream.reply import Reply, ReplyCall
 
 BOUND_S = 60.0
 WORKSPACES = "/treadle/v1/workspaces"

@@ -15,12 +15,12 @@ from treadle.core.events import Failed, Finished, ModelEvent, TextDelta
 from treadle.core.ids import CountingIds
 from treadle.core.items import text_message
 from treadle.core.plan import Plan
+from treadle.providers.fakes.fake_server import Canned, CannedTable, ScriptServer
+from treadle.providers.provider_client import HttpClient
+from treadle.providers.provider_endpoint import Endpoint, Secret
+from treadle.providers.provider_model import UpstreamModel
 from treadle.runtime.parts import SystemClock
 from treadle.runtime.upstreams import make_client
-from treadle.upstream.endpoint import Endpoint, Secret
-from treadle.upstream.http import HttpClient
-from treadle.upstream.loopback import Canned, CannedTable, ScriptServer
-from treadle.upstream.model import UpstreamModel
 
 KEY = "sk-very-secret-0001"
 WAIT_S = 10.0
@@ -436,7 +436,7 @@ async def test_no_failure_shows_the_key(client, canned, caplog):
 
 async def test_the_provider_s_request_id_is_logged(client, caplog):
     """Support of a provider asks for its id: it is logged beside the run's."""
-    caplog.set_level(logging.DEBUG, logger="treadle.upstream.model")
+    caplog.set_level(logging.DEBUG, logger="treadle.providers.provider_model")
     canned = Canned(body=GOOD, headers={"content-type": "text/event-stream", "x-request-id": "req-77"})
     async with ScriptServer(table(canned)) as server:
         await collect(model(server.url, client))

@@ -16,9 +16,9 @@ from gateway.gateway import Gateway
 from treadle import tool
 from treadle.config import Upstream
 from treadle.config.settings import Route, UpstreamsSection
-from treadle.upstream.loopback import ScriptServer
-from treadle.upstream.reply import Faults, ReplyCall
-from treadle.upstream.script import Script, ScriptTurn
+from treadle.providers.fakes.fake_server import ScriptServer
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn
+from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
 
 DOWN = ScriptTurn(text="", faults=Faults(status=503, message="overloaded"))
 WELL = ScriptTurn(text="All is well.")

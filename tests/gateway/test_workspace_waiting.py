@@ -11,8 +11,8 @@ import pytest
 from gateway.restart import BOUND_S, PROGRAM, Life, Upstream, life
 from person import person_headers
 from treadle.cli.main import main
-from treadle.upstream.reply import ReplyCall
-from treadle.upstream.script import Script, ScriptTurn, Sees
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn, Sees
+from treadle.providers.fakes.scripted_reply import ReplyCall
 
 WAITING = PROGRAM.replace(
     'default_model="script",',

@@ -17,8 +17,8 @@ from gateway.gateway import Gateway
 from peers.visit import HERE, until, visit
 from treadle import Tool, tool
 from treadle.config import ServerSection
+from treadle.providers.fakes.scripted_reply import Reply
 from treadle.tools.mcp import ServerOptions
-from treadle.upstream.reply import Reply
 
 
 @tool(effect="read")

@@ -12,7 +12,7 @@ from peers.visit import HERE
 from treadle.config import Mcp
 from treadle.core.items import ResultItem, text_of
 from treadle.core.plan import Plan
-from treadle.upstream.reply import Reply, ReplyCall
+from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 
 
 def answer(plan: Plan) -> Reply:

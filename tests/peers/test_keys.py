@@ -22,9 +22,9 @@ from treadle.core.events import RunEnded
 from treadle.core.usage import Usage
 from treadle.journal.journal_interface import RunRow
 from treadle.journal.keys_interface import Budget, Grant
+from treadle.providers.fakes.scripted_reply import Reply
 from treadle.runtime import Runtime
 from treadle.server.login.secret import kept_secret, secret_for
-from treadle.upstream.reply import Reply
 
 INITIALIZE = {
     "jsonrpc": "2.0",

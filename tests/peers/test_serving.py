@@ -20,9 +20,9 @@ from treadle.config import ServerSection
 from treadle.config.settings import ApprovalsSection
 from treadle.core.items import ImagePart
 from treadle.journal.journal_interface import RunRow
+from treadle.providers.fakes.scripted_reply import Reply
 from treadle.runs.approval.service import Answer
 from treadle.tools.mcp import ServerOptions
-from treadle.upstream.reply import Reply
 
 ERAS = {"auto": "2026-07-28", "legacy": "2025-11-25"}
 

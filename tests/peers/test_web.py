@@ -15,9 +15,9 @@ from peers.visit import until, visit
 from treadle.config import Mcp
 from treadle.core.items import ResultItem
 from treadle.core.plan import Plan
+from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 from treadle.tools.mcp import ServerOptions
 from treadle.tools.mcp import http_transport as web
-from treadle.upstream.reply import Reply, ReplyCall
 
 NAME = "mcp__web__act"
 TOOLS = {"tools": [{"name": "act", "inputSchema": {"type": "object"}}]}

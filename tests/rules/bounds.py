@@ -43,25 +43,27 @@ FIXED: tuple[Fixed, ...] = (
     ),
     Fixed(
         "bytes of an error's message from an upstream",
-        "treadle.upstream.failure:MESSAGE_BYTES_MAX",
+        "treadle.providers.error_mapping:MESSAGE_BYTES_MAX",
         "it goes into headers, logs and the journal",
     ),
     Fixed(
-        "bytes read of an upstream's error", "treadle.upstream.http:ERROR_BYTES_MAX", "the message is at its beginning"
+        "bytes read of an upstream's error",
+        "treadle.providers.provider_client:ERROR_BYTES_MAX",
+        "the message is at its beginning",
     ),
     Fixed(
         "seconds that a `retry-after` may ask for",
-        "treadle.upstream.failure:RETRY_AFTER_S_MAX",
+        "treadle.providers.error_mapping:RETRY_AFTER_S_MAX",
         "a longer one is told as this one; `upstreams.retry_after_s_max` decides about waiting",
     ),
     Fixed(
         "models listed of one upstream",
-        "treadle.upstream.listing:MODELS_MAX",
+        "treadle.providers.model_listing:MODELS_MAX",
         "routes by pattern reach those that are not listed",
     ),
     Fixed(
         "failed requests told apart by a breaker",
-        "treadle.upstream.ward.state:FAILED_REQUESTS_MAX",
+        "treadle.providers.resilience.endpoint_guard_state:FAILED_REQUESTS_MAX",
         "more in one window mean that the endpoint is sick",
     ),
     Fixed(

@@ -29,12 +29,12 @@ from treadle.config.settings import ToolRule
 from treadle.core.tool_definitions import SANDBOXES, ToolPolicy
 from treadle.protocols.feature_table import FEATURES, Support
 from treadle.protocols.translation.upstream_features import Rule
+from treadle.providers.quirk_table import PRESETS, QUIRKS, Preset, Quirk
 from treadle.runtime import Runtime
 from treadle.server.app import App
 from treadle.telemetry.prometheus import Series
 from treadle.tools.policy_rules import TIGHTER
 from treadle.tools.sandbox.protected_paths import PROTECTED
-from treadle.upstream.quirks.profile import PRESETS, QUIRKS, Preset, Quirk
 
 _BLOCK = re.compile(r"<!-- generated: (?P<name>[a-z-]+) -->\n(?P<text>.*?)<!-- end -->", re.DOTALL)
 

@@ -33,9 +33,9 @@ from treadle.guests.abi import CALLS, MODULE, MODULE_COMPATIBLE
 from treadle.journal.sqlite.migrations import migrate, read_migrations
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.text_calls.dialect_table import DIALECTS
+from treadle.providers.quirk_table import PRESETS, QUIRKS
 from treadle.server.app import TABLE as ROUTES
 from treadle.server.openapi.document import document, written
-from treadle.upstream.quirks.profile import PRESETS, QUIRKS
 
 FROZEN = Path(__file__).with_name("words.txt")
 OPENAPI = Path(__file__).with_name("openapi.json")

@@ -21,7 +21,7 @@ from treadle.core.tool_definitions import CallContext, Offer, Outcome, ToolPolic
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.sse import SseReader
 from treadle.protocols.text_calls.text_call_recovery import RepairRules
-from treadle.upstream.model import AnswerRules, decode, open_call
+from treadle.providers.provider_model import AnswerRules, decode, open_call
 from unit.engine.fakes import Bench, say
 
 _STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)

@@ -21,8 +21,8 @@ from treadle.core.plan import Plan
 from treadle.protocols.gemini.field_spelling import camel
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.translation.fidelity_report import check_fidelity
-from treadle.upstream.endpoint import ProtocolName
-from treadle.upstream.model import Call, open_call
+from treadle.providers.provider_endpoint import ProtocolName
+from treadle.providers.provider_model import Call, open_call
 
 Expected = str | tuple[str, Any]
 """A place in the body, with its value where that differs; or one of the words below."""

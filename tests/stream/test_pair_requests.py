@@ -28,7 +28,7 @@ from treadle.core.plan import Plan
 from treadle.core.request import Request
 from treadle.core.tool_definitions import ToolSpec
 from treadle.protocols.protocol_registry import PROTOCOLS
-from treadle.upstream.model import Call, open_call
+from treadle.providers.provider_model import Call, open_call
 
 PAIRS = pytest.mark.parametrize(("client", "upstream"), list(product(PROTOCOLS, PROTOCOLS)))
 TOOLS = (ToolSpec(name="book"), ToolSpec(name="cancel"))

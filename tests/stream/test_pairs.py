@@ -23,8 +23,8 @@ from treadle.core.request import Request, Surface
 from treadle.core.tool_definitions import ToolSpec
 from treadle.core.usage import Usage
 from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
-from treadle.upstream.reply import Faults, Reply, ReplyCall
-from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
+from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
+from treadle.providers.fakes.scripted_reply import Faults, Reply, ReplyCall
 
 UPSTREAM = pytest.mark.parametrize("upstream", UPSTREAMS)
 

@@ -13,7 +13,7 @@ from treadle.core.items import AnyPart, FilePart, ImagePart, MessageItem, Opaque
 from treadle.core.plan import Plan
 from treadle.protocols.chat import Decoder
 from treadle.protocols.responses import read_request
-from treadle.upstream.model import open_call
+from treadle.providers.provider_model import open_call
 
 PNG = "data:image/png;base64,iVBORw0KGgo="
 IMAGE = ["output_item.added", "image_generation_call.in_progress", "image_generation_call.completed"]

@@ -11,9 +11,9 @@ from treadle.config.settings import WebSection
 from treadle.core.errors import ConfigError, NotFound, RequestError
 from treadle.core.events import RunEnded, RunEvent
 from treadle.core.ids import CountingIds
+from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
+from treadle.providers.fakes.scripted_reply import ReplyCall
 from treadle.runtime import Parts
-from treadle.upstream.reply import ReplyCall
-from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
 
 QUICK = Parts(demo_delay_s=0)
 

@@ -39,8 +39,8 @@ IMPORTED = (
     "treadle.runtime",
     "treadle.server.serve",
     "treadle.journal.sqlite.store",
-    "treadle.upstream.loopback",
-    "treadle.upstream.script",
+    "treadle.providers.fakes.fake_server",
+    "treadle.providers.fakes.scripted_model",
 )
 
 

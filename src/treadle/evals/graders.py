@@ -21,8 +21,8 @@ from treadle.evals.matching import arguments_of, compare_calls, is_same, show_ca
 from treadle.evals.scenario import Expect, Setting
 from treadle.evals.transcript import Transcript
 from treadle.evals.wiring import wire_problems
+from treadle.providers.provider_endpoint import ProtocolName
 from treadle.tools.json_schema import Validator
-from treadle.upstream.endpoint import ProtocolName
 from treadle.workspace.pointer import Json, find_at, read_pointer, remove_at
 
 GRADER_VERSION = 3

@@ -26,9 +26,9 @@ from treadle.core.result_envelope import error_in
 from treadle.core.tool_definitions import Offer
 from treadle.evals.scenario import CannedResult
 from treadle.evals.toml import write_toml, write_value
+from treadle.providers.fakes.reply_rendering import write_frames
+from treadle.providers.fakes.scripted_reply import Reply
 from treadle.runs.record.rounds import ModelCall, StoredRun
-from treadle.upstream.render import write_frames
-from treadle.upstream.reply import Reply
 
 NO_QUESTION = "(nothing was asked)"
 NO_ANSWER = "(the recorded conversation goes on without an answer)"

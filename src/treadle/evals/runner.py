@@ -26,9 +26,9 @@ from treadle.evals.play.pool import Tell, shared
 from treadle.evals.play.stage import Stage, Staged
 from treadle.evals.report import Sample, SuiteResult
 from treadle.evals.scenario import PROTOCOLS, Scenario, find_scenarios, load_scenario, read_scenarios
+from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptMismatch
+from treadle.providers.provider_endpoint import ProtocolName
 from treadle.runtime import Parts, Runtime, repair_rules
-from treadle.upstream.endpoint import ProtocolName
-from treadle.upstream.script import Script, ScriptedModel, ScriptMismatch
 
 PLAYED_AT: dict[ProtocolName, int | None] = {"chat": 11, "responses": 7, "messages": 64, "gemini": None}
 """The size of a network read in the play on each protocol, where none is asked for; replies are read at all sizes."""

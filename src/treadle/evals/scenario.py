@@ -21,8 +21,8 @@ from treadle.config.settings import RepairSection
 from treadle.core.errors import ConfigError, ProtocolError
 from treadle.core.json import BadJson, read_json
 from treadle.core.tool_definitions import Effect
-from treadle.upstream.endpoint import ProtocolName
-from treadle.upstream.script import ScriptTurn
+from treadle.providers.fakes.scripted_model import ScriptTurn
+from treadle.providers.provider_endpoint import ProtocolName
 from treadle.workspace.pointer import read_pointer
 
 Mode = Literal["exact", "any_order", "subset", "superset"]

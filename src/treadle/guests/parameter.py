@@ -29,7 +29,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parameter(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting; `upstream` says that Treadle does not act on it."""
+    """One setting; `providers` says that Treadle does not act on it."""
 
     key: str
     value: msgspec.Raw

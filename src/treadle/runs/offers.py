@@ -9,9 +9,9 @@ from treadle.core.errors import LimitExceeded, ProtocolError
 from treadle.core.request import Note, Request
 from treadle.core.tool_definitions import AUTO, Offer, ServerTool, ToolChoice, ToolSpec, is_person_only
 from treadle.protocols.translation_notes import HOSTED
+from treadle.providers.direct_call_model import DIRECT_MODEL
+from treadle.providers.model_router import match_pattern
 from treadle.tools.policy_rules import fits
-from treadle.upstream.direct import DIRECT_MODEL
-from treadle.upstream.router import match_pattern
 
 REPEATABLE = ("read", "idempotent")
 """Effects that do no harm when each of several choices makes the same call."""

@@ -18,6 +18,7 @@ from treadle.journal.journal_interface import Store
 from treadle.journal.keys_interface import Rates
 from treadle.journal.open_store import open_store
 from treadle.journal.store_url import MEMORY, PostgresAddress, is_postgres
+from treadle.providers.provider_endpoint import Endpoint
 from treadle.runs import RunsOptions
 from treadle.runs.approval.desk import DeskRules
 from treadle.runs.cache.answers import CacheRules
@@ -28,7 +29,6 @@ from treadle.runs.runner.port import Runner as RunsRunner
 from treadle.runs.runner.port import Terms
 from treadle.telemetry import Metrics
 from treadle.tools import RunnerLimits
-from treadle.upstream.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from treadle.telemetry.spans import Spans

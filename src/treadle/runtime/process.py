@@ -24,6 +24,7 @@ from treadle.guests.service import Guests
 from treadle.guests.stage.desk import Desk
 from treadle.journal.journal_interface import SessionRow, Store
 from treadle.journal.store_url import MEMORY
+from treadle.providers.direct_call_model import DirectModel, direct_request
 from treadle.runs import Instead, Rooms, Runs
 from treadle.runs.approval.desk import ApprovalDesk
 from treadle.runs.approval.service import Approvals
@@ -57,7 +58,6 @@ from treadle.telemetry.run_observer import Tracer
 from treadle.tools import Runner, Tool
 from treadle.tools.demo_tools import DEMO_TOOLS
 from treadle.tools.tool_loading import Reloader
-from treadle.upstream.direct import DirectModel, direct_request
 from treadle.workspace.desk import Workspaces
 from treadle.workspace.tools import Terms, workspace_tools
 

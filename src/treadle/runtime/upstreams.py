@@ -11,14 +11,14 @@ from treadle.core.errors import NotFound
 from treadle.core.usage import Price, Usage, cost_of
 from treadle.engine.ports import Clock, Model
 from treadle.protocols.text_calls.text_call_recovery import RepairRules
+from treadle.providers.cassettes import Cassette, Player, Recorder, Secrets, TapedClient, load_cassette
+from treadle.providers.demo_model import DemoModel
+from treadle.providers.direct_call_model import DIRECT_MODEL, DirectModel
+from treadle.providers.model_router import Route, Router, match_pattern
+from treadle.providers.provider_client import RESPONSE_BYTES_MAX, HttpClient
+from treadle.providers.provider_endpoint import Endpoint, Secret
+from treadle.providers.resilience import BreakerRules, Meter, RetryRules, Ward, WardRules
 from treadle.runtime.parts import Parts
-from treadle.upstream.cassette import Cassette, Player, Recorder, Secrets, TapedClient, load_cassette
-from treadle.upstream.demo import DemoModel
-from treadle.upstream.direct import DIRECT_MODEL, DirectModel
-from treadle.upstream.endpoint import Endpoint, Secret
-from treadle.upstream.http import RESPONSE_BYTES_MAX, HttpClient
-from treadle.upstream.router import Route, Router, match_pattern
-from treadle.upstream.ward import BreakerRules, Meter, RetryRules, Ward, WardRules
 
 
 class Prices:

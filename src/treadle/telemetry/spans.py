@@ -219,14 +219,14 @@ def _answered(call: ModelCall) -> dict[str, Any]:
         "gen_ai.provider.name": provider_of(call),
         "gen_ai.response.model": call.model,
         "server.address": host or call.host,
-        "treadle.upstream.name": call.upstream,
-        "treadle.upstream.protocol": call.protocol,
+        "treadle.providers.name": call.upstream,
+        "treadle.providers.protocol": call.protocol,
         **_used(call.usage),
     }
     if host and port.isdigit():
         attributes["server.port"] = int(port)
     if request_id := upstream_request.get():
-        attributes["treadle.upstream.request_id"] = request_id
+        attributes["treadle.providers.request_id"] = request_id
     if call.stop:
         attributes["gen_ai.response.finish_reasons"] = (_STOPS.get(call.stop, call.stop),)
     return attributes

@@ -15,8 +15,8 @@ from treadle import tool
 from treadle.config import StoreSection
 from treadle.core.items import CallItem, ResultItem, text_of
 from treadle.core.plan import Plan
+from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 from treadle.tools import Tool
-from treadle.upstream.reply import Reply, ReplyCall
 
 T = TypeVar("T")
 BOUND_S = 20.0

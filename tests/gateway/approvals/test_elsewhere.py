@@ -17,9 +17,9 @@ from treadle.engine.limits import Limits
 from treadle.guests.stage.desk import Desk, Visit
 from treadle.guests.stage.lines import Answered, Ask
 from treadle.journal.approvals_interface import ApprovalRow
+from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
 from treadle.runs.approval.service import Answer, Remember
 from treadle.runtime import Parts, RandomIds, Runtime
-from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
 
 BOUND_S = 20.0
 TURNS = (ScriptTurn(calls=(LOOK, WIPE_B)), ScriptTurn(text="done"))

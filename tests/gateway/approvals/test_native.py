@@ -15,7 +15,7 @@ from treadle.config.settings import ApprovalsSection
 from treadle.core.ids import APPROVAL
 from treadle.core.items import CallItem
 from treadle.core.plan import Plan
-from treadle.upstream.reply import Reply, ReplyCall
+from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 
 
 @pytest.fixture

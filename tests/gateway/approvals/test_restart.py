@@ -15,8 +15,8 @@ import pytest
 from gateway.approvals.desk import BOUND_S, Meanwhile, asks, decide, listed, on_postgres, pending
 from gateway.restart import Life, Upstream
 from person import person_key
+from treadle.providers.fakes.scripted_reply import ReplyCall
 from treadle.tools.sandbox import can_read_only, find_level
-from treadle.upstream.reply import ReplyCall
 from warm.start import Popen
 
 WRITE = ReplyCall(name="write_down", args={"line": "b"})

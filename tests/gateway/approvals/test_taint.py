@@ -10,7 +10,7 @@ from gateway.approvals.test_native import answer, ask, client, kinds, questions
 from gateway.gateway import Gateway
 from treadle.core.items import CallItem
 from treadle.core.plan import Plan
-from treadle.upstream.reply import Reply, ReplyCall
+from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 
 FETCH = ReplyCall(name="fetch", args={"url": "https://e"})
 PUT = ReplyCall(name="put", args={"path": "x"})

@@ -32,7 +32,7 @@ from treadle.config import ServerSection
 from treadle.config.settings import ApprovalsSection, PolicySection
 from treadle.core.items import CallItem
 from treadle.core.plan import Plan
-from treadle.upstream.reply import Reply, ReplyCall
+from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 
 WAITING = ("chat", "messages", "gemini")
 QUICK = ServerSection(keep_alive_s=0.05)

@@ -9,9 +9,9 @@ import pytest
 from treadle.cli import run
 from treadle.cli.main import main
 from treadle.core.tool_definitions import AUTO
+from treadle.providers.demo_model.tool_selection import choose
 from treadle.tools.demo_tools import DEMO_TOOLS
 from treadle.tools.local import local_tools
-from treadle.upstream.demo.choice import choose
 
 
 def examples() -> list[list[str]]:

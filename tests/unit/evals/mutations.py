@@ -13,8 +13,8 @@ from treadle.engine.schedule import waves
 from treadle.protocols.chat import client_encoder as encode
 from treadle.protocols.decoding.call_correlation import Correlator
 from treadle.protocols.translation.restore_events import Restorer
+from treadle.providers import provider_model as model
 from treadle.tools import json_schema as schema
-from treadle.upstream import model
 
 Break = Callable[[pytest.MonkeyPatch], None]
 

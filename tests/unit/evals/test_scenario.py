@@ -23,8 +23,8 @@ from treadle.evals.scenario import (
     read_scenario,
     write_schema,
 )
-from treadle.upstream.reply import ReplyCall
-from treadle.upstream.script import ScriptTurn, Sees
+from treadle.providers.fakes.scripted_model import ScriptTurn, Sees
+from treadle.providers.fakes.scripted_reply import ReplyCall
 
 SMALL = """
 id = "a.b"

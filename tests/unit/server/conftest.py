@@ -9,9 +9,9 @@ import pytest
 
 from treadle.config import ServerSection, Settings, StoreSection
 from treadle.engine.ports import Model
+from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
 from treadle.runtime import Parts, RandomIds, Runtime
 from treadle.server.app import App
-from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
 
 OpenApp = Callable[..., AbstractAsyncContextManager[App]]
 

@@ -21,11 +21,11 @@ from treadle.core.items import MessageItem, TextPart
 from treadle.core.request import Request, Surface
 from treadle.core.usage import Usage
 from treadle.protocols.chat import Choices
+from treadle.providers.fakes.scripted_model import ScriptTurn
+from treadle.providers.fakes.scripted_reply import Faults
 from treadle.server.app import App
 from treadle.server.choices import Chosen, ManyRuns
 from treadle.server.delivery.telling import RunIds
-from treadle.upstream.reply import Faults
-from treadle.upstream.script import ScriptTurn
 from unit.server.conftest import OpenApp, scripted
 from unit.server.held import HeldModel
 from unit.server.visit import BOUND_S, JSON_TYPE, LOCAL, Visit

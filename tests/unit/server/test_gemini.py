@@ -5,8 +5,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from treadle.providers.fakes.scripted_model import ScriptTurn
 from treadle.server.app import App
-from treadle.upstream.script import ScriptTurn
 from unit.server.conftest import OpenApp, scripted
 from unit.server.visit import JSON_TYPE, LOCAL, Visit
 

@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from treadle.core.items import MessageItem, text_of
+from treadle.providers.fakes.scripted_model import ScriptTurn
+from treadle.providers.fakes.scripted_reply import Faults
 from treadle.server.app import App
-from treadle.upstream.reply import Faults
-from treadle.upstream.script import ScriptTurn
 from unit.server.conftest import OpenApp, scripted
 from unit.server.visit import JSON_TYPE, LOCAL, Visit
 

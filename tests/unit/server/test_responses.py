@@ -8,9 +8,9 @@ import pytest
 
 from treadle.core.items import text_message
 from treadle.protocols.compaction import ASK, INTRODUCTION, unseal
+from treadle.providers.fakes.scripted_model import ScriptTurn, Sees
+from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
 from treadle.server.app import App
-from treadle.upstream.reply import Faults, ReplyCall
-from treadle.upstream.script import ScriptTurn, Sees
 from unit.server.conftest import OpenApp, scripted
 from unit.server.held import HeldModel
 from unit.server.visit import BOUND_S, JSON_TYPE, LOCAL, Visit

@@ -10,9 +10,9 @@ from treadle.access.accounts import Accounts
 from treadle.core.errors import CROWDED, Exhausted, StoreError, TreadleError, UpstreamTimeout
 from treadle.core.events import ModelEvent
 from treadle.core.plan import Plan
+from treadle.providers.fakes.scripted_model import ScriptTurn
+from treadle.providers.fakes.scripted_reply import Faults
 from treadle.runs.service import Runs
-from treadle.upstream.reply import Faults
-from treadle.upstream.script import ScriptTurn
 from unit.server.conftest import OpenApp, scripted
 from unit.server.visit import JSON_TYPE, LOCAL, Visit
 

@@ -23,12 +23,12 @@ from treadle.core.events import (
 from treadle.core.ids import CountingIds
 from treadle.core.items import CallItem
 from treadle.core.usage import Usage
+from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
+from treadle.providers.fakes.scripted_reply import ReplyCall
 from treadle.runtime import Parts
 from treadle.telemetry import Metrics, ModelCall, model_call, trace_parent
 from treadle.telemetry.run_observer import About, Watch
 from treadle.telemetry.spans import Spans, provider_of
-from treadle.upstream.reply import ReplyCall
-from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
 
 ABOUT = About(run_id="run_1", response_id="resp_1", conversation_id="conv_1", protocol="chat", model="m")
 CALL = CallItem(call_id="c1", name="look", arguments='{"hidden": 1}')

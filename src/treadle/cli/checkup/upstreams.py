@@ -60,7 +60,7 @@ def check_upstream(upstream: Upstream, env: Mapping[str, str], settings: Setting
 
 def _check_cassette(name: str, upstream: Upstream) -> Check:
     """Look whether a recording can be played."""
-    from treadle.upstream.cassette import load_cassette
+    from treadle.providers.cassettes import load_cassette
 
     try:
         cassette = load_cassette(Path(upstream.base_url.removeprefix(CASSETTE)).expanduser(), upstream.name)

@@ -160,10 +160,10 @@ async def _listed(settings: "Settings", models: Sequence[str], env: Mapping[str,
     """Ask the endpoints of the models for their prices; most tell none, and that is no error."""
     from treadle.evals.live.prices import read_listing
     from treadle.evals.live.runner import alone
+    from treadle.providers.demo_model import DemoModel
+    from treadle.providers.provider_client import HttpClient
+    from treadle.providers.provider_model import UpstreamModel
     from treadle.runtime import Parts, Runtime
-    from treadle.upstream.demo import DemoModel
-    from treadle.upstream.http import HttpClient
-    from treadle.upstream.model import UpstreamModel
 
     router = Runtime(alone(settings), parts=Parts(env=env)).router
     found: dict[str, Price] = {}

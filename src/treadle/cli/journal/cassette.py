@@ -14,7 +14,7 @@ from treadle.cli.terminal.words import plural
 if TYPE_CHECKING:
     from treadle.config import Settings
     from treadle.journal.journal_interface import RunRow, Store
-    from treadle.upstream.endpoint import Endpoint, ProtocolName
+    from treadle.providers.provider_endpoint import Endpoint, ProtocolName
 
 EPILOG = """\
 A cassette holds the requests of the run and the replies, spelled in the protocol of its upstream. To play it:
@@ -55,9 +55,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _export_cassette(store: "Store", settings: "Settings", args: argparse.Namespace) -> int:
+    from treadle.providers.cassettes.file_format import write_cassette
     from treadle.runs.record.rounds import read_run
     from treadle.runs.record.tapes import tape_run
-    from treadle.upstream.cassette.tape import write_cassette
 
     row = await opened.find_run(store, args.run)
     endpoint, model = endpoint_of(settings, row, args.protocol)
@@ -78,9 +78,9 @@ def endpoint_of(settings: "Settings", row: "RunRow", protocol: str | None) -> "t
 
     from treadle.config import ToolsSection
     from treadle.core.errors import NotFound
+    from treadle.providers.provider_endpoint import Endpoint
+    from treadle.providers.resilience import GuardedModel
     from treadle.runtime import Runtime
-    from treadle.upstream.endpoint import Endpoint
-    from treadle.upstream.ward import GuardedModel
 
     alone = msgspec.structs.replace(settings, tools=ToolsSection(demo=False), record="")
     try:

@@ -255,7 +255,7 @@ def _lines(pair: Pair, width: int, look: Look) -> Iterator[str]:
 
 def _place(left: Step, right: Step) -> str:
     """Say where two steps differ that look alike."""
-    from treadle.upstream.cassette.tape import first_difference
+    from treadle.providers.cassettes.file_format import first_difference
 
     return first_difference(left.key, right.key).replace("recorded ", "").replace(", asked ", " → ")
 

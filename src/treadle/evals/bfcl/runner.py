@@ -21,9 +21,9 @@ from treadle.evals.live.runner import alone
 from treadle.evals.report import Outcome
 from treadle.evals.results.rows import Row
 from treadle.http.client_pool import Pool
+from treadle.providers.fakes.fake_server import ScriptServer
 from treadle.runtime import Parts, Runtime
 from treadle.server.serve import Address, serve
-from treadle.upstream.loopback import ScriptServer
 
 TRUTH = "truth"
 """The name of the model that always gives the ground truth."""

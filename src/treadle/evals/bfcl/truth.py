@@ -7,7 +7,7 @@ from treadle.core.items import MessageItem, ResultItem
 from treadle.core.json import write_json
 from treadle.core.plan import Plan
 from treadle.evals.bfcl.archive import Accepted, Question, TruthCall
-from treadle.upstream.reply import Reply, ReplyCall
+from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 
 SAID = "Done."
 

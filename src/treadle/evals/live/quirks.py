@@ -18,11 +18,11 @@ from treadle.evals.toml import write_toml
 from treadle.protocols import gemini
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.text_calls.text_call_recovery import RepairRules
-from treadle.upstream.cassette.tape import Call, Cassette, data_of, load_cassette
-from treadle.upstream.endpoint import ProtocolName
-from treadle.upstream.loopback import plan_of
-from treadle.upstream.model import AnswerRules, open_call
-from treadle.upstream.quirks.profile import QUIRKS
+from treadle.providers.cassettes.file_format import Call, Cassette, data_of, load_cassette
+from treadle.providers.fakes.fake_server import plan_of
+from treadle.providers.provider_endpoint import ProtocolName
+from treadle.providers.provider_model import AnswerRules, open_call
+from treadle.providers.quirk_table import QUIRKS
 
 _BY_CODE = {code: name for name, quirk in QUIRKS.items() for code in quirk.codes}
 _RECOVERED = {"call_recovered": "dialect_text"}

@@ -24,8 +24,8 @@ from treadle.evals.live.quirks import symptoms_of
 from treadle.evals.play.stage import Stage, Staged
 from treadle.evals.results.folder import CASSETTES, RunFolder
 from treadle.evals.results.rows import Attempt, Row, regraded
+from treadle.providers.quirk_table import QUIRKS
 from treadle.runtime import Parts, Runtime, SystemClock
-from treadle.upstream.quirks.profile import QUIRKS
 
 RETRY_S = (1.0, 4.0, 15.0)
 """How long to wait before each further attempt, where the provider names no time itself."""

@@ -9,9 +9,9 @@ from treadle.core.ids import CountingIds
 from treadle.core.plan import Plan
 from treadle.evals.scenario import PROTOCOLS
 from treadle.protocols.text_calls.text_call_recovery import RepairRules
-from treadle.upstream.endpoint import ProtocolName
-from treadle.upstream.model import AnswerRules, open_call
-from treadle.upstream.render import cut
+from treadle.providers.fakes.reply_rendering import cut
+from treadle.providers.provider_endpoint import ProtocolName
+from treadle.providers.provider_model import AnswerRules, open_call
 
 SIZES: tuple[int | None, ...] = (1, 2, 3, 5, 7, 11, 23, 64, 256, 4096, None)
 PIECES_MAX = 1_500

@@ -8,9 +8,9 @@ from treadle.core.tool_definitions import CallContext
 from treadle.engine.ports import Clock, Plea, Ticket, Verdict
 from treadle.journal.approvals_interface import ApprovalRow, Decision, Question
 from treadle.journal.journal_interface import RunRow, Store
+from treadle.providers.direct_call_model import DIRECT_MODEL
 from treadle.runs.approval.rules import agrees, canonical_arguments, digest_of
 from treadle.runs.approvals import DenyAll
-from treadle.upstream.direct import DIRECT_MODEL
 
 HEARD = frozenset({"chat", "messages", "gemini", "responses"})
 """APIs whose client holds its connection while the run waits."""

@@ -34,8 +34,7 @@ from treadle.protocols.gemini.content_parts import seal
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.translation.adapt_plan import Adapted
 from treadle.protocols.translation.custom_tools import wrapped_input
-from treadle.runs.record.rounds import ModelCall, StoredRun
-from treadle.upstream.cassette.tape import (
+from treadle.providers.cassettes.file_format import (
     VERSION,
     Answered,
     Asked,
@@ -47,8 +46,9 @@ from treadle.upstream.cassette.tape import (
     How,
     text_or_base64,
 )
-from treadle.upstream.endpoint import Endpoint
-from treadle.upstream.model import open_call
+from treadle.providers.provider_endpoint import Endpoint
+from treadle.providers.provider_model import open_call
+from treadle.runs.record.rounds import ModelCall, StoredRun
 
 _STREAM = {"content-type": "text/event-stream"}
 _JSON = {"content-type": "application/json"}

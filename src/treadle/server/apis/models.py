@@ -6,9 +6,9 @@ import msgspec
 
 from treadle.access.client import fits
 from treadle.core.errors import NotFound
+from treadle.providers.model_router import ModelInfo
 from treadle.server.http import Exchange
 from treadle.server.service import Service
-from treadle.upstream.router import ModelInfo
 
 _RELEASED = "1970-01-01T00:00:00Z"
 """Nobody knows when; the field is required."""

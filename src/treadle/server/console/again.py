@@ -7,6 +7,7 @@ from treadle.http.asgi import Header
 from treadle.journal.journal_interface import RunRow
 from treadle.journal.jsonl_export import write_run
 from treadle.journal.session_operations import chain_of
+from treadle.providers.cassettes.file_format import write_cassette
 from treadle.runs import RunHandle
 from treadle.runs.record.rounds import read_run
 from treadle.runs.record.tapes import tape_run
@@ -15,7 +16,6 @@ from treadle.server.http import Exchange, read_body
 from treadle.server.runs import acting, find_run, view_of
 from treadle.server.service import Service
 from treadle.server.stream import read
-from treadle.upstream.cassette.tape import write_cassette
 
 
 class RunFork(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

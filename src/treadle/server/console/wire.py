@@ -15,16 +15,16 @@ import msgspec
 
 from treadle.core.errors import ConfigError, NotFound, ProtocolError
 from treadle.core.plan import Plan, plan_json
+from treadle.providers.cassettes.file_format import Answered, Asked, Call, data_of, load_cassette
+from treadle.providers.cassettes.recorder import recorded_file
+from treadle.providers.provider_endpoint import Endpoint
+from treadle.providers.resilience import GuardedModel
 from treadle.runs.record.rounds import ModelCall, read_so_far
 from treadle.runs.record.tapes import tape_call
 from treadle.runtime import Runtime
 from treadle.server.http import Exchange
 from treadle.server.runs import find_run
 from treadle.server.service import Service
-from treadle.upstream.cassette.record import recorded_file
-from treadle.upstream.cassette.tape import Answered, Asked, Call, data_of, load_cassette
-from treadle.upstream.endpoint import Endpoint
-from treadle.upstream.ward import GuardedModel
 
 STAND_IN = Endpoint(name="in-process", base_url="http://in-process.invalid/v1")
 """In whose protocol a call is shown of a model that is in this process and speaks none."""

@@ -10,10 +10,10 @@ from treadle.config.settings import OnDisconnect
 from treadle.core.errors import ProtocolError
 from treadle.core.json import BadJson, canonical_json, read_json
 from treadle.core.request import Request
+from treadle.providers.model_router import match_pattern
 from treadle.runs import Idempotency
 from treadle.server.delivery.position import Position, read_position
 from treadle.server.http import Exchange
-from treadle.upstream.router import match_pattern
 
 KEY_CHARS_MAX = 255
 _CHOICES: tuple[OnDisconnect, ...] = ("cancel", "continue")

@@ -1,6 +1,7 @@
 """The operations of Treadle's own API: keys, logins, pages, probes, MCP. Forms come from their structs."""
 
 from treadle.access.views import KeyView, MadeKey
+from treadle.providers.resilience.endpoint_guard_state import Health
 from treadle.runtime.replicas import Replica
 from treadle.server.apis.mcp_servers import McpServerView, ToolDecision
 from treadle.server.clients.routes import KeyPage, NewKey
@@ -21,7 +22,6 @@ from treadle.server.openapi.operation import (
     listed,
 )
 from treadle.server.operations import Waiting
-from treadle.upstream.ward.state import Health
 
 PAGE = Content("text/html; charset=utf-8")
 OPERATIONS = (

@@ -11,7 +11,7 @@ import pytest
 from treadle.cli.main import main
 from treadle.evals.results.folder import RunFolder
 from treadle.evals.scenario import find_scenarios, load_scenario
-from treadle.upstream.loopback import ScriptServer
+from treadle.providers.fakes.fake_server import ScriptServer
 from unit.evals.live.flaky import FlakyModel, Rates
 from unit.evals.live.test_live import SCENARIOS
 

@@ -6,11 +6,11 @@ from typing import Any
 
 from treadle import tool
 from treadle.config import Settings, StoreSection
+from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
+from treadle.providers.fakes.scripted_reply import ReplyCall
+from treadle.providers.provider_endpoint import ProtocolName
 from treadle.runtime import Parts, RandomIds, Runtime
 from treadle.tools import Tool
-from treadle.upstream.endpoint import ProtocolName
-from treadle.upstream.reply import ReplyCall
-from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
 
 
 @tool(effect="read")

@@ -13,8 +13,8 @@ from treadle.cli.terminal.look import Look
 from treadle.core.items import ResultItem, TextPart
 from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.journal.journal_interface import RunRow
-from treadle.upstream.reply import Faults, ReplyCall
-from treadle.upstream.script import ScriptTurn
+from treadle.providers.fakes.scripted_model import ScriptTurn
+from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
 from unit.cli.journal.own_journal import here as here
 from unit.cli.journal.stored import TURNS, run_script
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from treadle.cli.main import main
-from treadle.upstream.script import ScriptTurn
+from treadle.providers.fakes.scripted_model import ScriptTurn
 from unit.cli.journal.own_journal import here as here
 from unit.cli.journal.stored import run_script
 

@@ -9,7 +9,7 @@ import pytest
 from treadle.cli.journal.opened import LAST, PAGE, aligned, find_run, find_runs, opened, read_since
 from treadle.config import Settings, StoreSection
 from treadle.core.errors import ConfigError, RequestError
-from treadle.upstream.script import ScriptTurn
+from treadle.providers.fakes.scripted_model import ScriptTurn
 from unit.cli.journal.own_journal import here as here
 from unit.cli.journal.stored import run_script, settings_in
 

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from treadle.cli.main import main
+from treadle.providers.fakes.scripted_model import ScriptTurn
 from treadle.runtime import SystemClock
-from treadle.upstream.script import ScriptTurn
 from unit.cli.journal.own_journal import here as here
 from unit.cli.journal.stored import run_script
 

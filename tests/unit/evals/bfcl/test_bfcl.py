@@ -19,7 +19,7 @@ from treadle.evals.bfcl.runner import BfclOptions, run_bfcl
 from treadle.evals.bfcl.truth import truth_calls
 from treadle.evals.bfcl.world import Worlds, differences, missing
 from treadle.http.client_pool import Pool
-from treadle.upstream.reply import Reply, ReplyCall
+from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 from unit.evals.bfcl.archives import FUNCTION, write_archive
 
 REAL = os.environ.get("TREADLE_BFCL", "")

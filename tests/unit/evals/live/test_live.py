@@ -22,9 +22,9 @@ from treadle.evals.results.rows import Row
 from treadle.evals.results.statistics import wilson
 from treadle.evals.results.table import summarise
 from treadle.evals.scenario import Scenario, find_scenarios, load_scenario
+from treadle.providers.fakes.fake_server import ScriptServer
+from treadle.providers.quirk_table import profile_of
 from treadle.runtime import SystemClock
-from treadle.upstream.loopback import ScriptServer
-from treadle.upstream.quirks.profile import profile_of
 from unit.evals.live.flaky import FlakyModel, Rates
 
 CHOSEN = ("select.one_tool", "parallel.results_in_order", "state.carry_id", "restrain.no_tool_needed")

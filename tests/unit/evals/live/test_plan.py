@@ -16,7 +16,7 @@ from treadle.evals.live.plan import LivePlan, check_plan, write_plan
 from treadle.evals.live.prices import Price, read_listing, read_price
 from treadle.evals.live.quirks import REFUSALS, Detected, symptoms_of, write_detected
 from treadle.evals.scenario import find_scenarios, load_scenario
-from treadle.upstream.quirks.profile import QUIRKS
+from treadle.providers.quirk_table import QUIRKS
 
 SCENARIOS = tuple(load_scenario(path) for path in find_scenarios() if path.stem in ("select_one", "state_mind"))
 PRICE = Price(input_usd=1.0, output_usd=4.0)

@@ -8,8 +8,8 @@ from treadle.core.plan import Plan
 from treadle.evals.play import cuts
 from treadle.evals.play.cuts import ROTATED, SIZES, CutWatch, merged
 from treadle.protocols.text_calls.text_call_recovery import RepairRules
-from treadle.upstream.render import write_frames
-from treadle.upstream.reply import Reply
+from treadle.providers.fakes.reply_rendering import write_frames
+from treadle.providers.fakes.scripted_reply import Reply
 
 PLAN = Plan(items=(text_message("user", "hi"),), model="script")
 DATA = b"".join(write_frames(Reply(text="héllo 世界 and more"), model="script"))

@@ -10,7 +10,7 @@ from treadle.core.ids import CountingIds
 from treadle.core.items import CallItem, text_message
 from treadle.core.plan import Plan
 from treadle.core.tool_definitions import ToolSpec
-from treadle.upstream.model import open_call
+from treadle.providers.provider_model import open_call
 
 
 def piece(name: str | None, arguments: str = "", call_id: str | None = None, index: int = 0) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from treadle.protocols.protocol_registry import UPSTREAMS
 from treadle.protocols.responses import read_request
 from treadle.protocols.responses.hosted_calls import spell_out
 from treadle.protocols.translation_notes import Notes
-from treadle.upstream.endpoint import ProtocolName
-from treadle.upstream.model import open_call
+from treadle.providers.provider_endpoint import ProtocolName
+from treadle.providers.provider_model import open_call
 
 CALL = {"type": "mcp_call", "id": "mcp_1", "server_label": "docs", "name": "read.page", "arguments": '{"p":1}'}
 MCP = {"type": "mcp", "server_label": "docs", "server_url": "https://example.com/mcp"}

@@ -25,8 +25,8 @@ from treadle.core.plan import Plan
 from treadle.core.request import Note, Options, Request, Surface
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.translation.foreign_answer_fields import Bearer, readable
-from treadle.upstream.endpoint import ProtocolName
-from treadle.upstream.model import open_call
+from treadle.providers.provider_endpoint import ProtocolName
+from treadle.providers.provider_model import open_call
 
 FOREIGN = pytest.mark.parametrize("client", ["chat", "gemini"])
 SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {}}

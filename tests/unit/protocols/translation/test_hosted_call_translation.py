@@ -15,8 +15,8 @@ from treadle.core.plan import Plan
 from treadle.core.request import Options, Request, Surface
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.translation.hosted_call_translation import is_retold
-from treadle.upstream.endpoint import ProtocolName
-from treadle.upstream.model import open_call
+from treadle.providers.provider_endpoint import ProtocolName
+from treadle.providers.provider_model import open_call
 
 SEARCH = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "sky"}}
 FOUND = {

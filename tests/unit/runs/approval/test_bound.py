@@ -9,11 +9,11 @@ from treadle import Runtime, tool
 from treadle.config import ServerSection, Settings, StoreSection
 from treadle.core.events import ApprovalRequested, ToolFinished
 from treadle.core.tool_definitions import CallContext, ServerTool, ToolSpec
+from treadle.providers.direct_call_model import DirectModel, direct_request
 from treadle.runs import Instead
 from treadle.runs.approval.bound import BoundToolbox
 from treadle.runs.approval.service import Answer
 from treadle.tools.function_tools import function_tool
-from treadle.upstream.direct import DirectModel, direct_request
 from unit.engine.fakes import FakeToolbox, call, ok
 
 BOUND_S = 20.0

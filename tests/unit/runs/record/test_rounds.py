@@ -11,10 +11,10 @@ from treadle.config import Settings, StoreSection
 from treadle.core.errors import Conflict
 from treadle.core.items import CallItem, ResultItem, text_of
 from treadle.core.plan import Plan, plan_json
+from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
+from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
 from treadle.runs.record.rounds import read_run
 from treadle.runtime import Parts, RandomIds, Runtime
-from treadle.upstream.reply import Faults, ReplyCall
-from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
 
 
 @tool(effect="read")

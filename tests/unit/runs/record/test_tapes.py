@@ -9,9 +9,9 @@ from treadle.core.plan import Plan
 from treadle.core.tool_definitions import ToolSpec
 from treadle.engine.past import ReplyRecord
 from treadle.journal.journal_interface import RunRow
+from treadle.providers.provider_endpoint import Endpoint, ProtocolName
 from treadle.runs.record.rounds import ModelCall, StoredRun
 from treadle.runs.record.tapes import Taped, tape_run
-from treadle.upstream.endpoint import Endpoint, ProtocolName
 
 ROW = RunRow(id="r", response_id="p", conversation_id="c", protocol="chat", model="m", created_at=0.0)
 PLAN = Plan(items=(text_message("user", "hi"),), model="m", tools=(ToolSpec(name="f"),))

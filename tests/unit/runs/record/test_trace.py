@@ -13,10 +13,10 @@ from treadle.core.items import CallItem, ResultItem, TextPart, text_message
 from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.core.tool_definitions import Envelope, Fault
 from treadle.core.usage import Usage
+from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
+from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
 from treadle.runs.record.trace import TEXT_CHARS_MAX, Trace, trace_of
 from treadle.runtime import Parts, RandomIds, Runtime
-from treadle.upstream.reply import Faults, ReplyCall
-from treadle.upstream.script import Script, ScriptedModel, ScriptTurn
 
 CALL = CallItem(id="fc_1", call_id="c1", name="delete", arguments='{"path":"a"}', side="server")
 

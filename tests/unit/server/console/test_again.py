@@ -6,8 +6,8 @@ import pytest
 
 from treadle.evals.recorded import scenario_of, write_scenario
 from treadle.journal.jsonl_export import read_runs
+from treadle.providers.cassettes.file_format import load_cassette
 from treadle.server.app import App
-from treadle.upstream.cassette.tape import load_cassette
 from unit.server.conftest import OpenApp
 from unit.server.console.conftest import PATH, get, post, ran, refused
 from unit.server.held import HeldModel

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from treadle.config import Settings, StoreSection, Upstream
+from treadle.providers.fakes.fake_server import ScriptServer
+from treadle.providers.fakes.scripted_model import Script, ScriptTurn
+from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
 from treadle.runtime import Parts, Runtime
 from treadle.server.app import App
-from treadle.upstream.loopback import ScriptServer
-from treadle.upstream.reply import Faults, ReplyCall
-from treadle.upstream.script import Script, ScriptTurn
 from unit.server.conftest import OpenApp
 from unit.server.console.conftest import PATH, get, get_price, post, ran, refused
 from unit.server.held import HeldModel

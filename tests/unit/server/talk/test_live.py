@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from treadle.config import ServerSection
+from treadle.providers.fakes.scripted_model import ScriptTurn
 from treadle.server.app import App
 from treadle.server.talk.live import RUNS_MAX, read_watched
-from treadle.upstream.script import ScriptTurn
 from unit.server.conftest import OpenApp, scripted
 from unit.server.held import HeldModel
 from unit.server.talk.test_routes import ask, new_session, say

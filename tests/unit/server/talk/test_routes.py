@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from treadle.config import Upstream
+from treadle.providers.fakes.scripted_model import ScriptTurn
 from treadle.server.app import App
-from treadle.upstream.script import ScriptTurn
 from unit.server.conftest import OpenApp, scripted
 from unit.server.held import HeldModel
 from unit.server.visit import JSON_TYPE, LOCAL, Visit

@@ -1,0 +1,252 @@
+"""Scripts, the demo model and canned bytes, served as a real HTTP server of every protocol on loopback.
+
+For black-box tests and foreign clients: it keeps what it was asked, notices a client that goes away, and can refuse,
+stop half-way, or hang up, always by events and byte counts and never by time. It must not be reachable from outside.
+"""
+
+import argparse
+import asyncio
+import re
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import cast
+from urllib.parse import unquote
+
+import msgspec
+
+from treadle.core.errors import ConfigError, ErrorInfo, NotFound, TreadleError
+from treadle.core.items import text_message
+from treadle.core.json import write_json
+from treadle.core.plan import Plan
+from treadle.core.request import Request
+from treadle.http.loopback_server import Answer, Asked, Listener
+from treadle.protocols import gemini
+from treadle.protocols.error_envelopes import write_error
+from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.providers.demo_model.model import NAME, reply_to
+from treadle.providers.fakes.reply_rendering import cut, write_body, write_frames, write_refusal
+from treadle.providers.fakes.scripted_model import Script, ScriptMismatch, ScriptPlayer, read_script
+from treadle.providers.fakes.scripted_reply import Reply
+from treadle.providers.provider_endpoint import ProtocolName
+
+HOST = "127.0.0.1"
+BODY_BYTES_MAX = 33_554_432
+
+MODELS = "/v1/models"
+PATHS: dict[ProtocolName, "re.Pattern[str]"] = {
+    "chat": re.compile("/v1/chat/completions"),
+    "responses": re.compile("/v1/responses"),
+    "messages": re.compile("/v1/messages"),
+    "gemini": re.compile("/v1(?:beta)?/models/(?P<model>[^/]+):(?P<verb>[^/:]+)"),
+}
+_STREAM_VERB = "streamGenerateContent"
+
+
+class Canned(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer as bytes.
+
+    After `hold_after` bytes it waits for the server's `release`, or for `hold_s`; after `abort_after` it hangs up.
+    """
+
+    body: bytes = b""
+    status: int = 200
+    headers: dict[str, str] = msgspec.field(default_factory=lambda: {"content-type": "text/event-stream"})
+    chunk_bytes: int | None = None
+    hold_after: int | None = None
+    hold_s: float | None = None
+    abort_after: int | None = None
+
+
+class CannedTable(msgspec.Struct, frozen=True, kw_only=True):
+    """Answers by the name of the model that is asked."""
+
+    models: dict[str, Canned]
+
+
+class Received(msgspec.Struct, frozen=True, kw_only=True):
+    """One request as it came."""
+
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+Source = Script | CannedTable | Callable[[Plan], Reply]
+"""A script, canned bytes, or a function that replies, such as the demo's."""
+
+
+class ScriptServer:
+    """Serves one source at `url` while it is entered; `chunk_bytes` cuts what it streams."""
+
+    def __init__(self, source: Source, *, port: int = 0, chunk_bytes: int | None = None) -> None:
+        self.url = ""
+        self.received: list[Received] = []
+        self.connections: set[object] = set()
+        self.disconnected = asyncio.Event()
+        self.release = asyncio.Event()
+        self.player = ScriptPlayer(source) if isinstance(source, Script) else None
+        self._source = source
+        self._port = port
+        self._chunk_bytes = chunk_bytes
+        self._listener = Listener(self._handle, body_bytes_max=BODY_BYTES_MAX)
+
+    async def __aenter__(self) -> "ScriptServer":
+        port = await self._listener.open(HOST, self._port)
+        self.url = f"http://{HOST}:{port}/v1"
+        return self
+
+    def base_url(self, protocol: ProtocolName) -> str:
+        """Return what an endpoint of that protocol has to be configured with."""
+        return self.url.removesuffix("v1") + ("v1beta" if protocol == "gemini" else "v1")
+
+    async def __aexit__(self, *_: object) -> None:
+        self.release.set()
+        await self._listener.close()
+
+    async def _handle(self, asked: Asked, answer: Answer) -> None:
+        if asked.path == MODELS and asked.method == "GET":
+            await answer.send(200, self._models())
+            return
+        found = _route(asked.path)
+        if found is None or asked.method != "POST":
+            await answer.send(404 if found is None else 405, b"")
+            return
+        protocol, fits = found
+        self.received.append(Received(path=unquote(asked.path), headers=asked.headers, body=asked.body))
+        self.connections.add(asked.peer)
+        try:
+            canned = self._answer(_read(protocol, fits, asked.body))
+        except (TreadleError, ScriptMismatch) as error:
+            await _refuse(answer, protocol, error)
+            return
+        try:
+            await self._send(answer, canned)
+        except (asyncio.CancelledError, ConnectionError):
+            self.disconnected.set()
+            raise
+
+    def _models(self) -> bytes:
+        names = (
+            list(self._source.models) if isinstance(self._source, CannedTable) else ["script" if self.player else NAME]
+        )
+        data = [{"id": name, "object": "model", "created": 0, "owned_by": "treadle"} for name in names]
+        return write_json({"object": "list", "data": data})
+
+    def _answer(self, request: Request) -> Canned:
+        match self._source:
+            case CannedTable():
+                return _take(self._source, request.model)
+            case Script():
+                assert self.player is not None
+                return _can(self.player.reply(plan_of(request)), request, self._chunk_bytes)
+            case _:
+                return _can(self._source(plan_of(request)), request, self._chunk_bytes)
+
+    async def _send(self, answer: Answer, canned: Canned) -> None:
+        """Send the bytes, holding and hanging up where they say so."""
+        answer.start(canned.status, canned.headers)
+        stops = sorted(
+            {len(canned.body), *(stop for stop in (canned.hold_after, canned.abort_after) if stop is not None)}
+        )
+        start = 0
+        for stop in stops:
+            for chunk in cut(canned.body[start:stop], canned.chunk_bytes):
+                await answer.write(chunk)
+            start = stop
+            if stop == canned.hold_after:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self.release.wait(), canned.hold_s)
+            if stop == canned.abort_after:
+                return
+        await answer.finish()
+
+
+def _route(path: str) -> "tuple[ProtocolName, re.Match[str]] | None":
+    """Return whose path it is, and what it says."""
+    for protocol, pattern in PATHS.items():
+        if fits := pattern.fullmatch(path):
+            return protocol, fits
+    return None
+
+
+def _read(protocol: ProtocolName, path: "re.Match[str]", body: bytes) -> Request:
+    """Read what was asked; Gemini says model and stream in the path."""
+    if protocol != "gemini":
+        return PROTOCOLS[protocol].read_request(body)
+    return gemini.read_request(body, model=unquote(path["model"]), stream=path["verb"] == _STREAM_VERB)
+
+
+def plan_of(request: Request) -> Plan:
+    """Return what a model is asked by this request, as the plan of one call."""
+    leading = (text_message("system", request.instructions),) if request.instructions else ()
+    return Plan(
+        items=(*leading, *request.items),
+        model=request.model,
+        options=request.options,
+        tool_choice=request.tool_choice,
+        tools=request.tools,
+    )
+
+
+def _take(table: CannedTable, model: str) -> Canned:
+    if model not in table.models:
+        raise NotFound(f"nothing is canned for the model {model!r}", param="model")
+    return table.models[model]
+
+
+def _can(reply: Reply, request: Request, chunk_bytes: int | None) -> Canned:
+    """Spell a reply as the request wants it, whole or as a stream, with the faults that a network can have."""
+    faults = reply.faults
+    protocol = cast("ProtocolName", request.protocol)
+    if faults.status is not None:
+        headers, body = write_refusal(faults, protocol)
+        return Canned(status=faults.status, headers=headers, body=body)
+    if not request.surface.stream:
+        body = write_body(reply, model=request.model, protocol=protocol, tools=request.tools)
+        return Canned(headers={"content-type": "application/json"}, body=body)
+    frames = write_frames(reply, model=request.model, protocol=protocol, tools=request.tools)
+    half = sum(map(len, frames[: (len(frames) + 1) // 2]))
+    return Canned(
+        body=b"".join(frames),
+        chunk_bytes=chunk_bytes,
+        hold_after=None if faults.stall_s is None else half,
+        hold_s=faults.stall_s,
+        abort_after=faults.disconnect_after,
+    )
+
+
+async def _refuse(answer: Answer, protocol: str, error: TreadleError | ScriptMismatch) -> None:
+    info = error.info if isinstance(error, TreadleError) else ErrorInfo(code="script", message=str(error), status=500)
+    await answer.send(info.status, write_error(protocol, info))
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Serve the demo model or a script until interrupted, and print where."""
+    parser = argparse.ArgumentParser(prog="python -m treadle.providers.fakes.fake_server", description=main.__doc__)
+    parser.add_argument("--port", type=int, default=0, help="port on 127.0.0.1; 0 picks a free one")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--demo", action="store_true", help="serve the demo model (the default)")
+    what.add_argument("--script", type=Path, metavar="FILE.toml", help="serve the [[script]] tables of this file")
+    options = parser.parse_args(arguments)
+    try:
+        source: Source = read_script(options.script.read_text("utf-8")) if options.script else reply_to
+    except (OSError, ConfigError) as error:
+        parser.error(str(error))
+    try:
+        asyncio.run(_serve(source, options.port))
+    except KeyboardInterrupt:
+        return 0
+    return 0
+
+
+async def _serve(source: Source, port: int) -> None:
+    async with ScriptServer(source, port=port) as server:
+        sys.stdout.write(f"{server.url}\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,86 @@
+"""Which models an endpoint says it has: asked once in a while, bounded in time, and never a reason to fail."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from treadle.core.errors import UpstreamError
+from treadle.core.json import type_errors
+from treadle.providers.provider_client import HttpClient
+from treadle.providers.provider_endpoint import Endpoint
+
+TIMEOUT_S = 3.0
+FRESH_S = 300.0
+MODELS_MAX = 2_000
+
+log = logging.getLogger(__name__)
+
+
+_PATHS = {"gemini": "/models?pageSize=1000", "messages": "/models?limit=1000"}
+"""Where the list is; by themselves these give only the first 50 and 20."""
+
+
+class _Named(msgspec.Struct):
+    id: str | None = None
+    name: str | None = None
+
+
+class _Page(msgspec.Struct):
+    """Lists of OpenAI and Anthropic are in `data` with ids, Gemini's in `models` with names like `models/x`.
+
+    Some servers give both, and Together the bare list (helixml/helix#386).
+    """
+
+    data: list[msgspec.Raw] | None = None
+    models: list[msgspec.Raw] | None = None
+
+
+_pages: msgspec.json.Decoder[_Page | list[msgspec.Raw]] = msgspec.json.Decoder(_Page | list[msgspec.Raw])
+_entries: msgspec.json.Decoder[_Named] = msgspec.json.Decoder(_Named)
+
+
+class Listing:
+    """Remembers what each endpoint answered, good or bad, for a while."""
+
+    def __init__(self, client: HttpClient, now: Callable[[], float]) -> None:
+        self._client = client
+        self._now = now
+        self._known: dict[str, tuple[float, list[str]]] = {}
+
+    async def names(self, endpoints: Sequence[Endpoint]) -> dict[str, list[str]]:
+        """Return the names of each endpoint's models, asking all that were not asked lately at once."""
+        found = await asyncio.gather(*(self._names(endpoint) for endpoint in endpoints))
+        return {endpoint.name: names for endpoint, names in zip(endpoints, found, strict=True)}
+
+    async def _names(self, endpoint: Endpoint) -> list[str]:
+        asked_at, names = self._known.get(endpoint.name, (0.0, []))
+        if asked_at and self._now() - asked_at < FRESH_S:
+            return names
+        try:
+            names = read_names(await self._client.get(endpoint, _PATHS.get(endpoint.protocol, "/models"), TIMEOUT_S))
+        except (UpstreamError, *type_errors) as error:
+            log.warning("upstream %s did not list its models: %s", endpoint.name, endpoint.redact(str(error)))
+            names = []
+        self._known[endpoint.name] = (self._now(), names)
+        return names
+
+
+def read_names(body: bytes) -> list[str]:
+    """Read the names in a list of models of any of the protocols, each once; an entry without one is left out.
+
+    Raises: msgspec.MsgspecError.
+    """
+    page = _pages.decode(body)
+    entries = page if isinstance(page, list) else [*(page.data or ()), *(page.models or ())]
+    names = dict.fromkeys(map(_read_name, entries))
+    return [name for name in names if name][:MODELS_MAX]
+
+
+def _read_name(entry: msgspec.Raw) -> str:
+    try:
+        named = _entries.decode(entry)
+    except type_errors:
+        return ""
+    return named.id or (named.name or "").removeprefix("models/")

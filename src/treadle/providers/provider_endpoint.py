@@ -1,0 +1,203 @@
+"""An endpoint: one provider's address, key and time limits, as data.
+
+It refuses at birth what could only fail later on the wire (a URL without a host, a key with a line break).
+It must not show its key: not in a repr, not in an error, not when it is encoded.
+"""
+
+import hmac
+import ipaddress
+import re
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from treadle.core.errors import ConfigError
+from treadle.protocols.decoding.assembly_base import Bounds
+from treadle.protocols.text_calls.text_call_recovery import RepairRules
+from treadle.providers.quirk_table import QuirkProfile, check_quirks, profile_of
+
+ProtocolName = Literal["chat", "responses", "messages", "gemini"]
+
+SECRET_CHARS_MIN = 8
+"""A header's value shorter than this is a word like `beta`, not a secret."""
+
+
+class Secret:
+    """A value that does not show itself; only `reveal` gives it away."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """Return the value itself."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret('…')"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and hmac.compare_digest(self._value.encode(), other._value.encode())
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+
+_KEY_HEADERS: dict[str, str] = {"messages": "x-api-key", "gemini": "x-goog-api-key"}
+"""Where a protocol wants its key, unless it is a bearer token."""
+
+_ALWAYS = {
+    "Content-Type": "application/json",
+    "Accept": "text/event-stream, application/json",
+    "Accept-Encoding": "identity",
+    "User-Agent": "treadle",
+}
+"""They ask for an uncompressed answer: compression would hold small events back until its block is full."""
+
+_VERSION = re.compile(r"v[0-9]\w*")
+_VERSIONS: dict[str, str] = {"messages": "v1", "gemini": "v1beta"}
+_FIXED_HEADERS: dict[str, dict[str, str]] = {"messages": {"anthropic-version": "2023-06-01"}}
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """One upstream. `models` are the names it serves, each with at most one `*`; `key_env` is named in hints.
+
+    `quirks` are names of quirks and presets beside those of its host; a leading `-` turns one off.
+    """
+
+    name: str
+    base_url: str
+    protocol: ProtocolName = "chat"
+    key: Secret | None = None
+    key_env: str | None = None
+    headers: dict[str, str] = {}
+    models: tuple[str, ...] = ()
+    quirks: tuple[str, ...] = ()
+    repair: RepairRules = RepairRules()
+    connect_s: float = 10.0
+    idle_s: float = 120.0
+    streams_max: int = 0
+    answer_bytes_max: int = 16_777_216
+    arguments_bytes_max: int = 4_194_304
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work.
+
+        Raises: ConfigError.
+        """
+        _check_name(self.name)
+        _check_url(self.base_url)
+        for pattern in self.models:
+            check_pattern(pattern)
+        check_quirks(self.quirks)
+        if self.key is not None:
+            _check_header(self.key.reveal(), self.key_env or "key")
+        for name, value in self.headers.items():
+            _check_header(name, "headers")
+            _check_header(value, f"headers.{name}")
+        for field in ("connect_s", "idle_s"):
+            if not getattr(self, field) > 0:
+                raise ConfigError(f"{field} must be more than 0 seconds", param=field)
+
+    def __repr__(self) -> str:
+        """Show what a log may show: neither the key nor headers, which may hold one."""
+        return f"Endpoint(name={self.name!r}, protocol={self.protocol!r}, base_url={self.base_url!r})"
+
+    @cached_property
+    def bounds(self) -> Bounds:
+        """Return how much one answer may hold."""
+        return Bounds(text_bytes_max=self.answer_bytes_max, arguments_bytes_max=self.arguments_bytes_max)
+
+    @cached_property
+    def host(self) -> str:
+        """Return the host and port, for people."""
+        return urlsplit(self.base_url).netloc
+
+    @cached_property
+    def is_loopback(self) -> bool:
+        """Tell whether it is on this machine."""
+        name = urlsplit(self.base_url).hostname or ""
+        try:
+            return name == "localhost" or ipaddress.ip_address(name).is_loopback
+        except ValueError:
+            return False
+
+    def url(self, path: str) -> str:
+        """Return the address of a path under the base URL; where its protocol wants a version and it has none, with it.
+
+        Clients of Anthropic and Gemini are configured with the root, those of OpenAI with the version.
+        """
+        base = self.base_url.rstrip("/")
+        version = _VERSIONS.get(self.protocol)
+        if version and not _VERSION.fullmatch(base.rpartition("/")[2]):
+            base = f"{base}/{version}"
+        return f"{base}/{path.lstrip('/')}"
+
+    def profile(self, model: str) -> QuirkProfile:
+        """Return what the quirks of this host come to for one of its models."""
+        return profile_of(self.protocol, self.host, model, self.quirks)
+
+    @cached_property
+    def sent_headers(self) -> Mapping[str, str]:
+        """Return the headers of every request."""
+        return {**_ALWAYS, **self.request_headers}
+
+    @cached_property
+    def request_headers(self) -> Mapping[str, str]:
+        """Return the headers of its protocol: the key where it belongs, then what was configured."""
+        headers = dict(_FIXED_HEADERS.get(self.protocol, {}))
+        if self.key is not None:
+            name = self.profile("").key_header or _KEY_HEADERS.get(self.protocol)
+            headers |= {name: self.key.reveal()} if name else {"Authorization": f"Bearer {self.key.reveal()}"}
+        given = {name.lower() for name in self.headers}
+        return {name: value for name, value in headers.items() if name.lower() not in given} | self.headers
+
+    def redact(self, text: str) -> str:
+        """Take the key out of a text that came from outside."""
+        secrets = [value for value in self.headers.values() if len(value) >= SECRET_CHARS_MIN]
+        if self.key is not None and self.key.reveal():
+            secrets.append(self.key.reveal())
+        for secret in secrets:
+            text = text.replace(secret, "[redacted]")
+        return text
+
+
+def check_pattern(pattern: str) -> None:
+    """Refuse a model pattern that is empty or has more than one `*`: one keeps matching linear and unambiguous.
+
+    Raises: ConfigError.
+    """
+    if not pattern or pattern.count("*") > 1:
+        raise ConfigError(f"model pattern {pattern!r} must be a name with at most one '*'", param="models")
+
+
+def _check_name(name: str) -> None:
+    if not name or "/" in name:
+        raise ConfigError(f"upstream name {name!r} must be a word without '/'", param="name")
+
+
+def _check_url(url: str) -> None:
+    parts = urlsplit(url)
+    try:
+        is_usable = (
+            parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        )
+    except ValueError:
+        is_usable = False
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError("base_url must not hold a user or password; name a key by `key_env`", param="base_url")
+    if not is_usable or parts.query or parts.fragment:
+        raise ConfigError(
+            f"base_url {url!r} must be http:// or https:// with a host and no query",
+            param="base_url",
+            hint="for example https://api.openai.com/v1",
+        )
+
+
+def _check_header(value: str, param: str) -> None:
+    if not value.isascii() or not value.isprintable():
+        raise ConfigError(f"{param} holds a line break or another character that no HTTP header may hold", param=param)

@@ -1,0 +1,11 @@
+"""What keeps a sick endpoint from being asked, and a well one from being asked too often: breaker, budget, places.
+
+No protocol, no socket.
+"""
+
+from treadle.providers.resilience.circuit_breaker import BreakerRules
+from treadle.providers.resilience.endpoint_guard_state import Health, Meter, Ward, WardRules
+from treadle.providers.resilience.resilient_model import Bed, GuardedModel
+from treadle.providers.resilience.retry_backoff import RetryRules
+
+__all__ = ["Bed", "BreakerRules", "GuardedModel", "Health", "Meter", "RetryRules", "Ward", "WardRules"]

@@ -1,0 +1,256 @@
+"""The ward of one endpoint: its breaker, its retry budget, and how many may be there at once."""
+
+import asyncio
+import random
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from treadle.core.errors import CROWDED, CircuitOpen, UpstreamTimeout
+from treadle.providers.provider_endpoint import Endpoint
+from treadle.providers.resilience.circuit_breaker import Breaker, BreakerRules, Permit, State
+from treadle.providers.resilience.retry_backoff import Budget, RetryRules
+
+FAILED_REQUESTS_MAX = 1_000
+"""How many failed requests are told apart within the breaker's window."""
+
+
+class Meter(Protocol):
+    """Who counts what befalls endpoints."""
+
+    def upstream_asked(self, upstream: str, outcome: str) -> None:
+        """Count one call by its outcome: `ok`, `failed`, `refused`, `open`, `left`."""
+        ...
+
+    def upstream_retried(self, upstream: str, *, elsewhere: bool) -> None:
+        """Count a call that is made again, there or at another endpoint."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, injected."""
+
+    def now(self) -> float:
+        """Return the wall clock."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds that never go back."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        ...
+
+
+class WardRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How an endpoint is protected. `streams_max` 0 sets no bound; who waits for a place does so for `queue_s`."""
+
+    retry: RetryRules = RetryRules()
+    breaker: BreakerRules = BreakerRules()
+    streams_max: int = 0
+    queue_s: float = 10.0
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """How an endpoint does, for people and probes."""
+
+    name: str
+    host: str
+    protocol: str
+    breaker: State
+    retry_in_s: float
+    live: int
+    calls: int
+    waiting: int = 0
+    failures: int
+    last_error: str = ""
+    last_error_at: float | None = None
+
+
+class _SystemClock:
+    """The machine's own time, for who brings none."""
+
+    def now(self) -> float:
+        return time.time()
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+
+class Ward:
+    """Shared by every call to one endpoint in this process."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        rules: WardRules | None = None,
+        *,
+        clock: Clock | None = None,
+        meter: Meter | None = None,
+        dice: Callable[[], float] = random.random,
+    ) -> None:
+        self.endpoint = endpoint
+        self.rules = rules or WardRules()
+        self.breaker = Breaker(self.rules.breaker)
+        self.budget = Budget(self.rules.retry)
+        self.meter = meter
+        self.clock = clock or _SystemClock()
+        self.dice = dice
+        self.places = asyncio.Semaphore(self.rules.streams_max) if self.rules.streams_max else None
+        self._changes: list[asyncio.Future[None]] = []
+        self._failed_requests: dict[str, float] = {}
+        self._live = 0
+        self._waiting = 0
+        self._calls = 0
+        self._failures = 0
+        self._last_error = ""
+        self._last_error_at: float | None = None
+
+    async def enter(self, *, may_wait: bool = True) -> Permit:
+        """Take leave to make a call; where there are places, with one of them. `leave` gives both back.
+
+        While a trial call is under way, wait for its outcome if `may_wait`: it is known soon, and failing would cost
+        the caller its request.
+
+        Raises: CircuitOpen.
+        """
+        permit = self.breaker.permit or self.breaker.take(self.clock.monotonic())
+        try:
+            if permit is None and may_wait:
+                permit = await self._wait_for_trial()
+            if permit is None:
+                raise self._closed()
+        except BaseException:
+            if self.places is not None:
+                self.places.release()
+            raise
+        self._live += 1
+        return permit
+
+    async def _wait_for_trial(self) -> Permit | None:
+        """Wait until the breaker closes or the next trial may be made; None when it opens, or does not in time."""
+        permit, breaker, clock = None, self.breaker, self.clock
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(self.rules.queue_s):
+                while permit is None and breaker.state(clock.monotonic()) == "half_open":
+                    changed = asyncio.get_running_loop().create_future()
+                    self._changes.append(changed)
+                    await changed
+                    permit = breaker.take(clock.monotonic())
+        except TimeoutError:
+            return None
+        finally:
+            self._waiting -= 1
+        return permit
+
+    def begin(self, permit: Permit) -> Permit:
+        """Report that a call begins to be answered, and return its permit from now on."""
+        permit = self.breaker.begin(permit, self.clock.monotonic())
+        self._wake()
+        return permit
+
+    def report(
+        self, permit: Permit, now: float, *, ok: bool | None, request: str = "", can_probe: bool = False
+    ) -> None:
+        """Report the outcome of a call to the breaker.
+
+        `request` is the fingerprint of one that was answered with an error. Each counts once: the same request may
+        fail every time because of what is in it, and must not open the breaker for the others. With `can_probe` the
+        failure was one of the network, which on this machine costs nothing to try again.
+        """
+        if ok is False and request:
+            ok = None if self._has_failed(request, now) else False
+        self.breaker.give_back(permit, now, ok=ok, can_probe=can_probe and self.endpoint.is_loopback)
+        if self._changes:
+            self._wake()
+
+    def _has_failed(self, request: str, now: float) -> bool:
+        """Tell whether this request failed lately already, and remember that it did."""
+        failed, since = self._failed_requests, now - self.rules.breaker.window_s
+        while failed and next(iter(failed.values())) <= since:
+            del failed[next(iter(failed))]
+        has_failed = request in failed
+        if len(failed) < FAILED_REQUESTS_MAX:
+            failed.setdefault(request, now)
+        return has_failed
+
+    def _wake(self) -> None:
+        """Let the calls that wait for a trial look at the breaker again."""
+        changes, self._changes = self._changes, []
+        for changed in changes:
+            if not changed.done():
+                changed.set_result(None)
+
+    async def wait_for_place(self, places: asyncio.Semaphore) -> None:
+        """Take one of the endpoint's places, which a call has as long as it lasts.
+
+        Raises: CircuitOpen; UpstreamTimeout, when no place became free.
+        """
+        if self.breaker.state(self.clock.monotonic()) == "open":
+            # At once, for the places of a sick endpoint are taken by those who wait for it.
+            raise self._closed()
+        self._waiting += 1
+        try:
+            async with asyncio.timeout(self.rules.queue_s):
+                await places.acquire()
+        except TimeoutError:
+            raise UpstreamTimeout(
+                f"upstream '{self.endpoint.name}' has no place free: {self.rules.streams_max} calls are under way",
+                code=CROWDED,
+                hint="ask again later, or raise its streams_max",
+            ) from None
+        finally:
+            self._waiting -= 1
+
+    def leave(self, outcome: str, error: str = "") -> None:
+        """Count a call that is over, and give its place back."""
+        self._live -= 1
+        if self.places is not None:
+            self.places.release()
+        self._calls += 1
+        if outcome == "failed":
+            self._failures += 1
+            self._last_error, self._last_error_at = error, self.clock.now()
+        if self.meter is not None:
+            self.meter.upstream_asked(self.endpoint.name, outcome)
+
+    def _closed(self) -> CircuitOpen:
+        """Return the error of a call that is not made."""
+        wait_s = self.breaker.wait_s(self.clock.monotonic())
+        if self.meter is not None:
+            self.meter.upstream_asked(self.endpoint.name, "open")
+        said = f": {self._last_error}" if self._last_error else ""
+        return CircuitOpen(
+            f"upstream '{self.endpoint.name}' failed too often and is left alone for {wait_s:.0f} s{said}",
+            hint="ask again then, or name a fallback for this route",
+            retry_after_s=wait_s,
+        )
+
+    def repeat(self, *, elsewhere: bool) -> None:
+        """Count a call that is made again."""
+        if self.meter is not None:
+            self.meter.upstream_retried(self.endpoint.name, elsewhere=elsewhere)
+
+    def health(self) -> Health:
+        """Return how the endpoint does now."""
+        now = self.clock.monotonic()
+        return Health(
+            name=self.endpoint.name,
+            host=self.endpoint.host,
+            protocol=self.endpoint.protocol,
+            breaker=self.breaker.state(now),
+            retry_in_s=round(self.breaker.wait_s(now), 1),
+            live=self._live,
+            waiting=self._waiting,
+            calls=self._calls,
+            failures=self._failures,
+            last_error=self._last_error,
+            last_error_at=self._last_error_at,
+        )
