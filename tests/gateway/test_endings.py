@@ -25,7 +25,7 @@ from treadle.core.errors import StoreError
 from treadle.core.items import ResultItem
 from treadle.core.plan import Plan
 from treadle.core.run_endings import ENDINGS, REVOKED, SERVER_STOPPING, Ending, failure_of, may_retry
-from treadle.engine.turn import Turn
+from treadle.engine.run_state import Turn
 from treadle.journal.write_futures import failed
 from treadle.providers.fakes.scripted_reply import Faults, Reply, ReplyCall
 from treadle.runs.live import LiveRun

@@ -68,7 +68,7 @@ FIXED: tuple[Fixed, ...] = (
     ),
     Fixed(
         "results shown in Treadle's own answer at a limit",
-        "treadle.engine.closing:CALLS_SHOWN",
+        "treadle.engine.limit_answer:CALLS_SHOWN",
         "for a person to read; the journal has all of them",
     ),
     Fixed(

@@ -37,9 +37,9 @@ def test_the_pure_rooms_are_all_under_contract() -> None:
     pure = {
         "treadle.core",
         "treadle.protocols",
-        "treadle.engine.turn",
-        "treadle.engine.decisions",
+        "treadle.engine.run_state",
+        "treadle.engine.run_decisions",
         "treadle.engine.limits",
-        "treadle.engine.schedule",
+        "treadle.engine.call_schedule",
     }
     assert set(contracts()[1]["source_modules"]) == pure

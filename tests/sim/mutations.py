@@ -10,9 +10,9 @@ from crash.checker import RETRYABLE
 from sim.store import CURRENT
 from treadle.core import events
 from treadle.core.events import Numbered, RunEnded
-from treadle.engine import loop
-from treadle.engine.loop import Loop
-from treadle.engine.minutes import Minutes
+from treadle.engine import run_loop as loop
+from treadle.engine.run_loop import Loop
+from treadle.engine.write_buffer import Minutes
 from treadle.journal.sqlite import leased_writes as fence
 from treadle.journal.sqlite.row_mapping import Place
 from treadle.runtime.clock import SharedClock

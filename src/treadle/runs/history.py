@@ -36,7 +36,7 @@ from treadle.core.items import (
 from treadle.core.journal_entries import ITEM_KINDS, Entry, entry_of_item, item_of_entry
 from treadle.core.json import BadJson, canonical_json, read_json
 from treadle.core.request import Note, Request
-from treadle.engine.approval import RequestRecord
+from treadle.engine.approval_reasons import RequestRecord
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.protocols.translation_notes import HISTORY
 from treadle.runs.approval.turns import Waiting

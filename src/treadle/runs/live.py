@@ -19,7 +19,7 @@ from treadle.core.events import (
 from treadle.core.journal_entries import Entry
 from treadle.core.request import Note
 from treadle.core.run_endings import failure_of
-from treadle.engine.loop import Loop
+from treadle.engine.run_loop import Loop
 from treadle.journal.journal_interface import RunJournal, RunRow, Store
 from treadle.runs.approval.turns import Carriage
 from treadle.runs.cache.answers import HIT, CachedModel

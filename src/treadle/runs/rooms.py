@@ -10,8 +10,8 @@ from treadle.core.journal_entries import Entry
 from treadle.core.tool_definitions import ServerTool
 from treadle.core.usage import Usage
 from treadle.engine.limits import GATEWAY_LIMITS, Limits
-from treadle.engine.loop import Ports
 from treadle.engine.ports import Approver, Clock, Model, Toolbox
+from treadle.engine.run_loop import Ports
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.runs.approval.bound import BoundToolbox
 from treadle.runs.approvals import DenyAll

@@ -17,11 +17,11 @@ from treadle.core.memoized import Memo
 from treadle.core.plan import Planner
 from treadle.core.request import Note, Request
 from treadle.core.tool_definitions import GUEST, CallContext, Offer, ToolChoice, ToolPolicy, ToolSpec, essence
-from treadle.engine.decisions import Carried
 from treadle.engine.limits import Limits
-from treadle.engine.loop import Loop, Ports
-from treadle.engine.past import Past
-from treadle.engine.turn import Turn
+from treadle.engine.recorded_run import Past
+from treadle.engine.run_decisions import Carried
+from treadle.engine.run_loop import Loop, Ports
+from treadle.engine.run_state import Turn
 from treadle.journal.journal_interface import RunRow
 from treadle.runs.approval.turns import Carriage
 from treadle.runs.offers import Offered

@@ -13,8 +13,8 @@ from treadle.core import run_endings as endings
 from treadle.core.errors import Conflict, ErrorInfo, StoreError, TreadleError
 from treadle.core.events import DELTAS, Numbered, RoundBroken, RoundStarted, RunEnded, RunEvent
 from treadle.core.run_endings import INTERNAL
-from treadle.engine.minutes import wait_out
 from treadle.engine.ports import Clock
+from treadle.engine.write_buffer import wait_out
 from treadle.journal.journal_interface import LEASE_LOST, RunRow, Store
 from treadle.runs.approval.turns import Carriage
 from treadle.runs.feed import count_text

@@ -7,7 +7,7 @@ from typing import Protocol, TypeVar
 from treadle.access.client import Client
 from treadle.core.errors import Exhausted, ProtocolError, UnsupportedFeature
 from treadle.core.request import Request
-from treadle.engine.approval import POLICY
+from treadle.engine.approval_reasons import POLICY
 from treadle.protocols.translation.fidelity_report import check_fidelity
 from treadle.runs import Idempotency, Instead, RunHandle, last_try
 from treadle.runs.record.rounds import StoredRun

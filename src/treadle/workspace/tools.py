@@ -14,7 +14,7 @@ from treadle.core.errors import NotFound, ToolFailed, TreadleError
 from treadle.core.items import ResultItem
 from treadle.core.journal_entries import item_of_entry
 from treadle.core.tool_definitions import ToolPolicy
-from treadle.engine.approval import NEVER_READ
+from treadle.engine.approval_reasons import NEVER_READ
 from treadle.journal.journal_interface import Store
 from treadle.tools import Tool, ToolContext
 from treadle.tools.function_tools import function_tool

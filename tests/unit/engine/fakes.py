@@ -25,9 +25,9 @@ from treadle.core.request import Options
 from treadle.core.tool_definitions import CallContext, Offer, Outcome, ToolPolicy, ToolSpec
 from treadle.core.usage import Usage
 from treadle.engine.limits import Limits
-from treadle.engine.loop import Loop, Ports
 from treadle.engine.ports import Plea, Ticket, Verdict
-from treadle.engine.turn import Turn
+from treadle.engine.run_loop import Loop, Ports
+from treadle.engine.run_state import Turn
 
 Reply = list[list[ModelEvent]] | UpstreamError
 

@@ -9,8 +9,8 @@ from treadle.core.items import AnyItem, MessageItem, OpaqueItem, OpaquePart, Res
 from treadle.core.plan import Planner
 from treadle.core.request import Options
 from treadle.core.tool_definitions import Offer
-from treadle.engine.decisions import AskModel, Carried, PlannedCall, RunTools
-from treadle.engine.turn import Turn
+from treadle.engine.run_decisions import AskModel, Carried, PlannedCall, RunTools
+from treadle.engine.run_state import Turn
 from unit.engine.fakes import call, server
 
 PUT = server("put", effect="write")

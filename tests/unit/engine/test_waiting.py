@@ -11,10 +11,10 @@ from treadle.core.items import CallItem, text_of
 from treadle.core.journal_entries import Entry
 from treadle.core.plan import Plan
 from treadle.core.tool_definitions import CallContext, Outcome
-from treadle.engine.approval import DecisionRecord, RequestRecord, decision_step, request_step
+from treadle.engine.approval_reasons import DecisionRecord, RequestRecord, decision_step, request_step
 from treadle.engine.limits import Limits
-from treadle.engine.past import Past
 from treadle.engine.ports import Plea, Ticket, Verdict
+from treadle.engine.recorded_run import Past
 from unit.engine.fakes import Bench, FakeModel, FakeToolbox, ask_for, call, ok, say, server
 
 WIPE = server("wipe", effect="destructive")

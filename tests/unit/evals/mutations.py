@@ -7,9 +7,12 @@ import msgspec
 import pytest
 
 from treadle.core.tool_definitions import AUTO
-from treadle.engine import choice, loop, schedule, turn
+from treadle.engine import call_schedule as schedule
+from treadle.engine import run_loop as loop
+from treadle.engine import run_state as turn
+from treadle.engine import tool_choice_check as choice
+from treadle.engine.call_schedule import waves
 from treadle.engine.limits import Budget
-from treadle.engine.schedule import waves
 from treadle.protocols.chat import client_encoder as encode
 from treadle.protocols.decoding.call_correlation import Correlator
 from treadle.protocols.translation.restore_events import Restorer

@@ -7,7 +7,7 @@ import msgspec
 from treadle.core.items import AnyItem, CallItem, text_message, text_result
 from treadle.core.plan import Plan
 from treadle.core.tool_definitions import Offer, ToolPolicy, ToolSpec
-from treadle.engine.past import ReplyRecord
+from treadle.engine.recorded_run import ReplyRecord
 from treadle.evals.recorded import NO_ANSWER, NO_QUESTION, scenario_of, write_scenario
 from treadle.evals.runner import play
 from treadle.evals.scenario import read_scenario

@@ -27,9 +27,9 @@ from treadle.core.items import MessageItem, TextPart
 from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.core.request import Surface
 from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
-from treadle.engine import tape
-from treadle.engine.past import ReplyRecord
+from treadle.engine import delta_log as tape
 from treadle.engine.ports import Clock
+from treadle.engine.recorded_run import ReplyRecord
 from treadle.journal.journal_interface import Chunk, RunRow, Store
 from treadle.journal.sqlite.store import SqliteStore
 from treadle.runs import Idempotency, Rooms, RunHandle, Runs, RunsOptions

@@ -112,7 +112,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
         by="one table of paths, and a reason of the engine that nothing overrides",
         tests=(
             "tests/unit/tools/local/test_file_write.py::test_what_may_not_be_written_is_refused",
-            "tests/unit/engine/test_approval.py::test_what_a_person_must_allow_by_name_is_named",
+            "tests/unit/engine/test_approval_reasons.py::test_what_a_person_must_allow_by_name_is_named",
         ),
     ),
     Guarantee(

@@ -15,7 +15,7 @@ from treadle.cli.consent.shell import Parsed, parse
 from treadle.cli.talk.host import Decision
 from treadle.core.events import ApprovalRequested
 from treadle.core.json import BadJson, read_json, write_json
-from treadle.engine.approval import BY_NAME, is_of_policy, protected_in
+from treadle.engine.approval_reasons import BY_NAME, is_of_policy, protected_in
 from treadle.tools.sandbox.protected_paths import GIT, find_protected, is_allowed
 
 Mode = Literal["plan", "ask", "auto-edit", "trust"]

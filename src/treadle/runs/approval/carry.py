@@ -8,10 +8,10 @@ from treadle.core.errors import Conflict, NotFound, ProtocolError
 from treadle.core.ids import IdSource
 from treadle.core.request import Assent
 from treadle.core.tool_definitions import Offer, Outcome, ServerTool, failure
-from treadle.engine.approval import DecisionRecord, refusal_of
-from treadle.engine.decisions import PlannedCall
+from treadle.engine.approval_reasons import DecisionRecord, refusal_of
+from treadle.engine.journal_steps import record_of
 from treadle.engine.ports import Clock
-from treadle.engine.steps import record_of
+from treadle.engine.run_decisions import PlannedCall
 from treadle.journal.approvals_interface import DECIDED, USED, ApprovalRow, Decision
 from treadle.journal.journal_interface import Store
 from treadle.runs.approval.desk import verdict_of

@@ -9,7 +9,7 @@ import msgspec
 
 from treadle.core.errors import ProtocolError
 from treadle.core.json import BadJson, canonical_json, read_json
-from treadle.engine.approval import BY_NAME
+from treadle.engine.approval_reasons import BY_NAME
 from treadle.journal.approvals_interface import Question, Rule, RuleRow
 
 _SHELL = re.compile(r"[;&|<>`$(){}\n\r\\!#*?~\[\]]")

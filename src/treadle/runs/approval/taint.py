@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from treadle.core.items import AnyItem, CallItem, ResultItem
 from treadle.core.tool_definitions import Offer, ServerTool
-from treadle.engine.approval import NEVER_READ
+from treadle.engine.approval_reasons import NEVER_READ
 
 
 def tainted_before(

@@ -5,8 +5,8 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from treadle.core.items import AnyItem, CallItem, MessageItem, ResultItem
-from treadle.engine.approval import RequestRecord
-from treadle.engine.decisions import Carried, PlannedCall
+from treadle.engine.approval_reasons import RequestRecord
+from treadle.engine.run_decisions import Carried, PlannedCall
 
 
 class Waiting(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,8 +17,8 @@ from treadle.core.plan import Plan
 from treadle.core.request import Note, Request
 from treadle.core.tool_definitions import Offer
 from treadle.core.usage import Usage
-from treadle.engine.past import Past
 from treadle.engine.ports import Clock, Model
+from treadle.engine.recorded_run import Past
 from treadle.journal.hash_chain import plan_fingerprint
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.protocols.translation_notes import HOSTED

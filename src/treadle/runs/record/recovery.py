@@ -1,6 +1,6 @@
 """What happens to runs whose process died: they are gone on with from their journal, or, where that cannot be, ended.
 
-The run's loop is made again from what is frozen in the journal and driven through the record; see `engine.past`.
+The run's loop is made again from what is frozen in the journal and driven through the record; see `engine.recorded_run`.
 """
 
 import contextlib
@@ -17,8 +17,8 @@ from treadle.core.json import read_json
 from treadle.core.request import Request
 from treadle.core.run_endings import INTERRUPTED
 from treadle.core.tool_definitions import LOCAL, Outcome, failure, flat_failure
-from treadle.engine.loop import UNKNOWN, Loop, Ports
-from treadle.engine.past import Past
+from treadle.engine.recorded_run import Past
+from treadle.engine.run_loop import UNKNOWN, Loop, Ports
 from treadle.journal.journal_interface import RunJournal, RunRow, Store
 from treadle.runs.record.continuation import Comparison
 from treadle.runs.record.teller import UNREADABLE, Damaged, Teller

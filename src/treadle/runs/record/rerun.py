@@ -13,9 +13,9 @@ from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
 from treadle.core.plan import Plan
 from treadle.core.request import Note, Request
 from treadle.core.tool_definitions import CallContext, Outcome
-from treadle.engine.loop import Ports
-from treadle.engine.past import Past
 from treadle.engine.ports import Clock, Plea, Ticket, Verdict
+from treadle.engine.recorded_run import Past
+from treadle.engine.run_loop import Ports
 from treadle.journal.write_futures import done
 from treadle.runs.record.continuation import Comparison, Diverged
 from treadle.runs.record.recovery import Record

@@ -13,8 +13,8 @@ from treadle.core.items import AnyItem, ResultItem, text_message
 from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
 from treadle.core.plan import Plan, Planner
 from treadle.core.tool_definitions import AUTO, Offer, ToolChoice, ToolSpec
-from treadle.engine.past import Ending, ReplyRecord
-from treadle.engine.turn import rejoined
+from treadle.engine.recorded_run import Ending, ReplyRecord
+from treadle.engine.run_state import rejoined
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.runs.history import read_history
 from treadle.runs.record.recovery import Record, Unreadable, read_record

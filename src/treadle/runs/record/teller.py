@@ -24,9 +24,9 @@ from treadle.core.events import (
 from treadle.core.items import AnyItem, CallItem, MessageItem, ResultItem
 from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
 from treadle.core.request import Note
-from treadle.engine import tape
-from treadle.engine.approval import DecisionRecord, RequestRecord, as_run, decision_step, request_step
-from treadle.engine.past import ReplyRecord
+from treadle.engine import delta_log as tape
+from treadle.engine.approval_reasons import DecisionRecord, RequestRecord, as_run, decision_step, request_step
+from treadle.engine.recorded_run import ReplyRecord
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, KeyError, AssertionError)
 """What reading an entry meets that nobody wrote so."""

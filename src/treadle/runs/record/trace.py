@@ -17,8 +17,8 @@ from treadle.core.request import Note
 from treadle.core.result_envelope import envelope_of
 from treadle.core.tool_definitions import AUTO, Envelope, ToolChoice
 from treadle.core.usage import Usage, add_usage
-from treadle.engine.approval import DecisionRecord, RequestRecord
-from treadle.engine.past import ReplyRecord
+from treadle.engine.approval_reasons import DecisionRecord, RequestRecord
+from treadle.engine.recorded_run import ReplyRecord
 
 TEXT_CHARS_MAX = 20_000
 """What is shown of one text; all of it is in the journal."""

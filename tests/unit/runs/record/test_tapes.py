@@ -7,7 +7,7 @@ from treadle.core.events import Finished, ItemAdded, ItemDone, ModelEvent, TextD
 from treadle.core.items import AnyItem, Blob, CallItem, MessageItem, ReasoningItem, TextPart, text_message
 from treadle.core.plan import Plan
 from treadle.core.tool_definitions import ToolSpec
-from treadle.engine.past import ReplyRecord
+from treadle.engine.recorded_run import ReplyRecord
 from treadle.journal.journal_interface import RunRow
 from treadle.providers.provider_endpoint import Endpoint, ProtocolName
 from treadle.runs.record.rounds import ModelCall, StoredRun

@@ -10,8 +10,8 @@ from treadle.core.errors import StoreError
 from treadle.core.events import ModelEvent, RunEnded, ToolFinished, ToolStarted
 from treadle.core.journal_entries import Entry
 from treadle.core.tool_definitions import Outcome
-from treadle.engine import minutes
-from treadle.engine.minutes import Minutes
+from treadle.engine import write_buffer as minutes
+from treadle.engine.write_buffer import Minutes
 from unit.engine.fakes import Bench, FakeJournal, FakeModel, FakeToolbox, Reply, ask_for, call, ok, say, server
 
 

@@ -20,8 +20,8 @@ from treadle.core.events import (
 from treadle.core.items import AnyItem, CallItem, MessageItem, ReasoningItem, ResultItem, TextPart, text_message
 from treadle.core.journal_entries import Entry, EntryKind, entry_of_item
 from treadle.core.request import Note
-from treadle.engine.approval import DecisionRecord, RequestRecord
-from treadle.engine.past import AbortRecord, Past, ReplyRecord
+from treadle.engine.approval_reasons import DecisionRecord, RequestRecord
+from treadle.engine.recorded_run import AbortRecord, Past, ReplyRecord
 
 CALL = CallItem(id="fc_1", call_id="call_1", name="look", arguments='{"a":1}')
 THOUGHT = ReasoningItem(id="rs_1", text=("hm",))

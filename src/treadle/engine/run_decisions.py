@@ -6,7 +6,7 @@ from treadle.core.events import RunEnded
 from treadle.core.items import AnyItem, CallItem, ResultItem
 from treadle.core.plan import Plan
 from treadle.core.tool_definitions import Offer, Outcome
-from treadle.engine.approval import DecisionRecord, RequestRecord
+from treadle.engine.approval_reasons import DecisionRecord, RequestRecord
 
 
 class AskModel(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,9 +11,9 @@ from treadle.core.events import Failed, Finished, ItemDone, ModelEvent, Stop, To
 from treadle.core.items import CallItem, text_of
 from treadle.core.plan import Plan
 from treadle.core.tool_definitions import CallContext, Offer, Outcome
-from treadle.engine.decisions import PlannedCall
-from treadle.engine.early import Early, unused
+from treadle.engine.early_reads import Early, unused
 from treadle.engine.limits import Limits
+from treadle.engine.run_decisions import PlannedCall
 from unit.engine.fakes import Bench, FakeClock, FakeModel, FakeToolbox, ask_for, call, client, ok, say, server
 
 WAIT_S = 5.0

@@ -5,7 +5,7 @@ import pytest
 
 from treadle.core.items import TextPart
 from treadle.core.tool_definitions import Offer, Outcome, ToolPolicy, ToolSpec
-from treadle.engine.approval import (
+from treadle.engine.approval_reasons import (
     DecisionRecord,
     RequestRecord,
     asked_by_name,

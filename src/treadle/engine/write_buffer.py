@@ -8,8 +8,8 @@ from typing import Any
 from treadle.core.errors import StoreError, TreadleError
 from treadle.core.events import Numbered, RunEnded
 from treadle.core.journal_entries import Entry
+from treadle.engine.journal_steps import Step
 from treadle.engine.ports import Journal
-from treadle.engine.steps import Step
 
 SOON_S = 0.005
 """How long the call of a tool that only reads waits for its result, to be written with it."""

@@ -27,8 +27,8 @@ from treadle.core.ids import RESULT, IdSource
 from treadle.core.items import CallItem, ResultItem
 from treadle.core.journal_entries import entry_of_item
 from treadle.core.tool_definitions import CallContext, Outcome, failure
-from treadle.engine import steps
-from treadle.engine.approval import (
+from treadle.engine import journal_steps as steps
+from treadle.engine.approval_reasons import (
     DecisionRecord,
     RequestRecord,
     as_run,
@@ -37,16 +37,16 @@ from treadle.engine.approval import (
     refusal_of,
     request_step,
 )
-from treadle.engine.attempts import forget, may_wait
+from treadle.engine.call_schedule import LONE, in_order
 from treadle.engine.deadline import Deadline
-from treadle.engine.decisions import AskAgain, AskModel, Decision, End, PlannedCall, RunTools
-from treadle.engine.early import Early, unused
-from treadle.engine.minutes import Minutes, Publish, wait_out
-from treadle.engine.past import Ending, Past
+from treadle.engine.early_reads import Early, unused
+from treadle.engine.journal_steps import Step, only_reads, policy_of, record_of, source_of, unless_failed
+from treadle.engine.model_retries import forget, may_wait
 from treadle.engine.ports import Approver, Clock, Journal, Model, Plea, Ticket, Toolbox, Verdict
-from treadle.engine.schedule import LONE, in_order
-from treadle.engine.steps import Step, only_reads, policy_of, record_of, source_of, unless_failed
-from treadle.engine.turn import Turn
+from treadle.engine.recorded_run import Ending, Past
+from treadle.engine.run_decisions import AskAgain, AskModel, Decision, End, PlannedCall, RunTools
+from treadle.engine.run_state import Turn
+from treadle.engine.write_buffer import Minutes, Publish, wait_out
 
 UNKNOWN = failure("interrupted", "Interrupted, outcome unknown.")
 RETRYABLE = frozenset({"read", "idempotent"})

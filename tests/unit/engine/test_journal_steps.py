@@ -5,9 +5,7 @@ import pytest
 
 from treadle.core.items import TextPart
 from treadle.core.tool_definitions import Outcome, ToolPolicy, failure
-from treadle.engine.decisions import PlannedCall
-from treadle.engine.ports import Verdict
-from treadle.engine.steps import (
+from treadle.engine.journal_steps import (
     finished_step,
     policy_of,
     record_of,
@@ -16,6 +14,8 @@ from treadle.engine.steps import (
     start_entry,
     unless_failed,
 )
+from treadle.engine.ports import Verdict
+from treadle.engine.run_decisions import PlannedCall
 from unit.engine.fakes import call, client, server
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from treadle.core.events import Batches, LiveBatches, ModelEvent, Noted
 from treadle.engine.deadline import Deadline
-from treadle.engine.early import Early
-from treadle.engine.turn import Turn
+from treadle.engine.early_reads import Early
+from treadle.engine.run_state import Turn
 
 _ABOUT_CALLS = frozenset({"upstream_retried", "upstream_fallback"})
 """Notes on what had to be done to make a call: they hold of the one that is made again too."""

@@ -8,7 +8,7 @@ import pytest
 from treadle.core.events import ToolFinished
 from treadle.core.items import CallItem
 from treadle.core.tool_definitions import CallContext, Outcome, ToolPolicy, ToolSpec, failure
-from treadle.engine.schedule import LONE, claim_of, in_order, prerequisites, waves
+from treadle.engine.call_schedule import LONE, claim_of, in_order, prerequisites, waves
 from unit.engine.fakes import Bench, FakeModel, FakeToolbox, ask_for, call, say, server
 
 READ = ToolPolicy(effect="read", parallel=True)

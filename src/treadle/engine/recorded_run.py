@@ -31,8 +31,8 @@ from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
 from treadle.core.request import Note
 from treadle.core.tool_definitions import Outcome
 from treadle.core.usage import Usage
-from treadle.engine import tape
-from treadle.engine.approval import DecisionRecord, RequestRecord
+from treadle.engine import delta_log as tape
+from treadle.engine.approval_reasons import DecisionRecord, RequestRecord
 
 Ending = Literal["finished", "failed", "expired", "aborted", "interrupted"]
 _ItemEvent = ItemAdded | TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta | ItemDone

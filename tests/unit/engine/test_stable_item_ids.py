@@ -3,7 +3,7 @@
 from treadle.core.events import ItemAdded, ItemDone, RunEvent, RunRecovered
 from treadle.core.ids import CountingIds
 from treadle.core.items import AnyItem, CallItem, MessageItem, ReasoningItem
-from treadle.engine.repeated import Repeated
+from treadle.engine.stable_item_ids import Repeated
 
 THOUGHT = ReasoningItem(id="rs_1")
 SAID = MessageItem(id="msg_1", role="assistant")

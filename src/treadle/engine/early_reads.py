@@ -11,8 +11,8 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from treadle.core.tool_definitions import Outcome
-from treadle.engine.decisions import PlannedCall
 from treadle.engine.ports import Clock
+from treadle.engine.run_decisions import PlannedCall
 
 Run = Callable[[PlannedCall], Awaitable[Outcome]]
 _NOT_RUN, _UNUSED = "Not run: ", "Begun early, and its result is not used: "

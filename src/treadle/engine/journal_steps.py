@@ -11,12 +11,12 @@ from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.core.request import Note
 from treadle.core.result_envelope import envelope_of
 from treadle.core.tool_definitions import LOCAL, OUTSIDE_ROOT, Outcome, ToolPolicy, failure, flat_failure
-from treadle.engine import tape
-from treadle.engine.approval import DecisionRecord, as_run
-from treadle.engine.decisions import AskAgain, AskModel, PlannedCall
-from treadle.engine.past import AbortRecord, Ending, ReplyRecord
+from treadle.engine import delta_log as tape
+from treadle.engine.approval_reasons import DecisionRecord, as_run
 from treadle.engine.ports import Verdict
-from treadle.engine.turn import Turn
+from treadle.engine.recorded_run import AbortRecord, Ending, ReplyRecord
+from treadle.engine.run_decisions import AskAgain, AskModel, PlannedCall
+from treadle.engine.run_state import Turn
 
 Step = tuple[RunEvent | None, Entry | None]
 """An event to tell, an entry to make durable before it, or both."""

@@ -51,7 +51,7 @@ from treadle.core.tool_definitions import (
     refuse_person_only,
 )
 from treadle.core.usage import Usage, add_usage
-from treadle.engine.approval import (
+from treadle.engine.approval_reasons import (
     FROM_TEXT,
     HOSTED,
     NEVER_READ,
@@ -61,13 +61,13 @@ from treadle.engine.approval import (
     rule_for_text,
     taint_for,
 )
-from treadle.engine.choice import Choice
-from treadle.engine.closing import closing_line, closing_message, has_said, limit_answer, no_answer
-from treadle.engine.decisions import AskAgain, AskModel, Carried, Decision, End, PlannedCall, RunTools
+from treadle.engine.call_schedule import claim_of, waves
+from treadle.engine.delta_log import parts_said
+from treadle.engine.limit_answer import closing_line, closing_message, has_said, limit_answer, no_answer
 from treadle.engine.limits import GATEWAY_LIMITS, Budget, Limits, mark_limit, refuse
-from treadle.engine.repeated import Repeated, as_begun
-from treadle.engine.schedule import claim_of, waves
-from treadle.engine.tape import parts_said
+from treadle.engine.run_decisions import AskAgain, AskModel, Carried, Decision, End, PlannedCall, RunTools
+from treadle.engine.stable_item_ids import Repeated, as_begun
+from treadle.engine.tool_choice_check import Choice
 
 Delta = TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta
 

@@ -6,8 +6,8 @@ import pytest
 from treadle.core.events import ItemDone, Noted, ToolFinished
 from treadle.core.items import text_of
 from treadle.core.tool_definitions import AUTO, NAMES_BYTES_MAX, ToolChoice
-from treadle.engine.choice import Choice
 from treadle.engine.limits import Limits
+from treadle.engine.tool_choice_check import Choice
 from unit.engine.fakes import Bench, FakeModel, FakeToolbox, ask_for, call, client, ok, say, server
 
 NAMED = ToolChoice(mode="named", name="add")

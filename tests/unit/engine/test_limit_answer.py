@@ -9,7 +9,7 @@ import pytest
 from treadle.core.events import Finished, ItemAdded, ItemDone, Noted, TextDelta
 from treadle.core.items import CallItem, MessageItem, ResultItem, TextPart, text_of, text_result
 from treadle.core.request import Options
-from treadle.engine.closing import limit_answer
+from treadle.engine.limit_answer import limit_answer
 from treadle.engine.limits import Limits
 from unit.engine.fakes import Bench, FakeModel, FakeToolbox, ask_for, call, ok, say, server
 

@@ -16,7 +16,7 @@ from treadle.core.events import (
 )
 from treadle.core.items import AnyItem, CallItem, MessageItem, ReasoningItem, RefusalPart, TextPart
 from treadle.core.request import Note
-from treadle.engine import tape
+from treadle.engine import delta_log as tape
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 
