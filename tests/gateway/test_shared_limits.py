@@ -11,9 +11,9 @@ import pytest
 from redis.asyncio import Redis as AsyncRedis
 
 from places import socket_folder
-from treadle.access.client import Client
-from treadle.access.rates import Rates, Window
-from treadle.access.redis import RedisRates
+from treadle.access.client_identity import Client
+from treadle.access.redis_counters import RedisRates
+from treadle.access.sliding_window import Rates, Window
 from treadle.config import Settings, StoreSection
 from treadle.config.access import RatesSection
 from treadle.core.errors import ConfigError, Exhausted, StoreError

@@ -14,7 +14,7 @@ from mcp.client.streamable_http import create_mcp_http_client, streamable_http_c
 
 from gateway.gateway import Gateway
 from treadle import tool
-from treadle.access.budget import used_by
+from treadle.access.budgets import used_by
 from treadle.access.keyring import Keyring
 from treadle.config import ServerSection
 from treadle.config.access import KeysSection

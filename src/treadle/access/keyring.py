@@ -9,9 +9,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Protocol
 
-from treadle.access.client import Client, client_of
-from treadle.access.grants import check_grant
-from treadle.access.token import PEPPER_BYTES_MIN, Token, is_proved, mac_of, new_token, read_token
+from treadle.access.client_identity import Client, client_of
+from treadle.access.key_grants import check_grant
+from treadle.access.key_token import PEPPER_BYTES_MIN, Token, is_proved, mac_of, new_token, read_token
 from treadle.core.errors import ConfigError, NotFound, ProtocolError, StoreError, Unauthorised
 from treadle.core.ids import KEY, IdSource
 from treadle.journal.keys_interface import Grant, KeyRow, KeyStore

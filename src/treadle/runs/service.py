@@ -8,7 +8,7 @@ from typing import TypedDict, Unpack
 
 import msgspec
 
-from treadle.access.revocation import why_cancelled
+from treadle.access.key_revocation import why_cancelled
 from treadle.core.errors import Conflict, NotFound, RequestError, StoreError, TreadleError
 from treadle.core.events import ENDED, Numbered, Status
 from treadle.core.ids import COMPLETION, CONVERSATION, MESSAGE, RESPONSE, RUN

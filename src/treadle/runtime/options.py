@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.access.limiter import Limiter
-from treadle.access.rates import Rates as LocalRates
+from treadle.access.rate_limiter import Limiter
+from treadle.access.sliding_window import Rates as LocalRates
 from treadle.config import Settings, mcp, sqlite_path
 from treadle.config.reader import data_directory
 from treadle.core.errors import ConfigError
@@ -92,7 +92,7 @@ def make_limiter(
     if not rates.url:
         return Limiter(local, clock.monotonic, replicas=workers)
     try:
-        from treadle.access.redis import RedisRates
+        from treadle.access.redis_counters import RedisRates
     except ImportError as error:
         message = f"rates.url needs a library that is not installed ({error.name})"
         raise ConfigError(message, param="rates.url", hint="pip install 'treadle[redis]'") from error

@@ -8,8 +8,8 @@ from typing import Any, Self
 
 import msgspec
 
-from treadle.access.accounts import Accounts
-from treadle.access.client import LOCAL, Client
+from treadle.access.client_identity import LOCAL, Client
+from treadle.access.key_accounts import Accounts
 from treadle.config import Settings, load_settings, mcp
 from treadle.core.errors import ConfigError, Conflict, RequestError, ToolFailed
 from treadle.core.events import ApprovalRequested, RunEnded, RunEvent, ToolFinished

@@ -14,8 +14,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from treadle.access.client import ANYBODY, Client
-from treadle.access.rates import Hit
+from treadle.access.client_identity import ANYBODY, Client
+from treadle.access.sliding_window import Hit
 from treadle.core.errors import ErrorInfo, LimitExceeded, ProtocolError, RequestError
 from treadle.core.json import type_errors, write_json
 from treadle.http.asgi import (

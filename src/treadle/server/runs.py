@@ -10,7 +10,7 @@ from typing import cast, get_args
 
 import msgspec
 
-from treadle.access.client import Client
+from treadle.access.client_identity import Client
 from treadle.core.errors import ErrorInfo, NotFound, ProtocolError
 from treadle.core.events import (
     ENDED,

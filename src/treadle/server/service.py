@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol, TypeVar
 
-from treadle.access.client import Client
+from treadle.access.client_identity import Client
 from treadle.core.errors import Exhausted, ProtocolError, UnsupportedFeature
 from treadle.core.request import Request
 from treadle.engine.approval_reasons import POLICY

@@ -10,7 +10,7 @@ from typing import assert_never
 
 import msgspec
 
-from treadle.access.client import Client
+from treadle.access.client_identity import Client
 from treadle.core.errors import NotFound
 from treadle.core.items import (
     AnyItem,

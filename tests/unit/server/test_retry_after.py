@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.access.accounts import Accounts
+from treadle.access.key_accounts import Accounts
 from treadle.core.errors import CROWDED, Exhausted, StoreError, TreadleError, UpstreamTimeout
 from treadle.core.events import ModelEvent
 from treadle.core.plan import Plan

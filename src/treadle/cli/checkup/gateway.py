@@ -147,8 +147,8 @@ def _two_secrets(settings: Settings, env: Mapping[str, str]) -> str:
 
 def check_client_key(settings: Settings, text: str, env: Mapping[str, str]) -> Check:
     """Try a client's key against the journal, as the gateway would, and say more than it tells a stranger."""
+    from treadle.access.key_token import is_proved, read_token
     from treadle.access.keyring import Keyring
-    from treadle.access.token import is_proved, read_token
     from treadle.cli.journal.opened import clock_of, opened
     from treadle.runtime import RandomIds
     from treadle.server.login.secret import VARIABLE, kept_secret, secret_for

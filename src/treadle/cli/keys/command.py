@@ -19,8 +19,8 @@ from treadle.cli.terminal.words import plural
 from treadle.core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from treadle.access.key_views import KeyView
     from treadle.access.keyring import Keyring
-    from treadle.access.views import KeyView
     from treadle.journal.journal_interface import Store
     from treadle.journal.keys_interface import Grant, KeyRow
 
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _create(store: "Store", keyring: "Keyring", args: argparse.Namespace) -> int:
-    from treadle.access.views import MadeKey
+    from treadle.access.key_views import MadeKey
 
     row, token = await keyring.create(args.name, _grant(args), expires_in_s=args.expires_s)
     if args.json:
@@ -133,7 +133,7 @@ async def _every(keyring: "Keyring") -> list["KeyRow"]:
 
 
 async def _revoke(store: "Store", keyring: "Keyring", args: argparse.Namespace) -> int:
-    from treadle.access.revocation import stop_runs
+    from treadle.access.key_revocation import stop_runs
 
     row = await keyring.revoke(args.key)
     stopped = await stop_runs(store, row.id)
@@ -179,8 +179,8 @@ def _read_span(text: str | None) -> float | None:
 
 
 async def _view(store: "Store", row: "KeyRow") -> "KeyView":
-    from treadle.access.budget import Ledger
-    from treadle.access.views import view_of
+    from treadle.access.budgets import Ledger
+    from treadle.access.key_views import view_of
 
     return await view_of(row, Ledger(store.keys), (await opened.clock_of(store)).now())
 

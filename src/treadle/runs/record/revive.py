@@ -2,7 +2,7 @@
 
 import logging
 
-from treadle.access.revocation import why_cancelled
+from treadle.access.key_revocation import why_cancelled
 from treadle.core.errors import StoreError, TreadleError
 from treadle.core.run_endings import INTERRUPTED
 from treadle.core.tool_definitions import GUEST

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from treadle.access.client import fits
+from treadle.access.client_identity import fits
 from treadle.core.errors import NotFound
 from treadle.providers.model_router import ModelInfo
 from treadle.server.http import Exchange

@@ -4,9 +4,9 @@ needed, any program on this machine: that one may ask models, and decides nothin
 import os
 from functools import lru_cache
 
-from treadle.access.client import ANYBODY, LOCAL, Client
+from treadle.access.client_identity import ANYBODY, LOCAL, Client
+from treadle.access.key_token import PREFIX
 from treadle.access.keyring import Keyring, fingerprint_of
-from treadle.access.token import PREFIX
 from treadle.config import Settings
 from treadle.core.errors import ConfigError, RequestError, StoreError, Unauthorised
 from treadle.journal.keys_interface import Grant

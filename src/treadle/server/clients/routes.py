@@ -2,9 +2,9 @@
 
 import msgspec
 
+from treadle.access.key_revocation import stop_runs
+from treadle.access.key_views import KeyView, MadeKey, view_of
 from treadle.access.keyring import Keyring
-from treadle.access.revocation import stop_runs
-from treadle.access.views import KeyView, MadeKey, view_of
 from treadle.core.errors import ConfigError, UnsupportedFeature
 from treadle.journal.keys_interface import Budget, Grant, KeyRow, Rates, Role
 from treadle.server.http import Exchange, read_body, read_number

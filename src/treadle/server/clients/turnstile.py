@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from treadle.access.accounts import MINUTE_S
-from treadle.access.client import LOCAL, Client
-from treadle.access.rates import Hit
+from treadle.access.client_identity import LOCAL, Client
+from treadle.access.key_accounts import MINUTE_S
+from treadle.access.sliding_window import Hit
 from treadle.core.errors import Exhausted
 from treadle.http.asgi import Header
 from treadle.runtime import Runtime

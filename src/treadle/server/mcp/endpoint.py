@@ -6,7 +6,7 @@ from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from treadle.access.client import Client
+from treadle.access.client_identity import Client
 from treadle.core.errors import NotFound
 from treadle.core.items import ResultItem
 from treadle.http.asgi import Header

@@ -15,7 +15,7 @@ from mcp import MCPError
 from mcp.server import NotificationOptions, Server, ServerRequestContext
 from mcp.server.models import InitializationOptions
 
-from treadle.access.client import LOCAL, Client
+from treadle.access.client_identity import LOCAL, Client
 from treadle.core.errors import RequestError, ToolFailed, TreadleError
 from treadle.core.items import AnyPart, FilePart, ImagePart, ResultItem, TextPart, text_of
 from treadle.core.json import BadJson, read_json

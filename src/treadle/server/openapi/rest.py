@@ -1,6 +1,6 @@
 """The operations of Treadle's own API: keys, logins, pages, probes, MCP. Forms come from their structs."""
 
-from treadle.access.views import KeyView, MadeKey
+from treadle.access.key_views import KeyView, MadeKey
 from treadle.providers.resilience.endpoint_guard_state import Health
 from treadle.runtime.replicas import Replica
 from treadle.server.apis.mcp_servers import McpServerView, ToolDecision

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.access.client import Client
+from treadle.access.client_identity import Client
 from treadle.config import ServerSection
 from treadle.config.settings import WorkspaceSection
 from treadle.server.app import App

@@ -16,11 +16,11 @@ from typing import Any
 
 import msgspec
 
-from treadle.access.budget import Ledger, expected_tokens, held_back, used_by
-from treadle.access.client import Client
+from treadle.access.budgets import Ledger, expected_tokens, held_back, used_by
+from treadle.access.client_identity import Client
 from treadle.access.keyring import Clock
-from treadle.access.limiter import Limiter
-from treadle.access.rates import Hit
+from treadle.access.rate_limiter import Limiter
+from treadle.access.sliding_window import Hit
 from treadle.core.errors import Exhausted, TreadleError
 from treadle.core.journal_entries import Entry
 from treadle.core.memoized import Memo

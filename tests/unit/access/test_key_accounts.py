@@ -7,12 +7,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from treadle.access import accounts as access_accounts
-from treadle.access.accounts import Accounts
-from treadle.access.budget import OUTPUT_TOKENS
-from treadle.access.client import Client
-from treadle.access.limiter import Limiter
-from treadle.access.rates import Rates
+from treadle.access import key_accounts as access_accounts
+from treadle.access.budgets import OUTPUT_TOKENS
+from treadle.access.client_identity import Client
+from treadle.access.key_accounts import Accounts
+from treadle.access.rate_limiter import Limiter
+from treadle.access.sliding_window import Rates
 from treadle.core.errors import Exhausted, StoreError
 from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry

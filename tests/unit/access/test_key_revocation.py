@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from store.sample import run_row
-from treadle.access import revocation
-from treadle.access.revocation import stop_runs, why_cancelled
+from treadle.access import key_revocation as revocation
+from treadle.access.key_revocation import stop_runs, why_cancelled
 from treadle.core.events import RunEnded
 from treadle.core.run_endings import REVOKED
 from treadle.journal.journal_interface import Store

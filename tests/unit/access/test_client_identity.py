@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.access.client import LOCAL, Client, fits
+from treadle.access.client_identity import LOCAL, Client, fits
 from treadle.core.errors import Forbidden
 from treadle.journal.keys_interface import Grant
 

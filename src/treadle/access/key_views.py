@@ -2,7 +2,7 @@
 
 import msgspec
 
-from treadle.access.budget import Ledger
+from treadle.access.budgets import Ledger
 from treadle.journal.keys_interface import Budget, KeyRow, Period, Rates, Role, Spent
 
 PERIODS: tuple[Period, ...] = ("day", "month", "total")

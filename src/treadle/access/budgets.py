@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from treadle.access.client import Client
+from treadle.access.client_identity import Client
 from treadle.core.errors import Exhausted
 from treadle.core.usage import Usage
 from treadle.journal.keys_interface import Budget, Charge, Debt, KeyStore, Period, Reservation, ReservationResult, Spent

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from treadle.access.limiter import AWAY_S, Limiter
-from treadle.access.rates import Hit, Rates
+from treadle.access.rate_limiter import AWAY_S, Limiter
+from treadle.access.sliding_window import Hit, Rates
 from treadle.core.errors import StoreError
 
 

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from redis.asyncio import BlockingConnectionPool, Redis
 from redis.exceptions import RedisError
 
-from treadle.access.rates import Hit, Window
+from treadle.access.sliding_window import Hit, Window
 from treadle.core.errors import StoreError
 
 ANSWER_S = 0.5

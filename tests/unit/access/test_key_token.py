@@ -4,7 +4,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from treadle.access.token import Token, is_proved, mac_of, new_token, read_token
+from treadle.access.key_token import Token, is_proved, mac_of, new_token, read_token
 
 PEPPER = b"p" * 32
 

@@ -3,7 +3,7 @@
 import hypothesis.strategies as st
 from hypothesis import given
 
-from treadle.access.rates import Rates
+from treadle.access.sliding_window import Rates
 
 
 class Timer:

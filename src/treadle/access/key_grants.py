@@ -2,7 +2,7 @@
 
 import math
 
-from treadle.access.client import fits
+from treadle.access.client_identity import fits
 from treadle.core.errors import ProtocolError
 from treadle.journal.keys_interface import Budget, Grant, Rates
 

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from treadle.access.rates import Hit, Rates
+from treadle.access.sliding_window import Hit, Rates
 from treadle.core.errors import StoreError
 
 log = logging.getLogger("treadle.access")

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
-from treadle.access.budget import TOKENS_MAX, Ledger, periods_at, used_by
-from treadle.access.client import LOCAL, Client
+from treadle.access.budgets import TOKENS_MAX, Ledger, periods_at, used_by
+from treadle.access.client_identity import LOCAL, Client
 from treadle.core.errors import Exhausted
 from treadle.core.events import RunEnded
 from treadle.core.usage import Usage

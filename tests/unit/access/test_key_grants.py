@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.access.grants import APIS, check_grant
+from treadle.access.key_grants import APIS, check_grant
 from treadle.core.errors import ProtocolError
 from treadle.journal.keys_interface import Budget, Grant, Rates
 
