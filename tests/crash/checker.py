@@ -16,8 +16,8 @@ from treadle.core.items import AnyItem, CallItem, ResultItem, text_of
 from treadle.core.journal_entries import Entry, item_of_entry
 from treadle.journal.audit_verification import audit_run
 from treadle.journal.journal_interface import AuditLine, Evidence, RunRow, Store
-from treadle.runs.history import close_orphans, read_history
-from treadle.runs.record.teller import Damaged, Teller, tell_all
+from treadle.runs.conversation_history import close_orphans, read_history
+from treadle.runs.replay.event_replay import Damaged, Teller, tell_all
 
 RETRYABLE = ("read", "idempotent")
 READS = frozenset({"look", "read_one"})

@@ -11,7 +11,7 @@ from treadle.core.journal_entries import Entry
 from treadle.core.request import Protocol as ProtocolName
 from treadle.core.request import Request, Surface
 from treadle.protocols.protocol_registry import PROTOCOLS
-from treadle.runs.record.teller import Damaged, tell_all
+from treadle.runs.replay.event_replay import Damaged, tell_all
 from treadle.server.delivery.position import Frames, Position, read_position
 from treadle.server.delivery.telling import MendedRun, RunIds, tell_again
 

@@ -29,8 +29,9 @@ from treadle.core.tool_definitions import ToolSpec
 from treadle.engine.ports import Model
 from treadle.journal.journal_interface import SessionRow, Store
 from treadle.journal.open_store import open_store
-from treadle.runs import Rooms, Runs, RunsOptions, relay
-from treadle.runs.sessions import Sessions
+from treadle.runs import Rooms, Runs, RunsOptions
+from treadle.runs import live_event_relay as relay
+from treadle.runs.session_locks import Sessions
 from treadle.runtime import RandomIds, SystemClock
 from treadle.runtime.clock import SharedClock
 from treadle.telemetry import Metrics

@@ -15,7 +15,7 @@ from treadle.core.request import Request
 from treadle.journal.keys_interface import Grant
 from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
 from treadle.providers.fakes.scripted_reply import ReplyCall
-from treadle.runs.approval.service import Answer
+from treadle.runs.approvals.decisions import Answer
 from treadle.runtime import Parts, RandomIds, Runtime, SystemClock
 from treadle.telemetry.prometheus import write_text
 

@@ -28,7 +28,7 @@ from treadle.core.run_endings import ENDINGS, REVOKED, SERVER_STOPPING, Ending, 
 from treadle.engine.run_state import Turn
 from treadle.journal.write_futures import failed
 from treadle.providers.fakes.scripted_reply import Faults, Reply, ReplyCall
-from treadle.runs.live import LiveRun
+from treadle.runs.active_run import LiveRun
 from treadle.tools import tool
 
 BOUND_S = 30.0

@@ -18,7 +18,7 @@ from treadle.core.request import Request
 from treadle.journal.journal_interface import RunRow
 from treadle.providers.fakes.fake_server import Source
 from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
-from treadle.runs.rooms import Instead
+from treadle.runs.dependencies import Instead
 from treadle.tools.sandbox import find_level
 
 WAIT_S = 20.0

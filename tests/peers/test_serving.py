@@ -21,7 +21,7 @@ from treadle.config.settings import ApprovalsSection
 from treadle.core.items import ImagePart
 from treadle.journal.journal_interface import RunRow
 from treadle.providers.fakes.scripted_reply import Reply
-from treadle.runs.approval.service import Answer
+from treadle.runs.approvals.decisions import Answer
 from treadle.tools.mcp import ServerOptions
 
 ERAS = {"auto": "2026-07-28", "legacy": "2025-11-25"}

@@ -12,9 +12,9 @@ PLACES = {
     "src/treadle/server/app.py": "the ASGI edge: a bug answers one request badly and no other",
     "src/treadle/tools/tool_runner.py": "the tool runner: whatever foreign code raises is its result",
     "src/treadle/tools/thread_pool.py": "the tool runner, where it calls foreign code in a thread",
-    "src/treadle/runs/supervisor.py": "the supervisor of runs: a bug ends one run, not the process",
-    "src/treadle/runs/feed.py": "what a reader of a run does wrong is told to that reader, not to the run",
-    "src/treadle/runs/service.py": "the supervisor of runs, where it keeps their leases",
+    "src/treadle/runs/run_supervisor.py": "the supervisor of runs: a bug ends one run, not the process",
+    "src/treadle/runs/event_feed.py": "what a reader of a run does wrong is told to that reader, not to the run",
+    "src/treadle/runs/run_service.py": "the supervisor of runs, where it keeps their leases",
     "src/treadle/runtime/replicas.py": "the look at the others: one that breaks is logged, and the next one is made",
     "src/treadle/runtime/health.py": "the look at the store: one that breaks is a failure, and the next one is made",
 }

@@ -12,7 +12,7 @@ PLACES = {
 ARGUMENTS = {
     "src/treadle/core/tool_definitions.py": "the name of an argument of bash",
     "src/treadle/cli/consent/policy.py": "the name of an argument of bash",
-    "src/treadle/runs/approval/rules.py": "the name of an argument of bash",
+    "src/treadle/runs/approvals/remembered_rules.py": "the name of an argument of bash",
 }
 
 

@@ -21,13 +21,13 @@ from treadle.core.tool_definitions import CallContext, Outcome, ServerTool, Tool
 from treadle.engine.limits import GATEWAY_LIMITS, Limits
 from treadle.journal.journal_interface import RunRow, SessionRow, Store
 from treadle.runs import Rooms, Runs, RunsOptions
-from treadle.runs.approval.desk import ApprovalDesk
-from treadle.runs.approval.service import Answer, Approvals
-from treadle.runs.live import RunHandle
-from treadle.runs.service import CANCEL_POLL_S
+from treadle.runs.active_run import RunHandle
+from treadle.runs.approvals.decisions import Answer, Approvals
+from treadle.runs.approvals.durable_approver import ApprovalDesk
+from treadle.runs.run_service import CANCEL_POLL_S
 from treadle.telemetry import Metrics
 from unit.engine.fakes import ask_for, call, say
-from unit.runs.test_service import QuietClock
+from unit.runs.test_run_service import QuietClock
 
 DEFER = Limits(approvals="defer")
 OWNERS = ("owner_a", "owner_b")

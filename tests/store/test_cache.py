@@ -14,11 +14,11 @@ from treadle.core.tool_definitions import Effect, ServerTool, ToolPolicy, ToolSp
 from treadle.core.usage import Usage
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.runs import Rooms, RunHandle, Runs, RunsOptions
-from treadle.runs.cache.answers import HIT, CacheRules
+from treadle.runs.response_cache import HIT, CacheRules
 from treadle.runtime import RandomIds
 from treadle.telemetry import Metrics
 from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, ok, say
-from unit.runs.test_service import Table, asking
+from unit.runs.test_run_service import Table, asking
 
 TTL_S = 100.0
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from treadle.config import Settings
-    from treadle.runs.record.rounds import StoredRun
+    from treadle.runs.views.recorded_rounds import StoredRun
     from treadle.runtime import Runtime
     from treadle.server.crew.post import Post
     from treadle.server.serve import Address

@@ -28,7 +28,7 @@ from treadle.evals.scenario import CannedResult
 from treadle.evals.toml import write_toml, write_value
 from treadle.providers.fakes.reply_rendering import write_frames
 from treadle.providers.fakes.scripted_reply import Reply
-from treadle.runs.record.rounds import ModelCall, StoredRun
+from treadle.runs.views.recorded_rounds import ModelCall, StoredRun
 
 NO_QUESTION = "(nothing was asked)"
 NO_ANSWER = "(the recorded conversation goes on without an answer)"

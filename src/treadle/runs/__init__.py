@@ -3,9 +3,9 @@
 It joins engine, upstream, tools and store; it knows no HTTP and no protocol's spelling.
 """
 
+from treadle.runs.active_run import RunHandle
+from treadle.runs.dependencies import Instead, Rooms, RunsOptions
 from treadle.runs.idempotency import Idempotency, last_try
-from treadle.runs.live import RunHandle
-from treadle.runs.rooms import Instead, Rooms, RunsOptions
-from treadle.runs.service import Runs
+from treadle.runs.run_service import Runs
 
 __all__ = ["Idempotency", "Instead", "Rooms", "RunHandle", "Runs", "RunsOptions", "last_try"]

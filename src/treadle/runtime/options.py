@@ -20,13 +20,13 @@ from treadle.journal.open_store import open_store
 from treadle.journal.store_url import MEMORY, PostgresAddress, is_postgres
 from treadle.providers.provider_endpoint import Endpoint
 from treadle.runs import RunsOptions
-from treadle.runs.approval.desk import DeskRules
-from treadle.runs.cache.answers import CacheRules
-from treadle.runs.offers import OfferRules
-from treadle.runs.runner.claims import Claims
-from treadle.runs.runner.here import Here
-from treadle.runs.runner.port import Runner as RunsRunner
-from treadle.runs.runner.port import Terms
+from treadle.runs.approvals.durable_approver import DeskRules
+from treadle.runs.response_cache import CacheRules
+from treadle.runs.runners.local_runner import Here
+from treadle.runs.runners.runner_interface import Runner as RunsRunner
+from treadle.runs.runners.runner_interface import Terms
+from treadle.runs.runners.shared_store_runner import Claims
+from treadle.runs.tool_offers import OfferRules
 from treadle.telemetry import Metrics
 from treadle.tools import RunnerLimits
 
@@ -148,7 +148,7 @@ def make_runner(settings: Settings, env: Mapping[str, str], workers: int = 1) ->
     if kind == "claims":
         return Claims(wanted.background_max)
     try:
-        from treadle.runs.runner.temporal import Temporal
+        from treadle.runs.runners.temporal_runner import Temporal
     except ImportError as error:
         message = f"runner.kind needs a library that is not installed ({error.name})"
         raise ConfigError(message, param="runner.kind", hint="pip install 'treadle[temporal]'") from error

@@ -26,8 +26,8 @@ from treadle.journal.journal_interface import SessionRow, Store
 from treadle.journal.store_url import MEMORY
 from treadle.providers.direct_call_model import DirectModel, direct_request
 from treadle.runs import Instead, Rooms, Runs
-from treadle.runs.approval.desk import ApprovalDesk
-from treadle.runs.approval.service import Approvals
+from treadle.runs.approvals.decisions import Approvals
+from treadle.runs.approvals.durable_approver import ApprovalDesk
 from treadle.runtime.clock import SharedClock
 from treadle.runtime.health import StoreHealth
 from treadle.runtime.options import (

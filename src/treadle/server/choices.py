@@ -18,7 +18,7 @@ from treadle.protocols.chat import Choices
 from treadle.protocols.gemini import Candidates
 from treadle.protocols.stream_deduplication import Mend
 from treadle.runs import Idempotency, RunHandle
-from treadle.runs.feed import Batches, Hear
+from treadle.runs.event_feed import Batches, Hear
 from treadle.server.delivery.telling import RunIds
 from treadle.server.delivery.wishes import Wishes
 from treadle.server.http import Exchange

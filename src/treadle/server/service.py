@@ -10,7 +10,7 @@ from treadle.core.request import Request
 from treadle.engine.approval_reasons import POLICY
 from treadle.protocols.translation.fidelity_report import check_fidelity
 from treadle.runs import Idempotency, Instead, RunHandle, last_try
-from treadle.runs.record.rounds import StoredRun
+from treadle.runs.views.recorded_rounds import StoredRun
 from treadle.runtime import Runtime
 from treadle.server.clients.identity import Clients
 from treadle.server.crew.numbers import Numbers

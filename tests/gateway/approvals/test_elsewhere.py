@@ -18,7 +18,7 @@ from treadle.guests.stage.desk import Desk, Visit
 from treadle.guests.stage.lines import Answered, Ask
 from treadle.journal.approvals_interface import ApprovalRow
 from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
-from treadle.runs.approval.service import Answer, Remember
+from treadle.runs.approvals.decisions import Answer, Remember
 from treadle.runtime import Parts, RandomIds, Runtime
 
 BOUND_S = 20.0

@@ -12,7 +12,7 @@ from treadle.evals.recorded import NO_ANSWER, NO_QUESTION, scenario_of, write_sc
 from treadle.evals.runner import play
 from treadle.evals.scenario import read_scenario
 from treadle.journal.journal_interface import RunRow
-from treadle.runs.record.rounds import ModelCall, StoredRun
+from treadle.runs.views.recorded_rounds import ModelCall, StoredRun
 
 ROW = RunRow(
     id="run_AB-1",

@@ -5,7 +5,7 @@ import pytest
 from treadle.core.errors import ProtocolError
 from treadle.core.request import Request
 from treadle.core.tool_definitions import ServerTool, ToolChoice, ToolSpec
-from treadle.runs.offers import OfferRules, make_offers
+from treadle.runs.tool_offers import OfferRules, make_offers
 
 SPELLINGS = ["facts.commit", "facts_commit", "FactsCommit", "mcp__x__facts-commit"]
 

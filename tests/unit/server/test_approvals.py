@@ -10,7 +10,7 @@ import pytest
 from store.sample import run_row
 from treadle.journal.approvals_interface import ApprovalRow, Question
 from treadle.journal.journal_interface import Store
-from treadle.runs.approval.service import REASON_CHARS_MAX
+from treadle.runs.approvals.decisions import REASON_CHARS_MAX
 from treadle.server.app import App
 from unit.server.conftest import OpenApp
 from unit.server.visit import JSON_TYPE, LOCAL, Visit

@@ -12,7 +12,7 @@ from treadle.core.events import ModelEvent
 from treadle.core.plan import Plan
 from treadle.providers.fakes.scripted_model import ScriptTurn
 from treadle.providers.fakes.scripted_reply import Faults
-from treadle.runs.service import Runs
+from treadle.runs.run_service import Runs
 from unit.server.conftest import OpenApp, scripted
 from unit.server.visit import JSON_TYPE, LOCAL, Visit
 

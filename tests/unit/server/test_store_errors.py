@@ -10,7 +10,7 @@ import pytest
 
 import treadle
 from treadle.core.errors import STORE_MESSAGES, StoreError
-from treadle.runs.service import Runs
+from treadle.runs.run_service import Runs
 from treadle.server.app import App
 from unit.server.conftest import OpenApp
 from unit.server.visit import JSON_TYPE, LOCAL, Visit

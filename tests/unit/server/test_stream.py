@@ -28,7 +28,7 @@ from treadle.core.items import CallItem, MessageItem
 from treadle.core.request import Note
 from treadle.core.run_endings import may_retry
 from treadle.http.asgi import EDGE_IN_SCOPE, Receive, Scope, Send
-from treadle.runs.feed import Feed
+from treadle.runs.event_feed import Feed
 from treadle.runtime import SystemClock
 from treadle.server.delivery.audience import Audience
 from treadle.server.delivery.telling import MendedRun, OneRun, Telling

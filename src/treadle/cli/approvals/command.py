@@ -19,7 +19,7 @@ from treadle.core.errors import NotFound, RequestError
 if TYPE_CHECKING:
     from treadle.journal.approvals_interface import ApprovalRow, RuleRow
     from treadle.journal.journal_interface import Store
-    from treadle.runs.approval.service import Approvals, Remember
+    from treadle.runs.approvals.decisions import Approvals, Remember
 
 LIMIT = 50
 SHOWN_CHARS = 60
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
     work = _ACTIONS[args.action or "list"]
 
     async def main(store: "Store") -> int:
-        from treadle.runs.approval.service import Approvals
+        from treadle.runs.approvals.decisions import Approvals
         from treadle.runtime import RandomIds
 
         return await work(Approvals(store, await opened.clock_of(store), RandomIds()), args)
@@ -128,7 +128,7 @@ async def _show(approvals: "Approvals", args: argparse.Namespace) -> int:
 
 
 async def _approve(approvals: "Approvals", args: argparse.Namespace) -> int:
-    from treadle.runs.approval.service import Answer
+    from treadle.runs.approvals.decisions import Answer
 
     answer = Answer(
         approve=True,
@@ -143,7 +143,7 @@ async def _approve(approvals: "Approvals", args: argparse.Namespace) -> int:
 
 
 async def _deny(approvals: "Approvals", args: argparse.Namespace) -> int:
-    from treadle.runs.approval.service import Answer
+    from treadle.runs.approvals.decisions import Answer
 
     _tell(await approvals.decide(args.approval, Answer(approve=False, by=_who(), reason=args.reason)), args)
     return command.OK
@@ -209,7 +209,7 @@ def _arguments(text: str | None) -> str | None:
 
 def _remember(args: argparse.Namespace) -> "Remember | None":
     """Return the rule that is wanted. Raises: RequestError."""
-    from treadle.runs.approval.service import Remember
+    from treadle.runs.approvals.decisions import Remember
 
     pairs = [each.partition("=") for each in args.pattern or ()]
     for name, equals, _ in pairs:

@@ -56,8 +56,8 @@ def run(args: argparse.Namespace) -> int:
 
 async def _export_cassette(store: "Store", settings: "Settings", args: argparse.Namespace) -> int:
     from treadle.providers.cassettes.file_format import write_cassette
-    from treadle.runs.record.rounds import read_run
-    from treadle.runs.record.tapes import tape_run
+    from treadle.runs.replay.cassette_export import tape_run
+    from treadle.runs.views.recorded_rounds import read_run
 
     row = await opened.find_run(store, args.run)
     endpoint, model = endpoint_of(settings, row, args.protocol)
@@ -99,7 +99,7 @@ async def export_scenario(store: "Store", name: str, output: Path | None) -> int
     from treadle.evals.runner import play
     from treadle.evals.scenario import read_scenario
     from treadle.journal.session_operations import chain_of
-    from treadle.runs.record.rounds import read_run
+    from treadle.runs.views.recorded_rounds import read_run
 
     row = await opened.find_run(store, name)
     runs = [await read_run(store, each) for each in reversed(await chain_of(store, row.id))]

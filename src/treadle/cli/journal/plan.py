@@ -18,7 +18,7 @@ from treadle.core.plan import plan_json
 
 if TYPE_CHECKING:
     from treadle.journal.journal_interface import Store
-    from treadle.runs.record.plans import EqualCall, PlanDifference
+    from treadle.runs.views.plan_history import EqualCall, PlanDifference
 
 EQUAL_MAX = 20
 EPILOG = """\
@@ -64,7 +64,7 @@ def read_place(text: str) -> tuple[str, int | None]:
 
 
 async def _list(store: "Store", name: str, args: argparse.Namespace) -> int:
-    from treadle.runs.record.plans import list_plans
+    from treadle.runs.views.plan_history import list_plans
 
     lines = await list_plans(store, await opened.find_run(store, name))
     if args.json:
@@ -86,7 +86,7 @@ async def _list(store: "Store", name: str, args: argparse.Namespace) -> int:
 
 
 async def _show(store: "Store", name: str, number: int, args: argparse.Namespace) -> int:
-    from treadle.runs.record.plans import read_plan
+    from treadle.runs.views.plan_history import read_plan
 
     row = await opened.find_run(store, name)
     line, plan, diff = await read_plan(store, row, number)
@@ -115,7 +115,7 @@ async def _equal(store: "Store", fingerprint: str, args: argparse.Namespace) -> 
 
 
 async def _calls(store: "Store", fingerprint: str) -> "list[EqualCall]":
-    from treadle.runs.record.plans import equal_calls
+    from treadle.runs.views.plan_history import equal_calls
 
     rows = await store.list_runs(limit=EQUAL_MAX, fingerprint=fingerprint)
     return await equal_calls(store, fingerprint, rows)

@@ -84,7 +84,7 @@ class Here:
 
         Raises: TreadleError.
         """
-        from treadle.runs.approval.service import Answer
+        from treadle.runs.approvals.decisions import Answer
 
         answer = Answer(
             approve=decision.approve,

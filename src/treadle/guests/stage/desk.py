@@ -19,8 +19,8 @@ from treadle.engine.ports import Toolbox
 from treadle.guests.stage.lines import Answered, Ask, Sent
 from treadle.protocols.chat import read_request
 from treadle.runs import Instead, RunHandle, Runs
-from treadle.runs.offers import narrow
-from treadle.runs.rooms import Tools
+from treadle.runs.dependencies import Tools
+from treadle.runs.tool_offers import narrow
 from treadle.telemetry import trace_parent
 
 WASM = "wasm"

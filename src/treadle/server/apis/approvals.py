@@ -10,7 +10,7 @@ import msgspec
 from treadle.core.errors import Conflict, ProtocolError
 from treadle.core.json import canonical_json
 from treadle.journal.approvals_interface import ApprovalRow, ApprovalStatus, Decision, Rule, RuleRow
-from treadle.runs.approval.service import Answer, Approvals, Remember
+from treadle.runs.approvals.decisions import Answer, Approvals, Remember
 from treadle.server.clients.cursor import read_before
 from treadle.server.http import NO_RETRY, Exchange, read_body, read_number
 from treadle.server.service import Service

@@ -28,7 +28,7 @@ from treadle.core.request import Request
 from treadle.journal.journal_interface import SESSION_BUSY, RunRow, SessionRow
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.responses.client_item_order import server_call_id
-from treadle.runs.history import read_history
+from treadle.runs.conversation_history import read_history
 from treadle.server import stream
 from treadle.server.apis.items import ShownItem, list_of, read_page, show_items
 from treadle.server.http import Exchange, read_body

@@ -7,7 +7,7 @@ import msgspec
 
 from treadle.core.errors import NotFound, ProtocolError
 from treadle.core.plan import plan_json
-from treadle.runs.record.plans import EqualCall, PlanDifference, PlanLine, equal_calls, list_plans, read_plan
+from treadle.runs.views.plan_history import EqualCall, PlanDifference, PlanLine, equal_calls, list_plans, read_plan
 from treadle.server.clients.cursor import read_before
 from treadle.server.http import Exchange, read_number
 from treadle.server.runs import find_run

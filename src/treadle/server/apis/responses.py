@@ -13,7 +13,7 @@ from treadle.journal.journal_interface import RunRow
 from treadle.protocols import compaction
 from treadle.protocols.codec_interfaces import Encoder
 from treadle.protocols.protocol_registry import PROTOCOLS
-from treadle.runs.history import read_history
+from treadle.runs.conversation_history import read_history
 from treadle.server import stream, tokens
 from treadle.server.apis import conversations
 from treadle.server.apis.items import read_page, show_items

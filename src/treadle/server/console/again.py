@@ -9,8 +9,8 @@ from treadle.journal.jsonl_export import write_run
 from treadle.journal.session_operations import chain_of
 from treadle.providers.cassettes.file_format import write_cassette
 from treadle.runs import RunHandle
-from treadle.runs.record.rounds import read_run
-from treadle.runs.record.tapes import tape_run
+from treadle.runs.replay.cassette_export import tape_run
+from treadle.runs.views.recorded_rounds import read_run
 from treadle.server.console.wire import endpoint_of
 from treadle.server.http import Exchange, read_body
 from treadle.server.runs import acting, find_run, view_of

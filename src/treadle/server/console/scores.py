@@ -15,7 +15,7 @@ import msgspec
 
 from treadle.core.errors import NotFound, ProtocolError
 from treadle.core.journal_entries import Entry
-from treadle.runs.record.trace import Trace, trace_of
+from treadle.runs.views.trace_tree import Trace, trace_of
 from treadle.server.http import Exchange, read_number
 from treadle.server.service import Service
 

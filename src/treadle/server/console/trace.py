@@ -2,7 +2,7 @@
 
 import msgspec
 
-from treadle.runs.record.trace import Trace, trace_of
+from treadle.runs.views.trace_tree import Trace, trace_of
 from treadle.server.http import Exchange
 from treadle.server.runs import RunView, find_run, mark_waiting, view_of
 from treadle.server.service import Service

@@ -19,8 +19,8 @@ from treadle.providers.cassettes.file_format import Answered, Asked, Call, data_
 from treadle.providers.cassettes.recorder import recorded_file
 from treadle.providers.provider_endpoint import Endpoint
 from treadle.providers.resilience import GuardedModel
-from treadle.runs.record.rounds import ModelCall, read_so_far
-from treadle.runs.record.tapes import tape_call
+from treadle.runs.replay.cassette_export import tape_call
+from treadle.runs.views.recorded_rounds import ModelCall, read_so_far
 from treadle.runtime import Runtime
 from treadle.server.http import Exchange
 from treadle.server.runs import find_run

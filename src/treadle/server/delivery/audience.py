@@ -9,7 +9,7 @@ from typing import Protocol
 from treadle.core.events import RunEnded
 from treadle.core.request import Note
 from treadle.engine.ports import Clock
-from treadle.runs.feed import Batches, Hear
+from treadle.runs.event_feed import Batches, Hear
 
 
 class Source(Protocol):

@@ -20,7 +20,7 @@ from treadle.core.errors import RequestError, ToolFailed, TreadleError
 from treadle.core.items import AnyPart, FilePart, ImagePart, ResultItem, TextPart, text_of
 from treadle.core.json import BadJson, read_json
 from treadle.core.tool_definitions import ServerTool, ToolPolicy
-from treadle.runs.offers import narrow
+from treadle.runs.tool_offers import narrow
 from treadle.runtime import Runtime
 from treadle.server.http import CLIENT_IN_SCOPE
 from treadle.server.mcp.changes import Changes

@@ -3,7 +3,7 @@
 from typing import get_args
 
 from treadle.core.events import Status
-from treadle.runs.record.rerun import Proof
+from treadle.runs.replay.replay_run import Proof
 from treadle.server import runs, sessions
 from treadle.server.apis import plans
 from treadle.server.console import again, scores, trace, wire

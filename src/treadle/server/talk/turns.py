@@ -16,7 +16,7 @@ from treadle.core.journal_entries import Entry, item_of_entry
 from treadle.core.usage import Usage
 from treadle.journal.journal_interface import RunRow, SessionRow, Store
 from treadle.journal.session_operations import chain_of
-from treadle.runs.record.teller import tell_all
+from treadle.runs.replay.event_replay import tell_all
 from treadle.server.service import Service
 from treadle.server.talk.asking import file_name_of
 from treadle.server.talk.screen import Mode, Part, Screen, ending, note_of

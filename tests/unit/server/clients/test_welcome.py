@@ -6,7 +6,7 @@ from treadle.config import ServerSection
 from treadle.config.access import KeysSection
 from treadle.core.errors import StoreError
 from treadle.journal.keys_interface import Grant, KeyRow
-from treadle.runs import service
+from treadle.runs import run_service as service
 from treadle.server.app import App
 from treadle.server.clients import identity
 from unit.server.clients.keys import ask, make_key

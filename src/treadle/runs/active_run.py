@@ -1,0 +1,324 @@
+"""A run that is going on in this process: its loop, its feed, its right to write, and the handle others hold."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import Protocol, cast
+
+import msgspec
+
+from treadle.core.errors import ErrorInfo, StoreError
+from treadle.core.events import (
+    ItemDone,
+    Noted,
+    Numbered,
+    RunEnded,
+    RunEvent,
+    ToolFinished,
+    ToolStarted,
+)
+from treadle.core.journal_entries import Entry
+from treadle.core.request import Note
+from treadle.core.run_endings import failure_of
+from treadle.engine.run_loop import Loop
+from treadle.journal.journal_interface import RunJournal, RunRow, Store
+from treadle.runs.approvals.pending_turn import Carriage
+from treadle.runs.conversation_history import Joined
+from treadle.runs.event_feed import Batches, Feed, Hear
+from treadle.runs.live_event_relay import Relay
+from treadle.runs.remote_run_reader import after_number, tail
+from treadle.runs.response_cache import HIT, CachedModel
+from treadle.runs.session_locks import Seat
+from treadle.telemetry.run_observer import Watch
+
+HEEDED: frozenset[type] = frozenset({Noted, RunEnded})
+"""Events that change what is known of a run."""
+_WORDS: frozenset[type] = frozenset({ItemDone, ToolFinished})
+_UNDECIDED = cast("Callable[[], asyncio.Future[None]]", asyncio.Future)
+"""Makes a future of the running loop; whose value nobody knows yet."""
+
+
+class RunHandle(Protocol):
+    """A run as the rooms above see it, wherever it is driven and whether it goes on or has ended."""
+
+    @property
+    def run_id(self) -> str:
+        """Return the id of the run."""
+        ...
+
+    @property
+    def response_id(self) -> str:
+        """Return the id under which the client's API knows it."""
+        ...
+
+    @property
+    def created_at(self) -> float:
+        """Return when it began."""
+        ...
+
+    @property
+    def is_attached(self) -> bool:
+        """Tell whether the run was there before whoever holds this handle asked for it."""
+        ...
+
+    @property
+    def has_run_tools(self) -> bool:
+        """Tell whether a tool has started, so that the same request again would not be harmless."""
+        ...
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Return what was dropped, coerced, emulated or repaired so far."""
+        ...
+
+    @property
+    def cache(self) -> str:
+        """Return whether the cache answered the first model call (`hit`) or not (`miss`); empty without a cache."""
+        ...
+
+    def events(self, after: int = 0, hear: Hear | None = None) -> Batches:
+        """Return the events numbered above `after`, in batches, until the end.
+
+        `hear` may take batches of a run of this process at once, as soon as all others have been read.
+        """
+        ...
+
+    def stored_events(self) -> Batches:
+        """Return the events as they are stored, a moment later: no crash takes back what is read here."""
+        ...
+
+    def behind(self, taken: int) -> int:
+        """Return about how many bytes of events wait in memory for a reader that has taken so many."""
+        ...
+
+    async def cancel(self) -> None:
+        """End the run and wait until its end is durable."""
+        ...
+
+    async def wait(self) -> RunEnded:
+        """Wait for the end."""
+        ...
+
+
+class LiveRun(msgspec.Struct, eq=False):
+    """What the runs room knows of a run while it lasts."""
+
+    row: RunRow
+    loop: Loop
+    joined: Joined
+    seat: Seat | None = None
+    entries: Sequence[Entry] = ()
+    opening: list[Numbered] = []
+    notes: tuple[Note, ...] = ()
+    feed: Feed = msgspec.field(default_factory=Feed)
+    journal: RunJournal | None = None
+    relay: Relay | None = None
+    watch: Watch | None = None
+    cache: CachedModel | None = None
+    carried: Carriage | None = None
+    begun: asyncio.Future[None] = msgspec.field(default_factory=_UNDECIDED)
+    ended: RunEnded | None = None
+    task: asyncio.Task[None] | None = None
+    abort_error: ErrorInfo | None = None
+    is_private: bool = False
+    is_shared: bool = False
+    is_entered: bool = False
+    is_handed_over: bool = False
+    is_cancelled: bool = False
+    is_over: bool = False
+    is_lost: bool = False
+
+    @property
+    def has_said(self) -> bool:
+        """Tell whether anything was said or done."""
+        return any(type(numbered.event) in _WORDS for numbered in self.feed.events)
+
+    def leaves_memory(self, ended: RunEnded) -> bool:
+        """Tell whether the run that comes next needs what only this one knows."""
+        return ended.status == "requires_action" and self.loop.has_memory
+
+    def forgotten_with(self, ended: RunEnded) -> tuple[str, ...]:
+        """Return the runs whose content goes with this end: its own, where it is not to be stored, and those that were
+        kept for this run alone.
+
+        A client asks again after a failure, so those wait for a better end or their expiry; so they do where this run
+        leaves calls open itself, for the next one needs all that the chain remembers.
+        """
+        rejoined = self.joined.rejoined
+        if (self.row.store and not rejoined) or self.leaves_memory(ended):
+            return ()
+        own = () if self.row.store else (self.row.id,)
+        return own if failure_of(ended) is not None else (*own, *rejoined)
+
+    def begin(self, error: BaseException | None = None) -> None:
+        """Tell whoever starts the run that it has begun, or why it has not; they may be gone."""
+        if self.begun.done():
+            return
+        if error is None:
+            self.begun.set_result(None)
+        else:
+            self.begun.set_exception(error)
+
+    def cancel(self, error: ErrorInfo | None = None) -> None:
+        """Ask the run to end; it still answers its open calls and tells its end: cancelled, or failed by this error."""
+        if self.is_cancelled:
+            return
+        self.is_cancelled = True
+        self.abort_error = error
+        if self.loop.is_replaying:
+            self.loop.stop(error)
+            return
+        if self.task is not None and self.is_entered and self.ended is None:
+            self.task.cancel()
+
+    def hand_over(self) -> None:
+        """Stop driving the run without ending it: whoever claims it next goes on from the journal."""
+        if self.task is not None and self.ended is None and not self.is_cancelled:
+            self.is_handed_over = True
+            if self.is_entered:
+                self.task.cancel()
+
+    def heed(self, event: RunEvent) -> None:
+        """Remember what others ask of the run while it lasts, and what its end depends on."""
+        if type(event) is RunEnded:
+            self.is_over = True
+            if self.seat is not None:
+                self.seat.is_over = True
+        elif type(event) is Noted:
+            self.notes += (event.note,)
+
+    def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> "asyncio.Future[int]":
+        """Write to the journal as the engine's port wants it."""
+        if self.journal is None:
+            raise StoreError("The run was never made durable.")
+        if ended is None:
+            return self.journal.append(entries)
+        return self.journal.finish(entries, ended, forget=self.forgotten_with(ended))
+
+
+class OwnRun(msgspec.Struct, frozen=True, eq=False):
+    """A run that is driven in this process. Fits `RunHandle`."""
+
+    live: LiveRun
+    run_id: str
+    is_attached: bool = False
+
+    @property
+    def response_id(self) -> str:
+        """Return the id under which the client's API knows it."""
+        return self.live.row.response_id
+
+    @property
+    def created_at(self) -> float:
+        """Return when it began."""
+        return self.live.row.created_at
+
+    @property
+    def has_run_tools(self) -> bool:
+        """Tell whether a tool has started, so that the same request again would not be harmless."""
+        return self.live.loop.has_run_tools
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Return what was dropped, coerced, emulated or repaired so far."""
+        return self.live.notes
+
+    @property
+    def cache(self) -> str:
+        """Return what the cache did for the first model call."""
+        return "" if self.live.cache is None else self.live.cache.first or ""
+
+    def events(self, after: int = 0, hear: Hear | None = None) -> Batches:
+        """Return the events numbered above `after`, in batches, until the end; `hear` takes them at once."""
+        return after_number(self.live.feed.read(), after) if after else self.live.feed.read(hear=hear)
+
+    def stored_events(self) -> Batches:
+        """Return the events as they are stored; those of a run that is not stored as they come."""
+        return self.live.feed.read_kept() if self.live.is_shared else self.live.feed.read()
+
+    def behind(self, taken: int) -> int:
+        """Return how much waits for a reader that has taken so many events."""
+        return self.live.feed.behind(taken)
+
+    async def cancel(self) -> None:
+        """End the run and wait until its end is durable."""
+        self.live.cancel()
+        await self.wait()
+
+    async def wait(self) -> RunEnded:
+        """Wait for the end."""
+        assert self.live.task is not None
+        await asyncio.wait([self.live.task])
+        assert self.live.ended is not None, "a run always ends"
+        return self.live.ended
+
+
+class FarRun:
+    """A run that is driven elsewhere, or has ended: read from the store. Fits `RunHandle`."""
+
+    def __init__(
+        self, store: Store, row: RunRow, cancel: Callable[[str], Awaitable[bool]], *, is_attached: bool = True
+    ) -> None:
+        self._store = store
+        self._row = row
+        self._cancel = cancel
+        self._notes: list[Note] = []
+        self.has_run_tools = False
+        self.is_attached = is_attached
+
+    @property
+    def run_id(self) -> str:
+        """Return the id of the run."""
+        return self._row.id
+
+    @property
+    def response_id(self) -> str:
+        """Return the id under which the client's API knows it."""
+        return self._row.response_id
+
+    @property
+    def created_at(self) -> float:
+        """Return when it began."""
+        return self._row.created_at
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Return what was dropped, coerced, emulated or repaired, as far as it has been read."""
+        return tuple(self._notes)
+
+    @property
+    def cache(self) -> str:
+        """Return what the cache did, as far as it has been read."""
+        return "hit" if any(note.code == HIT for note in self._notes) else ""
+
+    def behind(self, taken: int) -> int:
+        """Return nothing: what is read from the store waits there."""
+        return 0
+
+    async def events(self, after: int = 0, hear: Hear | None = None) -> AsyncGenerator[list[Numbered], None]:
+        """Yield the events numbered above `after`, in batches, until the end; all of them are read."""
+        async for batch in after_number(self._read(), after):
+            yield batch
+
+    def stored_events(self) -> Batches:
+        """Return the events as they are stored, which is all that is known here."""
+        return self.events()
+
+    async def _read(self) -> AsyncGenerator[list[Numbered], None]:
+        async for batch in tail(self._store, self._row.id):
+            for numbered in batch:
+                if isinstance(numbered.event, Noted):
+                    self._notes.append(numbered.event.note)
+                self.has_run_tools = self.has_run_tools or isinstance(numbered.event, ToolStarted)
+            yield batch
+
+    async def cancel(self) -> None:
+        """End the run and wait until its end is durable."""
+        await self._cancel(self._row.id)
+
+    async def wait(self) -> RunEnded:
+        """Wait for the end."""
+        async for batch in tail(self._store, self._row.id):
+            for numbered in batch:
+                if isinstance(numbered.event, RunEnded):
+                    return numbered.event
+        raise AssertionError("a run always ends")

@@ -1,0 +1,116 @@
+"""Goes on with runs whose process died: each is made again as it stands in the journal, or ended."""
+
+import logging
+
+from treadle.access.key_revocation import why_cancelled
+from treadle.core.errors import StoreError, TreadleError
+from treadle.core.run_endings import INTERRUPTED
+from treadle.core.tool_definitions import GUEST
+from treadle.journal.journal_interface import RunJournal, RunRow
+from treadle.runs.active_run import LiveRun
+from treadle.runs.conversation_history import Joined, read_history
+from treadle.runs.dependencies import Rooms, ports_of
+from treadle.runs.recovery.required_tools import Lacking, Needs
+from treadle.runs.recovery.run_record import ATTEMPTS_MAX, Unreadable, close_run, read_record
+from treadle.runs.replay.comparing_journal import Continuation, Diverged
+from treadle.runs.replay.event_replay import Damaged
+from treadle.runs.session_locks import Seat, Sessions
+
+log = logging.getLogger("treadle.runs")
+
+
+class Reviver:
+    """Makes claimed runs live again."""
+
+    def __init__(self, rooms: Rooms, owner: str, sessions: Sessions) -> None:
+        self._rooms = rooms
+        self._store = rooms.store
+        self._clock = rooms.clock
+        self._owner = owner
+        self._sessions = sessions
+        self.needs = Needs(rooms.tools.tools, rooms.elsewhere)
+
+    async def revive(self, row: RunRow, journal: RunJournal) -> LiveRun | None:
+        """Return a claimed run ready to go on where its journal ends; end it where that cannot be."""
+        try:
+            live = await self._relive(row, journal)
+        except Lacking as error:
+            await self._leave(journal, error)
+            return None
+        except (TreadleError, Unreadable) as error:
+            if isinstance(error, StoreError) and not isinstance(error, Diverged | Damaged):
+                # The store cannot be read just now, which says nothing of the run: it is claimed again later.
+                log.warning("run not gone on with yet", extra={"run_id": row.id, "code": error.info.code})
+                return None
+            await self._give_up(row, journal, error)
+            return None
+        about = {"run_id": row.id, "epoch": journal.epoch}
+        if journal.attempt > 1:
+            self._rooms.metrics.lease_taken_over()
+            log.warning("run goes on after its process died", extra=about)
+        else:
+            log.info("run taken up", extra=about)
+        return live
+
+    async def _relive(self, row: RunRow, journal: RunJournal) -> LiveRun:
+        """Make a run's loop again, with all that its journal knows.
+
+        Raises: Unreadable, Lacking, Diverged, NotFound.
+        """
+        if journal.attempt > ATTEMPTS_MAX:
+            raise Unreadable(f"The run was begun {journal.attempt - 1} times, and no process could end it.")
+        model = self._rooms.models.model_for(row.model)
+        previous = None if row.previous_id is None else await self._store.find_run(row.previous_id)
+        before = [] if previous is None else await read_history(self._store, previous.id, for_next=True)
+        record = await read_record(self._store, row, before)
+        if any(framed.offer is not None and framed.offer.source == GUEST for framed in record.blueprint.frame.offers):
+            # Its tools died with the guest, and a tool of this process may have the same name.
+            raise Unreadable("The guest that made the run and ran its tools is gone.")
+        is_cancelled = row.id in await self._store.cancel_requests(self._owner)
+        if not is_cancelled:
+            self.needs.check(record)
+        wall_s = record.blueprint.frame.limits.wall_s
+        now = self._clock.now()
+        left_s = None if wall_s is None else max(0.0, row.created_at + wall_s + record.past.waited_s(now) - now)
+        rejoined = record.blueprint.frame.rejoined
+        joined = Joined(before=tuple(before), added=record.added, previous=previous, rejoined=rejoined)
+        if carried := record.blueprint.frame.carried:
+            await self._store.approvals.use(carried.approvals, row.id)
+        loop = record.loop(ports_of(self._rooms, model, record.blueprint.frame.sources), wall_s=left_s)
+        live = LiveRun(row, loop, joined, await self._take_seat(row))
+        if live.seat is not None:
+            live.seat.run_id = row.id
+        live.opening = record.opening
+        live.journal = Continuation(journal, record.rest)
+        if is_cancelled:
+            live.cancel((await why_cancelled(self._store, [row]))[row.id])
+        return live
+
+    async def _take_seat(self, row: RunRow) -> Seat | None:
+        """Take the seat of the run's session again, if nobody else sits there."""
+        if row.session_id is None:
+            return None
+        try:
+            return await self._sessions.enter(row.session_id, row.key_id)
+        except TreadleError:
+            return None
+
+    async def _leave(self, journal: RunJournal, error: Lacking) -> None:
+        """Give a claimed run up again, so that a process with its tools can take it."""
+        about = {"run_id": journal.run_id, "tools": ", ".join(error.names)}
+        log.warning("run waits for a process that has its tools: %s", about["tools"], extra=about)
+        try:
+            await journal.release()
+        except TreadleError as problem:
+            # Its lease ends by itself.
+            log.warning("run not given up", extra={"run_id": journal.run_id, "code": problem.info.code})
+
+    async def _give_up(self, row: RunRow, journal: RunJournal, problem: Exception) -> None:
+        """End a claimed run that cannot be gone on with."""
+        error = problem.info if isinstance(problem, Diverged) else INTERRUPTED
+        try:
+            await close_run(self._store, journal, self._clock.now(), error, is_stored=row.store)
+        except TreadleError as again:
+            log.warning("abandoned run not closed", extra={"run_id": row.id, "code": again.info.code})
+            return
+        log.warning("run closed after its process died: %s", problem, extra={"run_id": row.id})

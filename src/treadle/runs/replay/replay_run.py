@@ -1,0 +1,174 @@
+"""A run driven again: to prove that it takes the same way, or to take another one from some round on."""
+
+from asyncio import Future
+from collections.abc import AsyncGenerator, Sequence
+
+import msgspec
+
+from treadle.core.errors import RequestError, UpstreamError
+from treadle.core.events import ModelEvent, Noted, Numbered, RunEnded
+from treadle.core.ids import IdSource
+from treadle.core.items import AnyItem, CallItem
+from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
+from treadle.core.plan import Plan
+from treadle.core.request import Note, Request
+from treadle.core.tool_definitions import CallContext, Outcome
+from treadle.engine.ports import Clock, Plea, Ticket, Verdict
+from treadle.engine.recorded_run import Past
+from treadle.engine.run_loop import Ports
+from treadle.journal.write_futures import done
+from treadle.runs.recovery.run_record import Record
+from treadle.runs.replay.comparing_journal import Comparison, Diverged
+from treadle.runs.replay.event_replay import tell_all
+
+FORKED = "forked"
+"""The code of the note that says what a run was forked from."""
+
+
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
+    """What a proof found. `problem` says where the way parted, if it did."""
+
+    rounds: int
+    calls: int
+    entries: int
+    events: int
+    problem: str | None = None
+
+    @property
+    def is_same(self) -> bool:
+        """Tell whether the run took the same way, byte for byte."""
+        return self.problem is None
+
+
+class RecordedModel:
+    """A model that says again what it said, call by call, whatever it is asked."""
+
+    def __init__(self, past: Past) -> None:
+        self._past = past
+        self._asked = 0
+
+    async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+        """Yield the next recorded reply.
+
+        Raises: UpstreamError, when there is none.
+        """
+        number, self._asked = self._asked, self._asked + 1
+        known = self._past.round(number)
+        if known is None or known.reply is None:
+            raise UpstreamError(f"The record has no model call {number + 1}.", code="record_over")
+        yield self._past.hear(number, known.reply.base)
+
+
+class _Nobody:
+    """Stands for everything that a proof must not need: a model, a toolbox, somebody to ask."""
+
+    async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
+        raise Diverged("The model was asked for more than the journal has.")
+        yield []
+
+    async def run(self, call: CallItem, context: CallContext) -> Outcome:
+        raise Diverged(f"The tool {call.name!r} was called, and the journal has no result of it.")
+
+    async def ask(self, plea: Plea, context: CallContext) -> Ticket | Verdict:
+        raise Diverged(f"The tool {plea.call.name!r} wanted an approval that the journal does not have.")
+
+    async def hear(self, approval_id: str, context: CallContext) -> Verdict:
+        raise Diverged(f"The approval {approval_id} was waited for, and the journal has no decision of it.")
+
+
+class _Judge:
+    """The journal of a proof: it only compares."""
+
+    def __init__(self, recorded: Sequence[Entry]) -> None:
+        self.comparison = Comparison(recorded)
+
+    def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> "Future[int]":
+        known, fresh = self.comparison.take(entries)
+        if fresh:
+            raise Diverged(f"The run went on with a {fresh[0].kind!r} where the journal ends.")
+        return done(known[-1].seq)
+
+
+async def prove(record: Record, entries: Sequence[Entry], clock: Clock, ids: IdSource) -> Proof:
+    """Drive an ended run again and compare every entry and every event with the first time."""
+    nobody = _Nobody()
+    ports = Ports(model=nobody, toolbox=nobody, clock=clock, approver=nobody, ids=ids)
+    judge = _Judge(record.rest)
+    told = list(record.opening)
+    problem: str | None = None
+    try:
+        await record.loop(ports).run(judge, told.extend)
+        problem = _rest(judge.comparison.expected) or _parting(tell_all(entries), told)
+    except Diverged as error:
+        problem = error.message
+    own = [entry for entry in entries if not entry.is_input]
+    return Proof(
+        rounds=sum(entry.kind == "plan" for entry in own),
+        calls=sum(entry.kind == "tool_call" for entry in own),
+        entries=len(own),
+        events=len(told),
+        problem=problem,
+    )
+
+
+def fork_request(
+    record: Record, entries: Sequence[Entry], *, round_number: int = 1, model: str | None = None
+) -> Request:
+    """Return a request that goes on from just before a round of a run, perhaps with another model.
+
+    What the run said and did before that round becomes input; no tool runs again.
+    Raises: RequestError for a round that the run does not have.
+    """
+    request = record.blueprint.request
+    kept: list[AnyItem] = []
+    rounds = 0
+    for entry in entries:
+        rounds += entry.kind == "plan"
+        if rounds < round_number and entry.kind in ITEM_KINDS and not entry.is_input:
+            kept.append(item_of_entry(entry))
+    if not 1 <= round_number <= rounds:
+        raise RequestError(f"There is no round {round_number}: the run has {rounds}.", param="round")
+    notes = [note for note in request.notes if note.code != FORKED]
+    note = Note(
+        code=FORKED,
+        action="kept",
+        message=f"This run goes on from round {round_number} of {record.blueprint.row.id}.",
+    )
+    return msgspec.structs.replace(
+        request,
+        model=model or record.blueprint.row.model,
+        items=(*record.added, *kept),
+        previous_response_id=None,
+        background=False,
+        is_fresh=True,
+        notes=(*notes, note),
+    )
+
+
+def _rest(expected: Entry | None) -> str | None:
+    if expected is None:
+        return None
+    return f"The run ended, and the journal goes on with entry {expected.seq} ({expected.kind})."
+
+
+def _parting(first: Sequence[Numbered], again: Sequence[Numbered]) -> str | None:
+    """Say where two tellings of a run part, if they do; when things happened is not compared."""
+    for number, (one, other) in enumerate(zip(first, again, strict=False), 1):
+        if _timeless(one) != _timeless(other):
+            return f"Event {number} was {_name(one)}, and this time {_name(other)}."
+    if len(first) != len(again):
+        return f"The journal tells {len(first)} events, and this time there were {len(again)}."
+    return None
+
+
+def _timeless(numbered: Numbered) -> Numbered:
+    event = numbered.event
+    if isinstance(event, RunEnded):
+        return msgspec.structs.replace(numbered, event=msgspec.structs.replace(event, ended_at=0.0))
+    return numbered
+
+
+def _name(numbered: Numbered) -> str:
+    event = numbered.event
+    tag = str(event.__struct_config__.tag)
+    return f"{tag} ({event.note.code})" if isinstance(event, Noted) else tag

@@ -1,0 +1,178 @@
+"""Temporal decides which process drives a run in the background: one workflow a run, whose one activity drives it.
+
+Only the run's id is ever sent there; what happens in the run stands in the journal. A process that dies or hangs stops
+its heartbeats, and Temporal gives the run to another, which waits until the lease of the first has ended. A workflow
+that is cancelled there cancels its run; a run that is cancelled here ends its workflow.
+"""
+
+import asyncio
+import contextlib
+import logging
+from datetime import timedelta
+
+from temporalio import activity, workflow
+from temporalio.client import Client
+from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError
+from temporalio.worker import Worker
+
+from treadle.core.errors import ConfigError, TreadleError
+from treadle.runs.runners.runner_interface import DEFAULT_TERMS, Host, Leaving, Terms, Unplaced
+
+log = logging.getLogger("treadle.runs")
+
+WORKFLOW = "treadle-run"
+ACTIVITY = "treadle-drive"
+CONNECT_S = 10.0
+PLACE_S = 5.0
+RUNS_MAX = 100
+"""Runs that one process drives at once unless the settings say otherwise."""
+_RUN_AGE = timedelta(days=7)
+"""Longer than any run may take: a run ends by its own limits, long before."""
+_AGAIN = RetryPolicy(
+    initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=10)
+)
+
+
+@workflow.defn(name=WORKFLOW, sandboxed=False)
+class RunWorkflow:
+    """One run, from when it is durable to its end."""
+
+    @workflow.run
+    async def run(self, run_id: str, heartbeat_s: float) -> str:
+        """Have some process see to the run, as often as needed; return how it ended."""
+        return await workflow.execute_activity(
+            ACTIVITY,
+            run_id,
+            result_type=str,
+            start_to_close_timeout=_RUN_AGE,
+            heartbeat_timeout=timedelta(seconds=heartbeat_s),
+            retry_policy=_AGAIN,
+            cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
+        )
+
+
+class Temporal:
+    """Fits `Runner`. For those who run Temporal already."""
+
+    places = True
+    look_s: float | None = None
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        namespace: str,
+        queue: str,
+        key: str = "",
+        tls: bool = False,
+        terms: Terms = DEFAULT_TERMS,
+    ) -> None:
+        self._address = address
+        self._namespace = namespace
+        self._queue = queue
+        self._key = key
+        self._tls = tls
+        self._terms = terms
+        self._client: Client | None = None
+        self._host: Host | None = None
+        self._worker: asyncio.Task[None] | None = None
+        self._leaving = asyncio.Event()
+
+    def room(self, driven: int) -> int | None:
+        """Return no bound: the bound is on what Temporal gives this process."""
+        return None
+
+    async def open(self, host: Host) -> None:
+        """Connect, and begin to take runs.
+
+        Raises: ConfigError, when there is no Temporal at that address or it has no such namespace.
+        """
+        self._host = host
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                self._client = await Client.connect(
+                    self._address,
+                    namespace=self._namespace,
+                    api_key=self._key or None,
+                    tls=self._tls or bool(self._key),
+                )
+        except (RuntimeError, RPCError, TimeoutError) as error:
+            raise ConfigError(
+                f"Temporal at {self._address} cannot be reached: {error or 'no answer'}",
+                param="runner.temporal",
+                hint='Check runner.temporal and runner.namespace, or set runner.kind = "auto".',
+            ) from None
+        self._worker = asyncio.create_task(self._work(self._client), name="treadle-temporal")
+
+    async def place(self, run_id: str) -> None:
+        """Start the workflow of a run, unless it goes on already.
+
+        Raises: Unplaced.
+        """
+        if self._client is None:
+            raise Unplaced("not connected")
+        try:
+            await self._client.start_workflow(
+                WORKFLOW,
+                args=[run_id, self._terms.heartbeat_s],
+                id=f"treadle-{run_id}",
+                task_queue=self._queue,
+                id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                rpc_timeout=timedelta(seconds=PLACE_S),
+            )
+        except RPCError as error:
+            raise Unplaced(f"Temporal did not take it: {error.message}") from error
+
+    async def close(self) -> None:
+        """Take no more runs, and wait for those that are seen to here; without effect the second time."""
+        self._leaving.set()
+        if self._worker is not None:
+            await asyncio.wait([self._worker])
+
+    async def _work(self, client: Client) -> None:
+        """Take runs until this process leaves; where Temporal is away the library itself tries again."""
+        worker = Worker(
+            client,
+            task_queue=self._queue,
+            workflows=[RunWorkflow],
+            activities=[self._drive],
+            max_concurrent_activities=self._terms.runs_max or RUNS_MAX,
+            graceful_shutdown_timeout=timedelta(seconds=self._terms.heartbeat_s),
+        )
+        try:
+            async with worker:
+                await self._leaving.wait()
+        except RuntimeError as error:
+            log.error("Temporal gives this process no runs any more: %s", error)
+
+    @activity.defn(name=ACTIVITY)
+    async def _drive(self, run_id: str) -> str:
+        assert self._host is not None, "runs are taken when there is somebody to drive them"
+        beating = asyncio.create_task(self._beat())
+        try:
+            return await self._host.see_to(run_id) or "gone"
+        except Leaving:
+            raise ApplicationError("This process is leaving.", type="leaving") from None
+        except TreadleError as error:
+            raise ApplicationError(error.message, type=error.info.code) from None
+        except asyncio.CancelledError:
+            if _is_asked_to_cancel():
+                with contextlib.suppress(TreadleError):
+                    await self._host.cancel(run_id)
+            raise
+        finally:
+            beating.cancel()
+
+    async def _beat(self) -> None:
+        while True:
+            activity.heartbeat()
+            await asyncio.sleep(self._terms.heartbeat_s / 3)
+
+
+def _is_asked_to_cancel() -> bool:
+    """Tell whether somebody wants the run to end: a heartbeat that came late only means that another may see to it."""
+    details = activity.cancellation_details()
+    return details is not None and details.cancel_requested
