@@ -17,11 +17,11 @@ from treadle.journal.postgres.store import PostgresStore
 from treadle.journal.sqlite.store import SqliteStore
 from treadle.journal.store_url import PostgresAddress
 from treadle.journal.workspaces_interface import DECIDED, MOVED
-from treadle.workspace.desk import Consent, Workspaces
-from treadle.workspace.difference import equal
-from treadle.workspace.pointer import find_at
-from treadle.workspace.shelf import Author
-from treadle.workspace.state import Change, Workspace
+from treadle.workspace.json_pointer import find_at
+from treadle.workspace.workspace_diff import equal
+from treadle.workspace.workspace_service import Consent, Workspaces
+from treadle.workspace.workspace_state import Change, Workspace
+from treadle.workspace.workspace_store import Author
 
 MODEL = Author(actor="model", who="demo", run_id="run_1")
 STEPS = 60

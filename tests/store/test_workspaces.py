@@ -12,9 +12,9 @@ from treadle.core.errors import Conflict, NotFound, WorkspaceConflict
 from treadle.core.ids import CountingIds
 from treadle.journal.journal_interface import SessionRow, Store
 from treadle.journal.workspaces_interface import DECIDED, MOVED, ChangeRow, ProposalRow, WorkspaceRow
-from treadle.workspace.desk import Consent, Workspaces
-from treadle.workspace.shelf import PERSON, SNAPSHOT_EVERY, Author
-from treadle.workspace.state import Change
+from treadle.workspace.workspace_service import Consent, Workspaces
+from treadle.workspace.workspace_state import Change
+from treadle.workspace.workspace_store import PERSON, SNAPSHOT_EVERY, Author
 
 MODEL = Author(actor="model", who="demo", run_id="run_1")
 RACERS = 20

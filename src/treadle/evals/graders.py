@@ -23,7 +23,7 @@ from treadle.evals.transcript import Transcript
 from treadle.evals.wiring import wire_problems
 from treadle.providers.provider_endpoint import ProtocolName
 from treadle.tools.json_schema import Validator
-from treadle.workspace.pointer import Json, find_at, read_pointer, remove_at
+from treadle.workspace.json_pointer import Json, find_at, read_pointer, remove_at
 
 GRADER_VERSION = 3
 

@@ -23,7 +23,7 @@ from treadle.core.json import BadJson, read_json
 from treadle.core.tool_definitions import Effect
 from treadle.providers.fakes.scripted_model import ScriptTurn
 from treadle.providers.provider_endpoint import ProtocolName
-from treadle.workspace.pointer import read_pointer
+from treadle.workspace.json_pointer import read_pointer
 
 Mode = Literal["exact", "any_order", "subset", "superset"]
 Comparator = Literal["exact", "number", "casefold", "regex", "path", "datetime"]

@@ -17,9 +17,9 @@ from treadle.evals.scenario import CannedResult, CannedTool, Decision, World
 from treadle.tools import Tool
 from treadle.tools.function_tools import foreign_tool, function_tool
 from treadle.tools.tool_context import ToolContext
-from treadle.workspace.pointer import Json
+from treadle.workspace.json_pointer import Json
 from treadle.workspace.proposals import confirm, propose, reject
-from treadle.workspace.state import Change, Operation, Proposal, Step, Workspace, lock, patch_draft
+from treadle.workspace.workspace_state import Change, Operation, Proposal, Step, Workspace, lock, patch_draft
 
 
 class Toolkit:

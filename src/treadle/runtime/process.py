@@ -58,8 +58,8 @@ from treadle.telemetry.run_observer import Tracer
 from treadle.tools import Runner, Tool
 from treadle.tools.demo_tools import DEMO_TOOLS
 from treadle.tools.tool_loading import Reloader
-from treadle.workspace.desk import Workspaces
-from treadle.workspace.tools import Terms, workspace_tools
+from treadle.workspace.model_tools import Terms, workspace_tools
+from treadle.workspace.workspace_service import Workspaces
 
 SESSION_NAME_CHARS_MAX = 200
 QUEUED_TEXT = "Writes that wait for the store; past 1,000 runs wait for it."

@@ -12,9 +12,9 @@ from msgspec.structs import replace
 
 from treadle.core.errors import LimitExceeded, NotFound, ProtocolError, WorkspaceConflict
 from treadle.core.json import write_json
-from treadle.workspace.difference import compare, equal, is_inside
-from treadle.workspace.pointer import Json, find_at
-from treadle.workspace.state import (
+from treadle.workspace.json_pointer import Json, find_at
+from treadle.workspace.workspace_diff import compare, equal, is_inside
+from treadle.workspace.workspace_state import (
     PROPOSALS_MAX,
     REASON_CHARS_MAX,
     Actor,

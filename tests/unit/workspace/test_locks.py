@@ -6,9 +6,9 @@ from hypothesis import strategies as st
 
 from treadle.core.errors import ProtocolError, WorkspaceConflict
 from treadle.core.json import canonical_json
-from treadle.workspace.pointer import Json, find_at, read_pointer
+from treadle.workspace.json_pointer import Json, find_at, read_pointer
 from treadle.workspace.proposals import propose
-from treadle.workspace.state import Actor, Change, Proposal, Workspace, lock, patch_draft
+from treadle.workspace.workspace_state import Actor, Change, Proposal, Workspace, lock, patch_draft
 
 names = st.sampled_from(["a", "b", "c"])
 documents: st.SearchStrategy[Json] = st.recursive(

@@ -221,7 +221,7 @@ class Here:
 
         Raises: TreadleError.
         """
-        from treadle.workspace.desk import Consent
+        from treadle.workspace.workspace_service import Consent
 
         consent = Consent(version=proposal.version, sha256=proposal.sha256)
         await self._runtime.workspaces.confirm(proposal.workspace, proposal.id, consent)
@@ -231,7 +231,7 @@ class Here:
 
         Raises: TreadleError.
         """
-        from treadle.workspace.shelf import Author
+        from treadle.workspace.workspace_store import Author
 
         author = Author(actor="person", reason=reason)
         await self._runtime.workspaces.reject(proposal.workspace, proposal.id, author=author)

@@ -9,8 +9,8 @@ from msgspec import UNSET
 from treadle.core.json import cut_text, write_json
 
 if TYPE_CHECKING:
-    from treadle.workspace.difference import Difference, Triple
-    from treadle.workspace.review import Review
+    from treadle.workspace.proposal_review import Review
+    from treadle.workspace.workspace_diff import Difference, Triple
 
 VALUE_BYTES_MAX = 400
 

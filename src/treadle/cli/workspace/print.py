@@ -7,8 +7,8 @@ from treadle.cli.terminal.clean import clean
 from treadle.cli.terminal.reviews import diff_lines, when
 
 if TYPE_CHECKING:
-    from treadle.workspace.shelf import Standing
-    from treadle.workspace.state import Record
+    from treadle.workspace.workspace_state import Record
+    from treadle.workspace.workspace_store import Standing
 
 
 def print_lines(lines: Iterable[str]) -> None:

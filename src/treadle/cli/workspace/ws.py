@@ -16,9 +16,9 @@ from treadle.core.json import BadJson, read_json
 
 if TYPE_CHECKING:
     from treadle.journal.journal_interface import Store
-    from treadle.workspace.desk import Workspaces
-    from treadle.workspace.review import Review
-    from treadle.workspace.shelf import Author, Taken
+    from treadle.workspace.proposal_review import Review
+    from treadle.workspace.workspace_service import Workspaces
+    from treadle.workspace.workspace_store import Author, Taken
 
 LIMIT = 50
 EPILOG = """\
@@ -128,7 +128,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def _desk(store: "Store") -> "Workspaces":
     from treadle.runtime import RandomIds
-    from treadle.workspace.desk import Workspaces
+    from treadle.workspace.workspace_service import Workspaces
 
     clock = await opened.clock_of(store)
     return Workspaces(store, ids=RandomIds(), clock=clock.now, key_id=None)
@@ -162,7 +162,7 @@ async def _show(desk: "Workspaces", args: argparse.Namespace) -> int:
 
 
 async def _patch(desk: "Workspaces", args: argparse.Namespace) -> int:
-    from treadle.workspace.state import Change
+    from treadle.workspace.workspace_state import Change
 
     value = _value(args.value) if "value" in vars(args) else None
     change = Change(path=args.path, op=args.action, value=value)
@@ -191,7 +191,7 @@ async def _proposals(desk: "Workspaces", args: argparse.Namespace) -> int:
 
 
 async def _confirm(desk: "Workspaces", args: argparse.Namespace) -> int:
-    from treadle.workspace.desk import Consent
+    from treadle.workspace.workspace_service import Consent
 
     review = await desk.review(args.workspace, args.proposal)
     only = None if args.only is None else _numbers(args.only)
@@ -236,7 +236,7 @@ async def _diff(desk: "Workspaces", args: argparse.Namespace) -> int:
 
 
 async def _restore(desk: "Workspaces", args: argparse.Namespace) -> int:
-    from treadle.workspace.state import SECTIONS
+    from treadle.workspace.workspace_state import SECTIONS
 
     sections = args.section or SECTIONS
     version = _version(args.version)
@@ -316,7 +316,7 @@ def _ask(review: "Review") -> None:
 
 
 def _author(args: argparse.Namespace) -> "Author":
-    from treadle.workspace.shelf import Author
+    from treadle.workspace.workspace_store import Author
 
     given = vars(args)
     return Author(actor="person", who=given.get("by") or _user(), reason=given.get("reason", ""))
@@ -374,7 +374,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 
 def _assigned(text: str) -> Any:
-    from treadle.workspace.state import Change
+    from treadle.workspace.workspace_state import Change
 
     path, sign, value = text.partition("=")
     if not sign:

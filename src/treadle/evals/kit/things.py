@@ -7,7 +7,7 @@ from treadle.core.errors import ToolFailed
 from treadle.core.tool_definitions import ToolPolicy
 from treadle.evals.kit.plain import READ, WRITE, Named
 from treadle.evals.scenario import World
-from treadle.workspace.pointer import Json
+from treadle.workspace.json_pointer import Json
 
 LONG_S = 60.0
 _FILE = ("file:{path}",)

@@ -25,8 +25,8 @@ from treadle.server.openapi.operation import (
     text,
 )
 from treadle.server.workspaces import bodies
-from treadle.workspace.audit import Finding
-from treadle.workspace.state import Workspace
+from treadle.workspace.workspace_audit import Finding
+from treadle.workspace.workspace_state import Workspace
 
 PROPOSALS = one_of("status", "only those", *get_args(ProposalStatus))
 APPROVALS = one_of("status", "only those", *get_args(ApprovalStatus))

@@ -9,11 +9,11 @@ from treadle.journal.workspaces_interface import ProposalStatus, WorkspaceRow
 from treadle.server.http import Exchange, read_body
 from treadle.server.service import Service
 from treadle.server.stream import read
-from treadle.workspace.difference import Difference
-from treadle.workspace.pointer import Json
-from treadle.workspace.review import Review
-from treadle.workspace.shelf import Author, Held, Standing, Taken
-from treadle.workspace.state import Actor, Change, Proposal, Record, Section
+from treadle.workspace.json_pointer import Json
+from treadle.workspace.proposal_review import Review
+from treadle.workspace.workspace_diff import Difference
+from treadle.workspace.workspace_state import Actor, Change, Proposal, Record, Section
+from treadle.workspace.workspace_store import Author, Held, Standing, Taken
 
 
 class Signed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -22,8 +22,8 @@ from treadle.server.workspaces.bodies import (
     take,
 )
 from treadle.server.workspaces.routes import PAGE_MAX, desk
-from treadle.workspace.desk import Consent
-from treadle.workspace.review import Review
+from treadle.workspace.proposal_review import Review
+from treadle.workspace.workspace_service import Consent
 
 _STATUSES: tuple[str, ...] = get_args(ProposalStatus)
 

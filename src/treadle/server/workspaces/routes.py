@@ -27,9 +27,9 @@ from treadle.server.workspaces.bodies import (
     take,
     view_of,
 )
-from treadle.workspace.desk import Workspaces
-from treadle.workspace.look import DEPTH_DEFAULT, Glance, look
-from treadle.workspace.state import Actor
+from treadle.workspace.excerpts import DEPTH_DEFAULT, Glance, look
+from treadle.workspace.workspace_service import Workspaces
+from treadle.workspace.workspace_state import Actor
 
 PAGE_MAX = 200
 LOOK_BYTES_MAX = 1_048_576

@@ -18,8 +18,8 @@ from treadle.core.usage import Usage
 from treadle.runtime import Runtime
 from treadle.runtime.parts import Parts
 from treadle.tools import tool
-from treadle.workspace.shelf import PROGRAM
-from treadle.workspace.state import Change
+from treadle.workspace.workspace_state import Change
+from treadle.workspace.workspace_store import PROGRAM
 
 
 @tool(effect="destructive")

@@ -63,9 +63,9 @@ def propose(shell: Shell, *changes: tuple[str, Any]) -> str:
 
     from treadle.journal.sqlite.store import SqliteStore
     from treadle.runtime import RandomIds
-    from treadle.workspace.desk import Workspaces
-    from treadle.workspace.shelf import PROGRAM
-    from treadle.workspace.state import Change
+    from treadle.workspace.workspace_service import Workspaces
+    from treadle.workspace.workspace_state import Change
+    from treadle.workspace.workspace_store import PROGRAM
 
     async def work() -> str:
         store = SqliteStore("ws.db")

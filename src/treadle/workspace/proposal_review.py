@@ -7,10 +7,10 @@ import msgspec
 from msgspec.structs import replace
 
 from treadle.core.errors import TreadleError
-from treadle.workspace.difference import Difference, Triple, compare, compare_three
-from treadle.workspace.pointer import Json
+from treadle.workspace.json_pointer import Json
 from treadle.workspace.proposals import moved_paths, proposed_facts
-from treadle.workspace.state import Proposal, Workspace
+from treadle.workspace.workspace_diff import Difference, Triple, compare, compare_three
+from treadle.workspace.workspace_state import Proposal, Workspace
 
 
 class Review(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -18,9 +18,9 @@ from treadle.journal.journal_interface import RunRow, SessionRow, Store
 from treadle.journal.sqlite.store import SqliteStore
 from treadle.runtime import SystemClock
 from treadle.tools import Registry, Runner, tool
-from treadle.workspace.desk import Consent, Workspaces
-from treadle.workspace.shelf import Author
-from treadle.workspace.tools import Terms, workspace_tools
+from treadle.workspace.model_tools import Terms, workspace_tools
+from treadle.workspace.workspace_service import Consent, Workspaces
+from treadle.workspace.workspace_store import Author
 
 NAMES = ["draft.patch", "facts.propose", "locks.list", "state.get", "ui.show"]
 

@@ -18,12 +18,12 @@ from treadle.engine.approval_reasons import NEVER_READ
 from treadle.journal.journal_interface import Store
 from treadle.tools import Tool, ToolContext
 from treadle.tools.function_tools import function_tool
-from treadle.workspace.binding import Binding
-from treadle.workspace.desk import Workspaces
-from treadle.workspace.look import DEPTH_DEFAULT, PAGE_DEFAULT, Glance, look
-from treadle.workspace.pointer import get_at
-from treadle.workspace.shelf import Author, Held, Standing
-from treadle.workspace.state import Change
+from treadle.workspace.excerpts import DEPTH_DEFAULT, PAGE_DEFAULT, Glance, look
+from treadle.workspace.json_pointer import get_at
+from treadle.workspace.run_binding import Binding
+from treadle.workspace.workspace_service import Workspaces
+from treadle.workspace.workspace_state import Change
+from treadle.workspace.workspace_store import Author, Held, Standing
 
 SOURCE = "workspace"
 DEPTH_MAX = 16

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from treadle.core.errors import LimitExceeded, ProtocolError, WorkspaceConflict
-from treadle.workspace.difference import equal
-from treadle.workspace.pointer import Json, find_at
+from treadle.workspace.json_pointer import Json, find_at
 from treadle.workspace.proposals import without
-from treadle.workspace.state import (
+from treadle.workspace.workspace_diff import equal
+from treadle.workspace.workspace_state import (
     REASON_CHARS_MAX,
     SECTIONS,
     Actor,

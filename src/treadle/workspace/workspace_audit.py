@@ -7,10 +7,10 @@ import msgspec
 from treadle.core.errors import LimitExceeded, ProtocolError
 from treadle.core.json import canonical_json
 from treadle.journal.workspaces_interface import ChangeRow
-from treadle.workspace import history
-from treadle.workspace.difference import compare
-from treadle.workspace.shelf import Held, record_of
-from treadle.workspace.state import Workspace
+from treadle.workspace import versions as history
+from treadle.workspace.workspace_diff import compare
+from treadle.workspace.workspace_state import Workspace
+from treadle.workspace.workspace_store import Held, record_of
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,8 @@ import msgspec
 from treadle.core.errors import Conflict, ToolFailed
 from treadle.core.json import OptionalRaw, type_errors
 from treadle.journal.journal_interface import Store
-from treadle.workspace.desk import Workspaces
-from treadle.workspace.shelf import PROGRAM, Held
+from treadle.workspace.workspace_service import Workspaces
+from treadle.workspace.workspace_store import PROGRAM, Held
 
 METADATA_KEY = "treadle_workspace"
 """The member of a request's metadata that names a workspace."""

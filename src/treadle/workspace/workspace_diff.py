@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from treadle.core.json import canonical_json
-from treadle.workspace.pointer import Json, find_at, write_pointer
+from treadle.workspace.json_pointer import Json, find_at, write_pointer
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import msgspec
 
 from treadle.core.json import cut_text, write_json
-from treadle.workspace.pointer import Json, read_pointer, write_pointer
+from treadle.workspace.json_pointer import Json, read_pointer, write_pointer
 
 DEPTH_DEFAULT = 4
 PAGE_DEFAULT = 100

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from treadle.core.errors import Forbidden, LimitExceeded, NotFound, ProtocolError, WorkspaceConflict
 from treadle.core.json import BadJson, fingerprint, read_json, write_json
-from treadle.workspace.difference import Difference, equal
-from treadle.workspace.pointer import Json, append_at, find_at, get_at, insert_at, read_pointer, remove_at, set_at
+from treadle.workspace.json_pointer import Json, append_at, find_at, get_at, insert_at, read_pointer, remove_at, set_at
+from treadle.workspace.workspace_diff import Difference, equal
 
 Actor = Literal["person", "model", "program"]
 Operation = Literal["set", "delete", "append", "insert"]

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from treadle.core.errors import Forbidden, LimitExceeded, NotFound, ProtocolError, TreadleError, WorkspaceConflict
 from treadle.core.json import canonical_json
-from treadle.workspace.pointer import find_at
+from treadle.workspace.json_pointer import find_at
 from treadle.workspace.proposals import confirm, propose, reject
-from treadle.workspace.state import (
+from treadle.workspace.workspace_state import (
     CHANGES_MAX,
     LOCKS_MAX,
     PROPOSALS_MAX,

@@ -12,10 +12,10 @@ from treadle.core.errors import Conflict, Forbidden, LimitExceeded, NotFound, Pr
 from treadle.core.errors import WorkspaceConflict as Stale
 from treadle.core.ids import CountingIds
 from treadle.journal.sqlite.store import SqliteStore
-from treadle.workspace.desk import Consent, Workspaces
-from treadle.workspace.difference import Difference
-from treadle.workspace.shelf import PERSON, PROGRAM, Author
-from treadle.workspace.state import REASON_CHARS_MAX, Change
+from treadle.workspace.workspace_diff import Difference
+from treadle.workspace.workspace_service import Consent, Workspaces
+from treadle.workspace.workspace_state import REASON_CHARS_MAX, Change
+from treadle.workspace.workspace_store import PERSON, PROGRAM, Author
 
 MODEL = Author(actor="model", run_id="run_1", reason="it was said")
 EVE = (Change(path="/facts/name", value="Eve"),)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from treadle.core.errors import ProtocolError
-from treadle.workspace.pointer import (
+from treadle.workspace.json_pointer import (
     POINTER_CHARS_MAX,
     append_at,
     find_at,

@@ -17,12 +17,15 @@ from treadle.core.errors import Conflict, LimitExceeded, NotFound, ProtocolError
 from treadle.core.ids import IdSource
 from treadle.journal.journal_interface import Store
 from treadle.journal.workspaces_interface import DECIDED, ProposalStatus, WorkspaceRow
-from treadle.workspace import history, proposals, state
-from treadle.workspace.audit import Finding, audit
-from treadle.workspace.difference import Difference, compare
-from treadle.workspace.pointer import Json, find_at
-from treadle.workspace.review import Review, review
-from treadle.workspace.shelf import (
+from treadle.workspace import proposals
+from treadle.workspace import versions as history
+from treadle.workspace import workspace_state as state
+from treadle.workspace.json_pointer import Json, find_at
+from treadle.workspace.proposal_review import Review, review
+from treadle.workspace.workspace_audit import Finding, audit
+from treadle.workspace.workspace_diff import Difference, compare
+from treadle.workspace.workspace_state import LOCKS_MAX, SECTIONS, Change, Proposal, Record, Section, Step, Workspace
+from treadle.workspace.workspace_store import (
     KEY_ID,
     NAME_CHARS_MAX,
     PERSON,
@@ -37,7 +40,6 @@ from treadle.workspace.shelf import (
     snapshot_of,
     standing_of,
 )
-from treadle.workspace.state import LOCKS_MAX, SECTIONS, Change, Proposal, Record, Section, Step, Workspace
 
 WORKSPACE = "ws"
 PROPOSAL = "prop"

@@ -20,10 +20,10 @@ from treadle.journal.workspaces_interface import (
     WorkspaceRow,
     WorkspaceStore,
 )
-from treadle.workspace import history
-from treadle.workspace.difference import Difference, compare
+from treadle.workspace import versions as history
 from treadle.workspace.proposals import find_open
-from treadle.workspace.state import REASON_CHARS_MAX, Actor, Proposal, Record, RecordKind, Step, Workspace
+from treadle.workspace.workspace_diff import Difference, compare
+from treadle.workspace.workspace_state import REASON_CHARS_MAX, Actor, Proposal, Record, RecordKind, Step, Workspace
 
 NAME_CHARS_MAX = 200
 SNAPSHOT_EVERY = 64

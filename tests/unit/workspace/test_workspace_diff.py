@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from msgspec import UNSET
 
 from treadle.core.json import canonical_json
-from treadle.workspace.difference import Difference, Triple, compare, compare_three, equal
-from treadle.workspace.pointer import Json, remove_at, set_at
+from treadle.workspace.json_pointer import Json, remove_at, set_at
+from treadle.workspace.workspace_diff import Difference, Triple, compare, compare_three, equal
 
 leaves = st.none() | st.booleans() | st.integers(-2, 2) | st.sampled_from(["", "a", "/", "~"])
 names = st.sampled_from(["a", "b", "", "~/", "0"])

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.core.json import write_json
-from treadle.workspace.look import Glance, look
+from treadle.workspace.excerpts import Glance, look
 
 values: Any = st.recursive(
     st.none() | st.integers() | st.text(max_size=30),
