@@ -19,7 +19,7 @@ from google.genai import types as genai_types
 from gateway.gateway import Gateway
 from gateway.test_keys import key
 from treadle.config import ServerSection
-from treadle.config.access import KeysSection
+from treadle.config.access_settings import KeysSection
 from treadle.config.settings import ApprovalsSection, LimitsSection
 from treadle.core.errors import StoreError
 from treadle.core.items import ResultItem

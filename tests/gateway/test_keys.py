@@ -15,7 +15,7 @@ from google.genai import types as genai_types
 from gateway.gateway import Gateway
 from treadle.access.keyring import Keyring
 from treadle.config import Settings, StoreSection
-from treadle.config.access import KeysSection
+from treadle.config.access_settings import KeysSection
 from treadle.config.settings import Price
 from treadle.core.usage import Usage
 from treadle.journal.keys_interface import Budget, Grant, Rates

@@ -13,7 +13,7 @@ from gateway.gateway import Gateway
 from gateway.mistakes import refusing_upstream
 from treadle.access.keyring import Keyring
 from treadle.config import ServerSection, Settings, StoreSection, Upstream
-from treadle.config.access import KeysSection
+from treadle.config.access_settings import KeysSection
 from treadle.journal.keys_interface import Grant, Rates
 from treadle.providers.fakes.scripted_model import Script, ScriptTurn
 from treadle.server.login.secret import kept_secret, secret_for

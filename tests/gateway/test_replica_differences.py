@@ -18,7 +18,7 @@ from person import person_headers
 from treadle.cli.checkup.replicas import check_replicas
 from treadle.cli.main import main
 from treadle.config import Settings, StoreSection, ToolsSection
-from treadle.config.access import KeysSection
+from treadle.config.access_settings import KeysSection
 from treadle.journal.open_store import open_store
 from treadle.runtime.replicas import OTHER_KEYS
 

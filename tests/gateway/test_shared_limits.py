@@ -15,7 +15,7 @@ from treadle.access.client_identity import Client
 from treadle.access.redis_counters import RedisRates
 from treadle.access.sliding_window import Rates, Window
 from treadle.config import Settings, StoreSection
-from treadle.config.access import RatesSection
+from treadle.config.access_settings import RatesSection
 from treadle.core.errors import ConfigError, Exhausted, StoreError
 from treadle.journal.journal_interface import RunRow
 from treadle.runtime import Parts, Runtime

@@ -15,7 +15,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from gateway.gateway import Gateway
 from treadle import tool
-from treadle.config.telemetry import TelemetrySection
+from treadle.config.telemetry_settings import TelemetrySection
 from treadle.core.usage import Usage
 from treadle.providers.fakes.scripted_model import Script, ScriptTurn
 from treadle.providers.fakes.scripted_reply import ReplyCall

@@ -12,7 +12,7 @@ import pytest
 from peers.visit import HERE, Visit, visit
 from sandbox.stage import listening
 from treadle.config import Settings, StoreSection
-from treadle.config.mcp import own_paths
+from treadle.config.mcp_settings import own_paths
 from treadle.tools.mcp import ServerOptions
 from treadle.tools.mcp.server_isolation import Hiding
 from treadle.tools.sandbox import find_level

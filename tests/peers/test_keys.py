@@ -17,7 +17,7 @@ from treadle import tool
 from treadle.access.budgets import used_by
 from treadle.access.keyring import Keyring
 from treadle.config import ServerSection
-from treadle.config.access import KeysSection
+from treadle.config.access_settings import KeysSection
 from treadle.core.events import RunEnded
 from treadle.core.usage import Usage
 from treadle.journal.journal_interface import RunRow

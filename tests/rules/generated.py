@@ -24,7 +24,7 @@ from treadle.cli.slash.table import COMMANDS as SLASH
 from treadle.cli.terminal.lines import DOCUMENTED as RUN_EVENTS
 from treadle.cli.wire.dialects import rows as dialect_rows
 from treadle.config import Settings, StoreSection, write_example
-from treadle.config.repository import TIGHTER as REPOSITORY_KEYS
+from treadle.config.repository_file import TIGHTER as REPOSITORY_KEYS
 from treadle.config.settings import ToolRule
 from treadle.core.tool_definitions import SANDBOXES, ToolPolicy
 from treadle.protocols.feature_table import FEATURES, Support

@@ -25,7 +25,7 @@ from treadle.cli.main import COMMANDS, build_parser
 from treadle.cli.slash.table import COMMANDS as SLASH
 from treadle.config import Settings
 from treadle.config.environment import ENABLE_TOOLS, PROVIDERS, leaf_paths, variable_of
-from treadle.config.problems import bare_type, field_types, is_struct, row_type
+from treadle.config.error_messages import bare_type, field_types, is_struct, row_type
 from treadle.core import events
 from treadle.core.errors import STORE_MESSAGES, StoreError, TreadleError
 from treadle.core.journal_entries import EntryKind

@@ -152,7 +152,7 @@ def _face(settings: "Settings", look: "Look", out: TextIO, *, is_animated: bool)
     from treadle.cli.inline.complete import Completions
     from treadle.cli.inline.draft import open_history
     from treadle.cli.slash.table import COMMANDS
-    from treadle.config.reader import data_directory
+    from treadle.config.loader import data_directory
 
     keeps = settings.store.persistence == "on"
     history = open_history(data_directory(os.environ) / "chat_history" if keeps else None)

@@ -111,7 +111,7 @@ def read_flags(args: argparse.Namespace) -> "Loaded":
     from treadle.cli.terminal.clean import clean
     from treadle.cli.trust.question import agree
     from treadle.config import read_settings
-    from treadle.config.trust.memory import Untrusted
+    from treadle.config.trusted_files import Untrusted
 
     named, overrides = vars(args).get("config"), overrides_of(args)
     try:
@@ -140,7 +140,7 @@ def terminal_settings(args: argparse.Namespace) -> "Settings":
     import msgspec
 
     from treadle.config import for_terminal
-    from treadle.config.rules import check_model
+    from treadle.config.cross_checks import check_model
 
     loaded = read_flags(args)
     settings = for_terminal(loaded.settings)

@@ -13,7 +13,7 @@ from treadle.journal.store_url import shown_url
 
 if TYPE_CHECKING:
     from treadle.config import Loaded, ToolsSection
-    from treadle.config.problems import Problem
+    from treadle.config.error_messages import Problem
 
 EPILOG = """\
 Later wins: treadle.toml, then TREADLE_SECTION__KEY in the environment, then flags.
@@ -80,8 +80,8 @@ def _example(args: argparse.Namespace) -> int:
 def _check(args: argparse.Namespace) -> int:
     """Read the file alone: a variable that happens to be set must not hide a mistake."""
     from treadle.config import inspect_settings
-    from treadle.config.problems import raise_problems
-    from treadle.config.reader import FILE_NAME
+    from treadle.config.error_messages import raise_problems
+    from treadle.config.loader import FILE_NAME
 
     loaded, problems = inspect_settings(args.file or vars(args).get("config") or FILE_NAME, env={})
     raise_problems(problems + find_missing(loaded))
@@ -91,7 +91,7 @@ def _check(args: argparse.Namespace) -> int:
 
 def find_missing(loaded: "Loaded") -> "list[Problem]":
     """Return what the settings name and this machine does not have."""
-    from treadle.config.problems import origin_of
+    from treadle.config.error_messages import origin_of
 
     found = _missing(loaded.settings.tools)
     return [
@@ -101,7 +101,7 @@ def find_missing(loaded: "Loaded") -> "list[Problem]":
 
 
 def _missing(tools: "ToolsSection") -> Iterable["Problem"]:
-    from treadle.config.problems import Problem
+    from treadle.config.error_messages import Problem
     from treadle.tools.local import LOCAL_NAMES
     from treadle.tools.tool_loading import names_file
 

@@ -73,8 +73,8 @@ def _read(args: argparse.Namespace) -> "tuple[Check, Settings | None]":
     """
     from treadle.cli.checkup.found import Check, broken
     from treadle.config import inspect_settings
-    from treadle.config.problems import raise_problems
-    from treadle.config.trust.memory import Untrusted
+    from treadle.config.error_messages import raise_problems
+    from treadle.config.trusted_files import Untrusted
 
     try:
         loaded, problems = inspect_settings(

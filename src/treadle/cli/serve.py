@@ -57,7 +57,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until stopped."""
-    from treadle.config.rules import check_model
+    from treadle.config.cross_checks import check_model
     from treadle.server.crew.post import read_post
 
     settings = command.read_flags(args).settings
@@ -99,7 +99,7 @@ def check_addresses(settings: "Settings") -> None:
 
     Raises: ConfigError.
     """
-    from treadle.config.rules import is_loopback
+    from treadle.config.cross_checks import is_loopback
 
     for upstream in settings.upstream:
         address = urlsplit(upstream.base_url)

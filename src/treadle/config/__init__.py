@@ -4,11 +4,11 @@ Nothing here opens a socket, a store or a tool; keys of providers are only ever 
 held.
 """
 
-from treadle.config.example import write_example as write_example
-from treadle.config.reader import Loaded as Loaded
-from treadle.config.reader import inspect_settings as inspect_settings
-from treadle.config.reader import load_settings as load_settings
-from treadle.config.reader import read_settings as read_settings
+from treadle.config.example_file import write_example as write_example
+from treadle.config.loader import Loaded as Loaded
+from treadle.config.loader import inspect_settings as inspect_settings
+from treadle.config.loader import load_settings as load_settings
+from treadle.config.loader import read_settings as read_settings
 from treadle.config.settings import LimitsSection as LimitsSection
 from treadle.config.settings import LocalSection as LocalSection
 from treadle.config.settings import Mcp as Mcp

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 
-from treadle.config.problems import (
+from treadle.config.error_messages import (
     Path,
     Problem,
     Tree,

@@ -10,10 +10,10 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from treadle.config.access import ApiRate, KeysSection, RatesSection
-from treadle.config.local import LocalSection as LocalSection
-from treadle.config.runner import RunnerSection
-from treadle.config.telemetry import TelemetrySection
+from treadle.config.access_settings import ApiRate, KeysSection, RatesSection
+from treadle.config.local_tool_settings import LocalSection as LocalSection
+from treadle.config.runner_settings import RunnerSection
+from treadle.config.telemetry_settings import TelemetrySection
 from treadle.journal.store_url import PASSWORD_ENV
 
 SQLITE = "sqlite:///"

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from treadle.access.rate_limiter import Limiter
 from treadle.access.sliding_window import Rates as LocalRates
-from treadle.config import Settings, mcp, sqlite_path
-from treadle.config.reader import data_directory
+from treadle.config import Settings, sqlite_path
+from treadle.config import mcp_settings as mcp
+from treadle.config.loader import data_directory
 from treadle.core.errors import ConfigError
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Clock

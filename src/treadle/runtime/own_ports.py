@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import parse_qsl, urlsplit
 
 from treadle.config import Settings
-from treadle.config.reader import data_directory
+from treadle.config.loader import data_directory
 from treadle.journal.store_url import is_postgres
 from treadle.tools.blocked_ports import OwnPorts
 

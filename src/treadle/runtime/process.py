@@ -10,7 +10,8 @@ import msgspec
 
 from treadle.access.client_identity import LOCAL, Client
 from treadle.access.key_accounts import Accounts
-from treadle.config import Settings, load_settings, mcp
+from treadle.config import Settings, load_settings
+from treadle.config import mcp_settings as mcp
 from treadle.core.errors import ConfigError, Conflict, RequestError, ToolFailed
 from treadle.core.events import ApprovalRequested, RunEnded, RunEvent, ToolFinished
 from treadle.core.ids import SESSION

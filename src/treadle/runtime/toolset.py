@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from treadle.config import LocalSection, Settings, ToolsSection
-from treadle.config.mcp import PINS_NAME, own_paths
-from treadle.config.reader import data_directory
+from treadle.config.loader import data_directory
+from treadle.config.mcp_settings import PINS_NAME, own_paths
 from treadle.config.settings import Guest
 from treadle.core.errors import ConfigError, RequestError
 from treadle.guests.modules import ToolGuest

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from treadle.cli.main import main
-from treadle.config.problems import ANY_HINT
+from treadle.config.error_messages import ANY_HINT
 
 
 @pytest.fixture(autouse=True)

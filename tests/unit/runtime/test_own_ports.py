@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from treadle.config import ServerSection, Settings, StoreSection
-from treadle.config.access import RatesSection
-from treadle.config.runner import RunnerSection
+from treadle.config.access_settings import RatesSection
+from treadle.config.runner_settings import RunnerSection
 from treadle.config.settings import Guest
 from treadle.core.errors import ConfigError
 from treadle.runtime.own_ports import make_own_ports

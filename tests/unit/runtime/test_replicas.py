@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from treadle.config import Route, Settings, StoreSection, Upstream
-from treadle.config.access import RatesSection
+from treadle.config.access_settings import RatesSection
 from treadle.core.errors import StoreError
 from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
 from treadle.journal.memory_store import MemoryStore

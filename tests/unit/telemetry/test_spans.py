@@ -11,7 +11,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 
 from treadle import Runtime, Settings, tool
 from treadle.config import StoreSection
-from treadle.config.telemetry import TelemetrySection
+from treadle.config.telemetry_settings import TelemetrySection
 from treadle.core.errors import ConfigError, ErrorInfo, ToolFailed
 from treadle.core.events import (
     ApprovalDecided,

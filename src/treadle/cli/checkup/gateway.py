@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from treadle.cli.checkup.found import Check, broken
 from treadle.cli.checkup.store import write_problem
 from treadle.config import Settings
-from treadle.config.rules import is_loopback
+from treadle.config.cross_checks import is_loopback
 from treadle.config.settings import SQLITE
 from treadle.core.errors import ConfigError, TreadleError, Unauthorised
 
@@ -36,7 +36,7 @@ def check_tools(settings: Settings) -> Check:
 
 def check_mcp(settings: Settings, env: Mapping[str, str]) -> list[Check]:
     """Name the tools of MCP servers that wait for a person, as they were last seen; say nothing without a server."""
-    from treadle.config.mcp import waiting_tools
+    from treadle.config.mcp_settings import waiting_tools
 
     if not settings.mcp:
         return []
@@ -191,7 +191,7 @@ def _scopes(row: "KeyRow") -> str:
 
 def check_data(env: Mapping[str, str]) -> Check:
     """Look whether a person's own folder of data can be written: what was allowed, and compiled guests, are there."""
-    from treadle.config.reader import data_directory
+    from treadle.config.loader import data_directory
 
     folder = data_directory(env)
     if problem := write_problem(folder / "new"):

@@ -280,8 +280,8 @@ GUARANTEES: tuple[Guarantee, ...] = (
         says="A treadle.toml that was found loads and starts only what a person agreed to, byte for byte.",
         by="digests of the file and of the files that it loads or starts",
         tests=(
-            "tests/unit/config/trust/test_bound.py::test_each_file_that_changes_is_asked_about_by_name",
-            "tests/unit/config/trust/test_bound.py::test_a_file_that_comes_later_is_asked_about",
+            "tests/unit/config/test_trusted_content.py::test_each_file_that_changes_is_asked_about_by_name",
+            "tests/unit/config/test_trusted_content.py::test_a_file_that_comes_later_is_asked_about",
         ),
     ),
     Guarantee(

@@ -13,9 +13,9 @@ import msgspec
 
 from treadle.cli.checkup.found import Check, broken
 from treadle.config import Settings, Upstream
+from treadle.config.cross_checks import is_loopback
 from treadle.config.environment import PROVIDERS
-from treadle.config.problems import nearest
-from treadle.config.rules import is_loopback
+from treadle.config.error_messages import nearest
 from treadle.config.settings import CASSETTE, DEMO_MODEL
 from treadle.core.errors import ConfigError
 

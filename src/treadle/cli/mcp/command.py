@@ -96,7 +96,7 @@ async def _answer(settings: "Settings") -> None:
 
 
 def _list(settings: "Settings", as_json: bool) -> int:
-    from treadle.config.mcp import waiting_tools
+    from treadle.config.mcp_settings import waiting_tools
 
     command.quiet_logs()
     rows = asyncio.run(_rows(settings))
@@ -150,7 +150,7 @@ def _place(settings: "Settings", name: str | None) -> str:
 
     Raises: NotFound, naming those there are.
     """
-    from treadle.config.mcp import options_of
+    from treadle.config.mcp_settings import options_of
 
     server = next((each for each in settings.mcp if each.name == name), None)
     if server is None:
@@ -161,7 +161,7 @@ def _place(settings: "Settings", name: str | None) -> str:
 
 def _decide(settings: "Settings", name: str | None, tools: list[str], *, is_accepted: bool) -> int:
     """Accept or refuse tools of a server as they were last seen."""
-    from treadle.config.mcp import pins_of
+    from treadle.config.mcp_settings import pins_of
 
     place, pins = _place(settings, name), pins_of(settings, os.environ)
     decided = (pins.accept if is_accepted else pins.refuse)(place, tools or None)
@@ -176,7 +176,7 @@ def _decide(settings: "Settings", name: str | None, tools: list[str], *, is_acce
 def _review(settings: "Settings", name: str | None, *, as_json: bool) -> int:
     """Show the tools that wait, old and new side by side, and ask about each where a person can answer."""
     from treadle.cli.mcp.review import ask, lines_of
-    from treadle.config.mcp import pins_of
+    from treadle.config.mcp_settings import pins_of
 
     pins = pins_of(settings, os.environ)
     names = [name] if name else [each.name for each in settings.mcp]

@@ -133,7 +133,7 @@ class Chat:
 
     async def command(self, text: str) -> None:
         """Do a slash command."""
-        from treadle.config.problems import nearest
+        from treadle.config.error_messages import nearest
 
         name, _, argument = text.partition(" ")
         slash = self.commands.get(name)

@@ -184,7 +184,7 @@ class Here:
 
         Raises: NotFound.
         """
-        from treadle.config.rules import check_model
+        from treadle.config.cross_checks import check_model
 
         check_model(msgspec.structs.replace(self._runtime.settings, default_model=name))
         self._runtime.router.model_for(name)

@@ -44,7 +44,7 @@ async def opened_host(
 
 def make_policy(mode: Mode, root: str, writable: tuple[str, ...] | None = None) -> Policy:
     """Return the policy of a folder, with what is remembered for it."""
-    from treadle.config.reader import data_directory
+    from treadle.config.loader import data_directory
 
     return Policy(mode, Allowances(os.path.realpath(root), data_directory(os.environ) / FILE_NAME), writable=writable)
 

@@ -13,7 +13,7 @@ from treadle.cli.trust.question import remember, told
 from treadle.core.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
-    from treadle.config.trust.memory import Trust
+    from treadle.config.trusted_files import Trust
 
 EPILOG = """\
 A treadle.toml that is found in the working directory is used only if you agreed to it, as it is now: whoever wrote it
@@ -44,8 +44,8 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what was asked for."""
-    from treadle.config.reader import FILE_NAME, data_directory
-    from treadle.config.trust.memory import Trust
+    from treadle.config.loader import FILE_NAME, data_directory
+    from treadle.config.trusted_files import Trust
 
     trust, file = Trust(data_directory(os.environ)), Path(args.file or FILE_NAME)
     if args.list:
@@ -68,7 +68,7 @@ def _list(trust: "Trust", *, is_json: bool) -> int:
 
 
 def _state(file: Path) -> str:
-    from treadle.config.reader import examine_file
+    from treadle.config.loader import examine_file
 
     if not file.is_file():
         return "gone"
@@ -88,8 +88,8 @@ def _revoke(trust: "Trust", file: Path, *, is_json: bool) -> int:
 
 
 def _show(file: Path, *, is_json: bool) -> int:
-    from treadle.config.reader import examine_file
-    from treadle.config.trust.deeds import list_deeds
+    from treadle.config.loader import examine_file
+    from treadle.config.trust_summary import list_deeds
 
     found = examine_file(file, env=os.environ)
     if is_json:
@@ -100,7 +100,7 @@ def _show(file: Path, *, is_json: bool) -> int:
 
 
 def _agree(file: Path, *, is_json: bool) -> int:
-    from treadle.config.reader import examine_file
+    from treadle.config.loader import examine_file
 
     found = examine_file(file, env=os.environ)
     remember(found.doubt)

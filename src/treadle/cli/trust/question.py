@@ -9,8 +9,8 @@ from treadle.cli.terminal.clean import one_line, reveal
 from treadle.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from treadle.config.reader import Examined
-    from treadle.config.trust.memory import Doubt
+    from treadle.config.loader import Examined
+    from treadle.config.trusted_files import Doubt
 
 LINES_MAX = 40
 """Lines of a question: what stands above them is out of sight when it is answered."""
@@ -27,7 +27,7 @@ def agree(file: Path) -> bool:
 
     Raises: ConfigError, when the file has mistakes or the answer can not be kept.
     """
-    from treadle.config.reader import examine_file
+    from treadle.config.loader import examine_file
 
     if not _is_anybody_there():
         return False
@@ -53,9 +53,9 @@ def _is_anybody_there() -> bool:
 
 def told(found: "Examined") -> list[str]:
     """Return what a file would do, below the line that says which one it is."""
-    from treadle.config.trust.bound import MISSING
-    from treadle.config.trust.deeds import list_deeds
-    from treadle.config.trust.memory import words_of
+    from treadle.config.trust_summary import list_deeds
+    from treadle.config.trusted_content import MISSING
+    from treadle.config.trusted_files import words_of
 
     doubt = found.doubt
     head = _HEADS[doubt.state].format(path=_safe(doubt.path))
@@ -72,8 +72,8 @@ def remember(doubt: "Doubt") -> None:
 
     Raises: ConfigError, when that can not be kept.
     """
-    from treadle.config.reader import data_directory
-    from treadle.config.trust.memory import Trust
+    from treadle.config.loader import data_directory
+    from treadle.config.trusted_files import Trust
 
     folder = data_directory(os.environ)
     try:

@@ -95,7 +95,7 @@ def run(args: argparse.Namespace) -> int:
 def _run(args: argparse.Namespace) -> int:
     from treadle.cli.run import read_piped
     from treadle.cli.talk.interrupts import run_interruptible
-    from treadle.config.rules import check_model
+    from treadle.config.cross_checks import check_model
     from treadle.guests.sandbox.engine import load_wasmtime
 
     load_wasmtime()

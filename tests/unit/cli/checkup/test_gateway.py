@@ -21,7 +21,7 @@ from treadle.cli.checkup.gateway import (
 )
 from treadle.cli.main import main
 from treadle.config import ServerSection, Settings, StoreSection, Upstream
-from treadle.config.access import KeysSection
+from treadle.config.access_settings import KeysSection
 from treadle.core.errors import TreadleError
 from treadle.journal.keys_interface import Grant
 from treadle.journal.open_store import open_store

@@ -8,9 +8,9 @@ import pytest
 from treadle.cli.checkup import machine
 from treadle.cli.checkup.machine import check_extras, check_files, check_kernel, check_packages, check_python
 from treadle.config import Mcp, ServerSection, Settings, StoreSection
-from treadle.config.access import RatesSection
+from treadle.config.access_settings import RatesSection
 from treadle.config.settings import Guest
-from treadle.config.telemetry import TelemetrySection
+from treadle.config.telemetry_settings import TelemetrySection
 
 
 def absent(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:

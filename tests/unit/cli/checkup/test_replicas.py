@@ -9,7 +9,7 @@ import pytest
 from treadle.access.keyring import fingerprint_of
 from treadle.cli.checkup.replicas import NO_SECRET, check_replicas
 from treadle.config import Settings, StoreSection
-from treadle.config.access import KeysSection
+from treadle.config.access_settings import KeysSection
 from treadle.journal.open_store import open_store
 from treadle.runtime.replicas import OTHER_KEYS
 from treadle.server.login.secret import FILE, kept_secret, secret_for

@@ -12,7 +12,7 @@ from treadle.cli.checks import check_keys
 from treadle.cli.keys import command
 from treadle.cli.main import main
 from treadle.config import ServerSection, Settings, StoreSection
-from treadle.config.access import KeysSection
+from treadle.config.access_settings import KeysSection
 from treadle.journal.open_store import open_store
 
 

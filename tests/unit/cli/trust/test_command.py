@@ -10,8 +10,8 @@ import pytest
 
 from treadle.cli.main import main
 from treadle.cli.trust import question
-from treadle.config.reader import data_directory
-from treadle.config.trust.memory import Doubt, Trust
+from treadle.config.loader import data_directory
+from treadle.config.trusted_files import Doubt, Trust
 
 HARM = 'default_model = "demo"\n[[mcp]]\nname = "m"\ncommand = ["sh", "-c", "a\\nb\\u202e"]\n'
 LINE = "  start the program `sh -c 'a⏎b<U+202E>'` (the MCP server m)"

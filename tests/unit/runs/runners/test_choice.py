@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from treadle.config import Settings, StoreSection
-from treadle.config.runner import RunnerSection
+from treadle.config.runner_settings import RunnerSection
 from treadle.core.errors import ConfigError
 from treadle.runs.runners.local_runner import Here
 from treadle.runs.runners.runner_interface import Unplaced

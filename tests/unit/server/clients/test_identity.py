@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from treadle.config import ServerSection, Settings, StoreSection
-from treadle.config.access import KeysSection
+from treadle.config.access_settings import KeysSection
 from treadle.core.errors import ConfigError
 from treadle.journal.keys_interface import Grant
 from treadle.runtime import Parts, Runtime

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from treadle.config import StoreSection
-from treadle.config.access import KeysSection
+from treadle.config.access_settings import KeysSection
 from treadle.server.app import App
 from unit.server.clients.keys import ask, make_key
 from unit.server.conftest import OpenApp

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.config.access import KeysSection
+from treadle.config.access_settings import KeysSection
 from treadle.journal.approvals_interface import ApprovalRow, Question, Rule, RuleRow
 from treadle.journal.keys_interface import Budget, Rates
 from treadle.server.app import TABLE, App

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from treadle.config.access import ApiRate, KeysSection, RatesSection
+from treadle.config.access_settings import ApiRate, KeysSection, RatesSection
 from treadle.journal.keys_interface import Budget, Rates
 from treadle.server.app import App
 from treadle.server.clients.turnstile import bare, neighbourhood

@@ -3,7 +3,7 @@
 import pytest
 
 from treadle.config import ServerSection
-from treadle.config.access import KeysSection
+from treadle.config.access_settings import KeysSection
 from treadle.core.errors import StoreError
 from treadle.journal.keys_interface import Grant, KeyRow
 from treadle.runs import run_service as service

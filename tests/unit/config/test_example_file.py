@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from treadle.config import Settings, load_settings, write_example
-from treadle.config.example import list_keys
+from treadle.config.example_file import list_keys
 
 ENV = {"HOME": "/home/ada"}
 

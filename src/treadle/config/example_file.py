@@ -6,7 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from treadle.config.environment import variable_of
-from treadle.config.problems import Path, bare_type, dotted, is_struct, row_type
+from treadle.config.error_messages import Path, bare_type, dotted, is_struct, row_type
 from treadle.config.settings import Settings
 
 _HEAD = """\

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from treadle.config.reader import data_directory
+from treadle.config.loader import data_directory
 from treadle.config.settings import Mcp, Settings, sqlite_path
 from treadle.core.errors import ConfigError
 from treadle.journal.store_url import is_postgres

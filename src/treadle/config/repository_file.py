@@ -10,7 +10,7 @@ from typing import Any, cast
 import msgspec
 
 from treadle.config.environment import Setting
-from treadle.config.problems import dotted
+from treadle.config.error_messages import dotted
 from treadle.config.settings import Settings
 
 _RULES = ("tools", "rule")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from treadle.config.reader import data_directory, examine_file, read_settings
-from treadle.config.trust import bound
-from treadle.config.trust.memory import Trust, Untrusted
+from treadle.config import trusted_content as bound
+from treadle.config.loader import data_directory, examine_file, read_settings
+from treadle.config.trusted_files import Trust, Untrusted
 from treadle.core.errors import ConfigError
 
 TOML = """

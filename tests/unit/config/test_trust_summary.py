@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from treadle.config import Settings, write_example
-from treadle.config.example import list_keys
-from treadle.config.reader import examine_file
-from treadle.config.trust.deeds import GRAVE, list_deeds
+from treadle.config.example_file import list_keys
+from treadle.config.loader import examine_file
+from treadle.config.trust_summary import GRAVE, list_deeds
 
 
 def deeds(folder: Path, text: str) -> list[str]:

@@ -17,8 +17,8 @@ from treadle.config import (
     load_settings,
     read_settings,
 )
-from treadle.config.reader import data_directory, examine_file
-from treadle.config.trust.memory import Trust
+from treadle.config.loader import data_directory, examine_file
+from treadle.config.trusted_files import Trust
 from treadle.core.errors import ConfigError
 
 HOME = {"HOME": "/home/ada"}

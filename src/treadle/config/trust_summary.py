@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.config.repository import TIGHTER
+from treadle.config.repository_file import TIGHTER
 from treadle.config.settings import CASSETTE, Guest, Mcp, Settings, Upstream
 from treadle.journal.store_url import is_postgres, shown_url
 

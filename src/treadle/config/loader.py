@@ -15,14 +15,14 @@ from typing import Any, cast
 
 import msgspec
 
+from treadle.config.cross_checks import find_contradictions
 from treadle.config.environment import CONFIG_VARIABLE, Setting, provider_upstreams, read_environment
-from treadle.config.problems import Path as KeyPath
-from treadle.config.problems import Problem, Tree, dotted, find_problems, line_of, raise_problems, sound_part
-from treadle.config.repository import SWITCHES, Tightened, tighten
-from treadle.config.rules import find_contradictions
+from treadle.config.error_messages import Path as KeyPath
+from treadle.config.error_messages import Problem, Tree, dotted, find_problems, line_of, raise_problems, sound_part
+from treadle.config.repository_file import SWITCHES, Tightened, tighten
 from treadle.config.settings import CASSETTE, SQLITE, Settings
-from treadle.config.trust.bound import bound_files
-from treadle.config.trust.memory import Doubt, Trust, Untrusted
+from treadle.config.trusted_content import bound_files
+from treadle.config.trusted_files import Doubt, Trust, Untrusted
 from treadle.core.errors import ConfigError
 
 log = logging.getLogger("treadle.config")

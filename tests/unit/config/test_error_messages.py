@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from treadle.config import load_settings
-from treadle.config.problems import KEY_HINT, dotted, line_of, looks_secret, nearest
+from treadle.config.error_messages import KEY_HINT, dotted, line_of, looks_secret, nearest
 from treadle.core.errors import ConfigError
 
 UPSTREAM = '[[upstream]]\nname = "a"\nbase_url = "http://127.0.0.1:1/v1"\n'

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from treadle.config.problems import KEY_HINT, Problem, nearest, origin_of
+from treadle.config.error_messages import KEY_HINT, Problem, nearest, origin_of
 from treadle.config.settings import CASSETTE, DEMO_MODEL, SQLITE, TIERS, Mcp, Settings, ToolRule, Upstream
 from treadle.core.errors import ConfigError, NotFound
 from treadle.journal.store_url import PostgresAddress, is_postgres

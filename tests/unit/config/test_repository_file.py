@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from treadle.config import Loaded, Settings, load_settings, read_settings
-from treadle.config.example import list_keys
-from treadle.config.reader import data_directory, examine_file
-from treadle.config.repository import TIGHTER
-from treadle.config.trust.memory import Trust, Untrusted
+from treadle.config.example_file import list_keys
+from treadle.config.loader import data_directory, examine_file
+from treadle.config.repository_file import TIGHTER
+from treadle.config.trusted_files import Trust, Untrusted
 from treadle.core.errors import ConfigError
 from treadle.runtime.policies import make_policies
 from treadle.tools import Registry, tool

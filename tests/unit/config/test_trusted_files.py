@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.config.trust.memory import Agreed, Trust, words_of
+from treadle.config.trusted_files import Agreed, Trust, words_of
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import pytest
 
 from treadle import Runtime
 from treadle.config import inspect_settings, load_settings, read_settings, write_example
-from treadle.config.reader import data_directory, examine_file
-from treadle.config.trust.memory import Trust, Untrusted
+from treadle.config.loader import data_directory, examine_file
+from treadle.config.trusted_files import Trust, Untrusted
 from treadle.core.errors import ConfigError
 
 HARM = '[[mcp]]\nname = "m"\ncommand = ["sh"]\n'

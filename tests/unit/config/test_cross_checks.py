@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from treadle.config import Settings, Upstream, load_settings
-from treadle.config.rules import check_model, is_loopback
+from treadle.config.cross_checks import check_model, is_loopback
 from treadle.core.errors import ConfigError, NotFound
 
 UPSTREAM = '[[upstream]]\nname = "a"\nbase_url = "http://127.0.0.1:1/v1"\n'
