@@ -15,11 +15,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from treadle.guests.caller import TOOL_SIGNATURE, Caller
-from treadle.guests.sandbox.engine import THREAD_STACK_BYTES, EngineSpec, engine_of, load_wasmtime
-from treadle.guests.sandbox.instance import Control, Sandbox
-from treadle.guests.sandbox.limits import SandboxLimits
-from treadle.guests.stage.toolrun import ToolCall, run_tool
+from treadle.wasm.engine.guest_instance import Control, Sandbox
+from treadle.wasm.engine.guest_limits import SandboxLimits
+from treadle.wasm.engine.wasmtime_engine import THREAD_STACK_BYTES, EngineSpec, engine_of, load_wasmtime
+from treadle.wasm.execution.tool_call import ToolCall, run_tool
+from treadle.wasm.guest_function_call import TOOL_SIGNATURE, Caller
 
 LIVE = 1_000
 ROUNDS = 300

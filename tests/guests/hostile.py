@@ -8,7 +8,7 @@ import msgspec
 
 from guests.playing import LIMITS, calling
 from guests.wat import ALLOCATOR, ECHO, TOOL_TYPE, Wat, schema, with_tool
-from treadle.guests.sandbox.limits import SandboxLimits
+from treadle.wasm.engine.guest_limits import SandboxLimits
 from unit.engine.fakes import FakeModel, ask_for, call, say
 
 SEND = "(call $cchat_send (local.get $fd) (i32.const 0))"

@@ -11,20 +11,20 @@ from treadle.core.items import ResultItem, text_of
 from treadle.core.journal_entries import Entry, item_of_entry
 from treadle.core.tool_definitions import CallContext, Outcome, ServerTool
 from treadle.engine.limits import Limits
-from treadle.guests.quarters import GuestModule, Quarters
-from treadle.guests.sandbox.compiler import Compiler
-from treadle.guests.sandbox.engine import load_wasmtime
-from treadle.guests.sandbox.grant import Grant
-from treadle.guests.sandbox.limits import EngineMode, Isolation, SandboxLimits
-from treadle.guests.service import Guests
-from treadle.guests.stage.desk import Desk
-from treadle.guests.stage.lines import Said
-from treadle.guests.stage.processes import Worker, Workers
-from treadle.guests.stage.program import Ended
 from treadle.journal.sqlite.store import SqliteStore
 from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.runtime import SystemClock
 from treadle.telemetry import Metrics
+from treadle.wasm.engine.compiler import Compiler
+from treadle.wasm.engine.guest_limits import EngineMode, Isolation, SandboxLimits
+from treadle.wasm.engine.wasi_grants import Grant
+from treadle.wasm.engine.wasmtime_engine import load_wasmtime
+from treadle.wasm.execution.conversation_runs import Desk
+from treadle.wasm.execution.process_workers import Worker, Workers
+from treadle.wasm.execution.session_program import Ended
+from treadle.wasm.execution.thread_messages import Said
+from treadle.wasm.guest_pool import GuestModule, Quarters
+from treadle.wasm.guest_service import Guests
 from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, say
 
 LIMITS = SandboxLimits(cpu_s=0.2, wall_s=20.0, memory_bytes_max=4_194_304, host_calls_max=5_000)

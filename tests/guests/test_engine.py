@@ -6,16 +6,16 @@ import sys
 import pytest
 
 from treadle.core.errors import ConfigError
-from treadle.guests.sandbox import engine
-from treadle.guests.sandbox.engine import EngineSpec, engine_of, load_wasmtime
-from treadle.guests.sandbox.instance import Control, Sandbox
-from treadle.guests.sandbox.limits import SandboxLimits
+from treadle.wasm.engine import wasmtime_engine as engine
+from treadle.wasm.engine.guest_instance import Control, Sandbox
+from treadle.wasm.engine.guest_limits import SandboxLimits
+from treadle.wasm.engine.wasmtime_engine import EngineSpec, engine_of, load_wasmtime
 
 OUT_OF_BOUNDS = """
 import faulthandler, threading
-from treadle.guests.sandbox.engine import *
-from treadle.guests.sandbox.instance import Control, Sandbox
-from treadle.guests.sandbox.limits import SandboxLimits, Stopped
+from treadle.wasm.engine.wasmtime_engine import *
+from treadle.wasm.engine.guest_instance import Control, Sandbox
+from treadle.wasm.engine.guest_limits import SandboxLimits, Stopped
 spec = EngineSpec()
 module = load_wasmtime().Module(engine_of(spec), '''%s''')
 faulthandler.enable()
@@ -77,7 +77,7 @@ def test_another_version_of_wasmtime_is_not_taken(monkeypatch: pytest.MonkeyPatc
 
 def test_the_process_of_a_guest_has_nothing_of_the_gateway_in_it() -> None:
     """No client of upstreams, no store, no tools: it starts quickly, and there is little for a guest to find."""
-    code = """import sys, treadle.guests.stage.worker
+    code = """import sys, treadle.wasm.execution.worker_process
 rooms = ("runs", "upstream", "store", "tools", "config", "runtime", "server")
 print([room for room in rooms if f"treadle.{room}" in sys.modules], "aiohttp" in sys.modules)"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)

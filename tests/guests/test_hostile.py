@@ -10,9 +10,9 @@ from guests.playing import OnePool, Played, stage
 from guests.wat import Wat, with_tool
 from treadle.core.events import ModelEvent
 from treadle.core.plan import Plan
-from treadle.guests.quarters import TooManyGuests
-from treadle.guests.sandbox.compiler import BadGuest
-from treadle.guests.sandbox.limits import EngineMode, Isolation, SandboxLimits
+from treadle.wasm.engine.compiler import BadGuest
+from treadle.wasm.engine.guest_limits import EngineMode, Isolation, SandboxLimits
+from treadle.wasm.guest_pool import TooManyGuests
 from unit.engine.fakes import FakeModel, ask_for, call, say
 
 STALL_S = 15.0

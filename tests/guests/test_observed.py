@@ -7,13 +7,13 @@ import pytest
 
 from guests.wat import Wat, with_tool
 from treadle.config import LimitsSection, Settings, StoreSection, Upstream
-from treadle.guests.quarters import GuestModule
-from treadle.guests.sandbox.limits import Isolation, SandboxLimits
 from treadle.providers.fakes.fake_server import Canned, CannedTable, ScriptServer
 from treadle.providers.fakes.reply_rendering import write_frames
 from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 from treadle.runtime import Parts, Runtime
 from treadle.telemetry import JsonLines
+from treadle.wasm.engine.guest_limits import Isolation, SandboxLimits
+from treadle.wasm.guest_pool import GuestModule
 from unit.engine.fakes import FakeModel, ask_for, call, say
 
 SECRET = "jelly-beans"

@@ -13,14 +13,14 @@ from treadle import tool
 from treadle.config import Settings, StoreSection
 from treadle.core.items import ResultItem, text_of
 from treadle.core.journal_entries import item_of_entry
-from treadle.guests.sandbox.limits import Isolation
 from treadle.runtime import Parts, Runtime, SystemClock
+from treadle.wasm.engine.guest_limits import Isolation
 from unit.engine.fakes import FakeModel, ask_for, call, say
 
 PROGRAM = """
 import asyncio, sys
 from treadle.config import Settings, StoreSection
-from treadle.guests.quarters import GuestModule
+from treadle.wasm.guest_pool import GuestModule
 from treadle.runtime import Parts, Runtime
 from unit.engine.fakes import FakeModel, ask_for, call
 

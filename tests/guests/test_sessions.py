@@ -10,7 +10,7 @@ from guests.wat import ALLOCATOR, ECHO, Wat, with_tool
 from treadle.core.items import CallItem, ResultItem
 from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
 from treadle.core.usage import Usage
-from treadle.guests.sandbox.limits import EngineMode, Isolation, SandboxLimits
+from treadle.wasm.engine.guest_limits import EngineMode, Isolation, SandboxLimits
 from unit.engine.fakes import FakeModel, ask_for, call, say
 
 PRINT = """(i32.store (i32.const 64) (i32.const 60000))

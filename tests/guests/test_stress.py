@@ -2,9 +2,9 @@
 
 import threading
 
-from treadle.guests.sandbox.engine import EngineSpec, engine_of, load_wasmtime
-from treadle.guests.sandbox.instance import Control, Import, Sandbox
-from treadle.guests.sandbox.limits import SandboxLimits, Stopped
+from treadle.wasm.engine.guest_instance import Control, Import, Sandbox
+from treadle.wasm.engine.guest_limits import SandboxLimits, Stopped
+from treadle.wasm.engine.wasmtime_engine import EngineSpec, engine_of, load_wasmtime
 
 CALLS = 26_000
 SPEC = EngineSpec()

@@ -9,8 +9,8 @@ import pytest
 from guests.playing import Played, stage
 from guests.wat import Wat
 from treadle.core.errors import ConfigError
-from treadle.guests.sandbox.grant import Folder, Grant, GrantWords, read_grant
-from treadle.guests.sandbox.limits import Isolation, SandboxLimits
+from treadle.wasm.engine.guest_limits import Isolation, SandboxLimits
+from treadle.wasm.engine.wasi_grants import Folder, Grant, GrantWords, read_grant
 
 WASI = "wasi_snapshot_preview1"
 OPEN = f"""(import "{WASI}" "path_open"

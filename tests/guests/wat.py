@@ -2,7 +2,7 @@
 
 import json
 
-from treadle.guests.abi import calls_of
+from treadle.wasm.cchat_abi import calls_of
 
 ALLOCATOR = """
   (global $heap (mut i32) (i32.const 32768))

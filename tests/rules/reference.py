@@ -13,8 +13,8 @@ from rules.api import documented, signature_of, type_text
 from rules.tree import ROOT
 from treadle.cli.main import COMMANDS, build_parser
 from treadle.core import events
-from treadle.guests.abi import CALLS, MODULE, MODULE_COMPATIBLE
 from treadle.server.openapi.document import TABLE as OPERATIONS
+from treadle.wasm.cchat_abi import CALLS, MODULE, MODULE_COMPATIBLE
 
 
 def write_endpoints() -> str:

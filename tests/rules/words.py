@@ -29,13 +29,13 @@ from treadle.config.error_messages import bare_type, field_types, is_struct, row
 from treadle.core import events
 from treadle.core.errors import STORE_MESSAGES, StoreError, TreadleError
 from treadle.core.journal_entries import EntryKind
-from treadle.guests.abi import CALLS, MODULE, MODULE_COMPATIBLE
 from treadle.journal.sqlite.migrations import migrate, read_migrations
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.text_calls.dialect_table import DIALECTS
 from treadle.providers.quirk_table import PRESETS, QUIRKS
 from treadle.server.app import TABLE as ROUTES
 from treadle.server.openapi.document import document, written
+from treadle.wasm.cchat_abi import CALLS, MODULE, MODULE_COMPATIBLE
 
 FROZEN = Path(__file__).with_name("words.txt")
 OPENAPI = Path(__file__).with_name("openapi.json")

@@ -4,13 +4,13 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.guests.quarters import GuestModule
-from treadle.guests.sandbox.grant import Grant
-from treadle.guests.sandbox.limits import Stop
-from treadle.guests.service import Guests
-from treadle.guests.stage.desk import Admit, Sender
-from treadle.guests.stage.lines import LEVELS, Said
-from treadle.guests.stage.program import Ended
+from treadle.wasm.engine.guest_limits import Stop
+from treadle.wasm.engine.wasi_grants import Grant
+from treadle.wasm.execution.conversation_runs import Admit, Sender
+from treadle.wasm.execution.session_program import Ended
+from treadle.wasm.execution.thread_messages import LEVELS, Said
+from treadle.wasm.guest_pool import GuestModule
+from treadle.wasm.guest_service import Guests
 
 
 class FolderView(msgspec.Struct, frozen=True, kw_only=True):

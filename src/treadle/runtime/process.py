@@ -19,10 +19,6 @@ from treadle.core.items import ResultItem, text_message
 from treadle.core.request import Request
 from treadle.core.tool_definitions import CallContext
 from treadle.engine.ports import Model
-from treadle.guests.quarters import GuestModule, Quarters
-from treadle.guests.sandbox.compiler import Compiler
-from treadle.guests.service import Guests
-from treadle.guests.stage.desk import Desk
 from treadle.journal.journal_interface import SessionRow, Store
 from treadle.journal.store_url import MEMORY
 from treadle.providers.direct_call_model import DirectModel, direct_request
@@ -59,6 +55,10 @@ from treadle.telemetry.run_observer import Tracer
 from treadle.tools import Runner, Tool
 from treadle.tools.demo_tools import DEMO_TOOLS
 from treadle.tools.tool_loading import Reloader
+from treadle.wasm.engine.compiler import Compiler
+from treadle.wasm.execution.conversation_runs import Desk
+from treadle.wasm.guest_pool import GuestModule, Quarters
+from treadle.wasm.guest_service import Guests
 from treadle.workspace.model_tools import Terms, workspace_tools
 from treadle.workspace.workspace_service import Workspaces
 

@@ -8,10 +8,6 @@ from treadle.config.loader import data_directory
 from treadle.config.mcp_settings import PINS_NAME, own_paths
 from treadle.config.settings import Guest
 from treadle.core.errors import ConfigError, RequestError
-from treadle.guests.modules import ToolGuest
-from treadle.guests.quarters import GuestModule, Quarters
-from treadle.guests.sandbox.grant import Grant, GrantWords, read_grant
-from treadle.guests.sandbox.limits import SandboxLimits
 from treadle.journal.journal_interface import Store
 from treadle.journal.store_url import is_postgres
 from treadle.runtime.policies import make_policies
@@ -22,6 +18,10 @@ from treadle.tools.local.safe_open import Root
 from treadle.tools.sandbox import Found, Sandbox, network_gap
 from treadle.tools.sandbox import Rules as SandboxRules
 from treadle.tools.tool_loading import load
+from treadle.wasm.engine.guest_limits import SandboxLimits
+from treadle.wasm.engine.wasi_grants import Grant, GrantWords, read_grant
+from treadle.wasm.guest_pool import GuestModule, Quarters
+from treadle.wasm.tool_modules import ToolGuest
 
 LEVEL_OF_MASKS = 3
 

@@ -14,12 +14,12 @@ from treadle.core.events import ApprovalDecided, ApprovalRequested, RunEnded, Te
 from treadle.core.items import CallItem, ResultItem, text_message, text_of
 from treadle.core.tool_definitions import CallContext
 from treadle.engine.limits import Limits
-from treadle.guests.stage.desk import Desk, Visit
-from treadle.guests.stage.lines import Answered, Ask
 from treadle.journal.approvals_interface import ApprovalRow
 from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
 from treadle.runs.approvals.decisions import Answer, Remember
 from treadle.runtime import Parts, RandomIds, Runtime
+from treadle.wasm.execution.conversation_runs import Desk, Visit
+from treadle.wasm.execution.thread_messages import Answered, Ask
 
 BOUND_S = 20.0
 TURNS = (ScriptTurn(calls=(LOOK, WIPE_B)), ScriptTurn(text="done"))

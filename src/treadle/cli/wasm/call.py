@@ -10,11 +10,11 @@ from treadle.cli.terminal.clean import clean
 from treadle.core.errors import NotFound
 from treadle.core.items import CallItem
 from treadle.core.tool_definitions import CallContext, Outcome
-from treadle.guests.modules import ToolGuest
-from treadle.guests.quarters import GuestModule, Quarters
-from treadle.guests.sandbox.compiler import Compiler
-from treadle.guests.stage.lines import Said
 from treadle.tools import Registry, Runner
+from treadle.wasm.engine.compiler import Compiler
+from treadle.wasm.execution.thread_messages import Said
+from treadle.wasm.guest_pool import GuestModule, Quarters
+from treadle.wasm.tool_modules import ToolGuest
 
 if TYPE_CHECKING:
     from treadle.config import Settings

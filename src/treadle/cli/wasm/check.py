@@ -7,12 +7,12 @@ import msgspec
 
 from treadle.cli import command
 from treadle.cli.terminal.clean import clean
-from treadle.guests.abi import CALLS, MODULE_COMPATIBLE, RULES, TABLE_NAMES, TOOL, calls_of
-from treadle.guests.quarters import read_guest
-from treadle.guests.sandbox.compiler import Compiler, is_component_code
-from treadle.guests.sandbox.component import LOG_INTERFACES
-from treadle.guests.sandbox.engine import EngineSpec, engine_of
-from treadle.guests.sandbox.wasi import MODULES as WASI_MODULES
+from treadle.wasm.cchat_abi import CALLS, MODULE_COMPATIBLE, RULES, TABLE_NAMES, TOOL, calls_of
+from treadle.wasm.engine.compiler import Compiler, is_component_code
+from treadle.wasm.engine.component_instance import LOG_INTERFACES
+from treadle.wasm.engine.minimal_wasi import MODULES as WASI_MODULES
+from treadle.wasm.engine.wasmtime_engine import EngineSpec, engine_of
+from treadle.wasm.guest_pool import read_guest
 
 Signature = tuple[tuple[str, ...], tuple[str, ...]]
 TOOL_GUEST = "tool guest"

@@ -13,9 +13,9 @@ from treadle.core.errors import TreadleError
 if TYPE_CHECKING:
     from treadle.cli.talk.interrupts import Interrupts
     from treadle.config import Settings
-    from treadle.guests.quarters import GuestModule
-    from treadle.guests.stage.lines import Said
-    from treadle.guests.stage.program import Ended
+    from treadle.wasm.execution.session_program import Ended
+    from treadle.wasm.execution.thread_messages import Said
+    from treadle.wasm.guest_pool import GuestModule
 
 EPILOG = """\
 A guest is a WASM module that owns conversations (docs/wasm.md). What it prints goes to stdout, its log to stderr.
@@ -96,7 +96,7 @@ def _run(args: argparse.Namespace) -> int:
     from treadle.cli.run import read_piped
     from treadle.cli.talk.interrupts import run_interruptible
     from treadle.config.cross_checks import check_model
-    from treadle.guests.sandbox.engine import load_wasmtime
+    from treadle.wasm.engine.wasmtime_engine import load_wasmtime
 
     load_wasmtime()
     settings = command.read_flags(args).settings
@@ -125,9 +125,9 @@ def _module(settings: "Settings", args: argparse.Namespace) -> "GuestModule":
 
     import msgspec
 
-    from treadle.guests.quarters import GuestModule
-    from treadle.guests.sandbox.grant import GrantWords, read_grant
     from treadle.runtime import guest_limits, guest_modules
+    from treadle.wasm.engine.wasi_grants import GrantWords, read_grant
+    from treadle.wasm.guest_pool import GuestModule
 
     module = next((each for each in guest_modules(settings, os.environ) if each.name == args.guest), None)
     if module is None:
@@ -152,7 +152,7 @@ def _module(settings: "Settings", args: argparse.Namespace) -> "GuestModule":
 
 def show(said: "Said") -> None:
     """Print what a guest prints, and its log on stderr."""
-    from treadle.guests.stage.lines import LEVELS
+    from treadle.wasm.execution.thread_messages import LEVELS
 
     if said.stream == "log":
         print(f"[{LEVELS[said.level]}] {clean(said.text)}", file=sys.stderr)

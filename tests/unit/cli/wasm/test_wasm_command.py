@@ -10,9 +10,9 @@ from places import needs_programs
 from treadle.cli.main import main
 from treadle.cli.wasm.check import look
 from treadle.cli.wasm.kit import BUILDERS, STARTERS, starter
-from treadle.guests.abi import calls_of
-from treadle.guests.quarters import read_guest
-from treadle.guests.sandbox.engine import load_wasmtime
+from treadle.wasm.cchat_abi import calls_of
+from treadle.wasm.engine.wasmtime_engine import load_wasmtime
+from treadle.wasm.guest_pool import read_guest
 
 ROOT = Path(__file__).parents[4]
 

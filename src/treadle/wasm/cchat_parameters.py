@@ -1,0 +1,112 @@
+"""Reads what a guest sets with `cchat_ctl` SET_PARAM: `{"key": …, "value": …}`.
+
+The keys in the table are Treadle's own and bounded; keys of the host are refused; every other key goes upstream as
+it is. A limit a guest asks for is held to its ceiling by refusing it, so that a guest never runs under a number it
+did not set.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from treadle.core.json import write_json
+from treadle.wasm.cchat_abi import Errno
+from treadle.wasm.cchat_tool_registration import Refusal, read_guest_json
+
+PARAMETER_BYTES_MAX = 262_144
+KEY_CHARS_MAX = 128
+
+Kind = Literal["text", "integer", "boolean", "names"]
+
+
+class Known(msgspec.Struct, frozen=True, kw_only=True):
+    """A key that Treadle acts on and does not send upstream."""
+
+    kind: Kind
+    default: int | bool | None = None
+    low: int = 0
+    high: int = 0
+
+
+class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting; `providers` says that Treadle does not act on it."""
+
+    key: str
+    value: msgspec.Raw
+    upstream: bool
+
+
+_U32_MAX = 2**32 - 1
+KNOWN: dict[str, Known] = {
+    "model": Known(kind="text"),
+    "backend": Known(kind="text"),
+    "timeout_ms": Known(kind="integer", default=300_000, low=1, high=300_000),
+    "tool_arena_ptr": Known(kind="integer", high=_U32_MAX),
+    "tool_arena_len": Known(kind="integer", high=_U32_MAX),
+    "max_tool_output_bytes": Known(kind="integer", default=65_536, low=1, high=1_048_576),
+    "max_total_tool_calls": Known(kind="integer", default=32, low=1, high=256),
+    "max_iterations": Known(kind="integer", default=8, low=1, high=32),
+    "mcp.enabled": Known(kind="boolean", default=False),
+    "mcp.server_ids": Known(kind="names"),
+    "mcp.tool_allowlist": Known(kind="names"),
+    "mcp.tool_denylist": Known(kind="names"),
+}
+ALIASES = {"max_tool_calls": "max_total_tool_calls"}
+WRITTEN_ELSEWHERE = frozenset({"messages", "tools"})
+"""Set by calls of their own, where they are checked."""
+RESERVED_PREFIX = "mcp.task_"
+"""Set by the host for a task; a guest may not."""
+
+
+class _Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    key: str
+    value: Any
+
+
+def read_parameter(data: bytes) -> Parameter | Refusal:
+    """Return the setting that the JSON describes, or why it is not taken."""
+    read = read_guest_json(data, bytes_max=PARAMETER_BYTES_MAX)
+    if isinstance(read, Refusal):
+        # `cchat_ctl` answers -EIO for JSON it cannot read, since before it had a second module.
+        return Refusal(errno=Errno.EIO, message=read.message) if read.errno is Errno.EINVAL else read
+    try:
+        setting = msgspec.convert(read, _Setting)
+    except msgspec.ValidationError as error:
+        return Refusal(errno=Errno.EINVAL, message=str(error))
+    return _checked(ALIASES.get(setting.key, setting.key), setting.value)
+
+
+def _checked(key: str, value: Any) -> Parameter | Refusal:
+    if not 0 < len(key) <= KEY_CHARS_MAX:
+        return Refusal(errno=Errno.EINVAL, message=f"a key has 1 to {KEY_CHARS_MAX} characters")
+    if key.startswith(RESERVED_PREFIX):
+        return Refusal(errno=Errno.EACCES, message=f"`{key}` is set by the host")
+    if key in WRITTEN_ELSEWHERE:
+        return Refusal(errno=Errno.EINVAL, message=f"`{key}` has a call of its own")
+    known = KNOWN.get(key)
+    wrong = _wrong(known, value) if known else None
+    if wrong:
+        return Refusal(errno=Errno.EINVAL, message=f"`{key}` must be {wrong}")
+    return Parameter(key=key, value=msgspec.Raw(write_json(value)), upstream=known is None)
+
+
+def _wrong(known: Known, value: Any) -> str | None:
+    """Say what the value should have been, or None when it is that."""
+    match known.kind:
+        case "text":
+            return None if isinstance(value, str) and value else "a string that is not empty"
+        case "boolean":
+            return None if isinstance(value, bool) else "true or false"
+        case "names":
+            return None if _is_names(value) else "an array of strings"
+        case "integer":
+            fits = isinstance(value, int) and not isinstance(value, bool) and known.low <= value <= known.high
+            return None if fits else f"an integer from {known.low} to {known.high}"
+
+
+def _is_names(value: Any) -> bool:
+    try:
+        msgspec.convert(value, list[str])
+    except msgspec.ValidationError:
+        return False
+    return True

@@ -1,0 +1,95 @@
+"""Reads the JSON by which a guest registers one of its functions as a tool.
+
+The official nested form is taken as it is, a flat one is wrapped; anything else is a refusal with an error number
+and a sentence, never an exception. Whether the function itself can be called is for the sandbox to find out.
+"""
+
+import re
+from collections.abc import Container
+from typing import Any, Literal, cast
+
+import msgspec
+
+from treadle.core.json import BadJson, read_json
+from treadle.core.tool_definitions import EMPTY_SCHEMA, ToolSpec
+from treadle.wasm.cchat_abi import Errno
+
+TOOL_JSON_BYTES_MAX = 65_536
+TOOLS_MAX = 128
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why something a guest sent is not taken: the number it gets back and the text behind `cchat_error`."""
+
+    errno: Errno
+    message: str
+
+
+class _Function(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    description: str | None = None
+    parameters: msgspec.Raw = EMPTY_SCHEMA
+    strict: bool | None = None
+
+
+class _Nested(msgspec.Struct, frozen=True, kw_only=True):
+    type: Literal["function"]
+    function: _Function
+
+
+def read_tool(data: bytes, taken: Container[str] = ()) -> ToolSpec | Refusal:
+    """Return the tool that the JSON describes, or why there is none; `taken` are the names already registered."""
+    value = read_guest_json(data, bytes_max=TOOL_JSON_BYTES_MAX)
+    if isinstance(value, Refusal):
+        return value
+    if not isinstance(value, dict):
+        return _invalid("a tool is a JSON object")
+    try:
+        function = _read_function(data, cast("dict[str, Any]", value))
+    except msgspec.ValidationError as error:
+        return _invalid(str(error))
+    if not _NAME.fullmatch(function.name):
+        return _invalid(f"the name {function.name[:80]!r} is not 1 to 64 of the characters A-Z a-z 0-9 _ -")
+    if function.name in taken:
+        return Refusal(errno=Errno.EEXIST, message=f"a tool `{function.name}` is registered already")
+    return ToolSpec(
+        name=function.name,
+        description=function.description or "",
+        parameters=function.parameters,
+        strict=function.strict,
+    )
+
+
+def read_guest_json(data: bytes, *, bytes_max: int) -> Any | Refusal:
+    """Decode JSON that a guest wrote, strictly: bounded, UTF-8, no NaN, no half of a surrogate pair."""
+    if len(data) > bytes_max:
+        return Refusal(errno=Errno.E2BIG, message=f"{len(data)} bytes of JSON; at most {bytes_max} are taken")
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        return Refusal(errno=Errno.EILSEQ, message=f"not UTF-8 at byte {error.start}")
+    try:
+        return read_json(text)
+    except BadJson as error:
+        return _invalid(str(error))
+
+
+def _read_function(data: bytes, value: dict[str, Any]) -> _Function:
+    """Decode the function, wrapped or not; the schema keeps the very bytes the guest wrote."""
+    if "function" in value:
+        function = msgspec.json.decode(data, type=_Nested).function
+        schema = value["function"].get("parameters", {})
+    elif value.get("type", "function") != "function":
+        raise msgspec.ValidationError("Invalid enum value - at `$.type`")
+    elif "parameters" not in value:
+        raise msgspec.ValidationError("Object has neither `function` nor `parameters`")
+    else:
+        function, schema = msgspec.json.decode(data, type=_Function), value["parameters"]
+    if not isinstance(schema, dict):
+        raise msgspec.ValidationError("Expected `object` - at `parameters`")
+    return function
+
+
+def _invalid(message: str) -> Refusal:
+    return Refusal(errno=Errno.EINVAL, message=message)

@@ -1,0 +1,163 @@
+"""wasmtime, imported when first used: one engine for each way of compiling, and the clock that interrupts guests.
+
+The clock ticks only while a guest is running. Every guest asks at each tick whether it has to stop, so stopping one
+does not touch the others.
+"""
+
+import contextlib
+import hashlib
+import importlib
+import threading
+from collections.abc import Generator
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from treadle.core.errors import ConfigError
+from treadle.wasm.engine.guest_limits import EngineMode
+
+if TYPE_CHECKING:
+    from wasmtime import Engine
+
+TICK_S = 0.01
+STACK_BYTES = 524_288
+THREAD_STACK_BYTES = 8_388_608
+"""A guest's own stack ends far before that of its thread: the other way round one recursion kills the process."""
+_VERSION_WANTED = "50."
+
+
+class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """How an engine compiles; guests of different specs do not share compiled code."""
+
+    mode: EngineMode = "safe"
+    memory_bytes_max: int = 67_108_864
+    is_component: bool = False
+
+    def of(self, *, is_component: bool) -> "EngineSpec":
+        """Return how a component, or a core module, is compiled under the same terms."""
+        return self if is_component == self.is_component else msgspec.structs.replace(self, is_component=is_component)
+
+    @property
+    def digest(self) -> str:
+        """Return what tells this way of compiling from others."""
+        return hashlib.sha256(msgspec.json.encode((self, STACK_BYTES))).hexdigest()[:16]
+
+
+def load_wasmtime() -> Any:
+    """Return the wasmtime package.
+
+    Raises: ConfigError, naming the extra that brings it.
+    """
+    global _loaded
+    if _loaded is None:
+        _loaded = _load()
+    return _loaded
+
+
+_loaded: Any = None
+"""Finding out the version of a package takes longer than calling a guest: it is done once."""
+
+
+def _load() -> Any:
+    try:
+        wasmtime = importlib.import_module("wasmtime")
+    except ImportError as error:
+        raise ConfigError(
+            f"WASM guests need wasmtime, which is not installed ({error})",
+            code="wasm_not_installed",
+            hint="pip install 'treadle[wasm]'",
+        ) from None
+    if not version("wasmtime").startswith(_VERSION_WANTED):
+        raise ConfigError(
+            f"WASM guests need wasmtime {_VERSION_WANTED}x, not {version('wasmtime')}",
+            code="wasm_not_installed",
+            hint="pip install 'treadle[wasm]'",
+        )
+    return wasmtime
+
+
+class _Clock:
+    """Advances the epoch of every engine while at least one guest runs."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._engines: list[Engine] = []
+        self._running = 0
+        self._thread: threading.Thread | None = None
+
+    def add(self, engine: "Engine") -> None:
+        """Let the clock tick for one more engine."""
+        with self._changed:
+            self._engines.append(engine)
+
+    @contextlib.contextmanager
+    def ticking(self) -> Generator[None]:
+        """Keep the clock going."""
+        with self._changed:
+            self._running += 1
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._tick, name="treadle-guest-clock", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._running -= 1
+
+    def _tick(self) -> None:
+        pause = threading.Event()
+        while True:
+            with self._changed:
+                while not self._running:
+                    self._changed.wait()
+                engines = tuple(self._engines)
+            for engine in engines:
+                engine.increment_epoch()
+            pause.wait(TICK_S)
+
+
+_clock = _Clock()
+_engines: dict[EngineSpec, "Engine"] = {}
+_lock = threading.Lock()
+
+
+def ticking() -> contextlib.AbstractContextManager[None]:
+    """Keep the clock of all engines going while a guest runs."""
+    return _clock.ticking()
+
+
+def engine_of(spec: EngineSpec) -> "Engine":
+    """Return the engine of that spec, made when first asked for and kept.
+
+    Raises: ConfigError.
+    """
+    wasmtime = load_wasmtime()
+    with _lock:
+        engine = _engines.get(spec)
+        if engine is None:
+            engine = wasmtime.Engine(_config(wasmtime, spec))
+            _engines[spec] = engine
+            _clock.add(engine)
+        return engine
+
+
+_FEATURES_OFF = ("wasm_threads", "wasm_memory64", "shared_memory", "wasm_gc", "gc_support")
+
+
+def _config(wasmtime: Any, spec: EngineSpec) -> Any:
+    config = wasmtime.Config()
+    for feature in _FEATURES_OFF:
+        setattr(config, feature, False)
+    config.wasm_component_model = spec.is_component
+    # The engine's own glue between the modules of a component has the memory of each.
+    config.wasm_multi_memory = spec.is_component
+    config.epoch_interruption = True
+    config.max_wasm_stack = STACK_BYTES
+    config.cranelift_nan_canonicalization = True
+    config.signals_based_traps = spec.mode == "fast"
+    config.memory_reservation = spec.memory_bytes_max
+    config.memory_reservation_for_growth = 0
+    config.memory_guard_size = 0
+    return config

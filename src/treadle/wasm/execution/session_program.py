@@ -1,0 +1,103 @@
+"""Runs one session guest from its first instruction to its end, in whatever thread or process it was given."""
+
+import time
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from treadle.wasm.cchat_host_calls import Host
+from treadle.wasm.engine.guest_instance import Control, Sandbox, Signature
+from treadle.wasm.engine.guest_limits import Stop, Stopped
+from treadle.wasm.engine.wasi_grants import Access, Grant
+from treadle.wasm.engine.wasmtime_engine import EngineSpec
+from treadle.wasm.execution.thread_messages import Line
+
+if TYPE_CHECKING:
+    from wasmtime import Func, Module
+
+_NOTHING: tuple[str, ...] = ()
+_ENTRIES = (
+    ("run", ((_NOTHING, ("i32",)), (_NOTHING, _NOTHING))),
+    ("_start", ((_NOTHING, _NOTHING),)),
+    ("main", ((_NOTHING, ("i32",)), (("i32", "i32"), ("i32",)))),
+)
+"""Where a guest begins: the first of these exports that has one of its signatures."""
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a guest ended, and what it used. `stop` is why it did not end by itself."""
+
+    exit_code: int | None = None
+    stop: Stop | None = None
+    run_ids: tuple[str, ...] = ()
+    cpu_s: float = 0.0
+    wall_s: float = 0.0
+    host_calls: int = 0
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """What a guest is started with besides its code."""
+
+    model: str = ""
+    stdin: bytes = b""
+
+
+def run_program(
+    module: "Module", spec: EngineSpec, control: Control, line: Line, start: Start, grant: Grant | None = None
+) -> Ended:
+    """Run the guest; whatever it does is in what is returned. With a grant only in a process that is the guest's."""
+    began = time.monotonic()
+    sandbox = Sandbox(module, spec, control)
+    host = Host(sandbox, line, model=start.model, stdin=start.stdin)
+    exit_code: int | None = None
+    stop: Stop | None = None
+    try:
+        access = None if grant is None else Access(grant, host.print, start.stdin)
+        sandbox.start(host.imports(), host.stub, access)
+        exit_code = _run(sandbox)
+    except Stopped as stopped:
+        stop = stopped.stop
+    finally:
+        sandbox.close()
+    if stop is not None and stop.code == "exit" and not host.is_in_tool:
+        exit_code, stop = stop.exit_code, None
+    return Ended(
+        exit_code=exit_code,
+        stop=stop,
+        cpu_s=round(control.cpu_s, 6),
+        wall_s=round(time.monotonic() - began, 6),
+        host_calls=host.host_calls,
+    )
+
+
+def _run(sandbox: Sandbox) -> int:
+    """Call the guest's entry.
+
+    Raises: Stopped.
+    """
+    initialize = sandbox.function("_initialize", (_NOTHING, _NOTHING))
+    if initialize is not None:
+        sandbox.do(initialize)
+    entry = find_entry(sandbox)
+    if entry is None:
+        sandbox.control.end("invalid", "The guest exports no `run`, `_start` or `main` that can be called.")
+        raise Stopped(sandbox.control.stop or _INVALID)
+    function, (parameters, results) = entry
+    arguments = [0] * len(parameters)
+    if results:
+        return sandbox.call(function, *arguments)
+    sandbox.do(function, *arguments)
+    return 0
+
+
+def find_entry(sandbox: Sandbox) -> "tuple[Func, Signature] | None":
+    """Return the function that a guest begins with, and its signature."""
+    for name, signatures in _ENTRIES:
+        for signature in signatures:
+            found = sandbox.function(name, signature)
+            if found is not None:
+                return found, signature
+    return None
+
+
+_INVALID = Stop(code="invalid", message="The guest cannot be run.")

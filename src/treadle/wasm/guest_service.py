@@ -1,0 +1,144 @@
+"""Starts session guests by name or by code, as threads or as processes, and says how they ended."""
+
+import asyncio
+import logging
+from collections.abc import Coroutine, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from treadle.core.errors import NotFound
+from treadle.wasm.engine.compiler import BadGuest, Compiled
+from treadle.wasm.engine.guest_instance import Control
+from treadle.wasm.execution.conversation_runs import Desk, Sender, Visit
+from treadle.wasm.execution.process_workers import Assignment
+from treadle.wasm.execution.session_program import Ended, Start, run_program
+from treadle.wasm.execution.thread_messages import Hear, log_said
+from treadle.wasm.execution.thread_workers import ThreadLine, run_in_thread
+from treadle.wasm.execution.worker_process import Done, Job
+from treadle.wasm.guest_pool import GuestModule, Quarters, off_loop
+
+log = logging.getLogger("treadle.wasm")
+
+
+class Guests:
+    """The session guests of one process."""
+
+    def __init__(self, quarters: Quarters, desk: Desk, modules: Sequence[GuestModule] = ()) -> None:
+        self._quarters = quarters
+        self._desk = desk
+        self._modules = {module.name: module for module in modules if module.kind == "session"}
+
+    @property
+    def names(self) -> list[str]:
+        """Return the names of the configured guests, sorted."""
+        return sorted(self._modules)
+
+    @property
+    def modules(self) -> list[GuestModule]:
+        """Return the configured guests by name."""
+        return [self._modules[name] for name in self.names]
+
+    @property
+    def live(self) -> int:
+        """Return how many guests are alive, tool guests too."""
+        return self._quarters.live
+
+    def find(self, name: str) -> GuestModule:
+        """Return a configured guest.
+
+        Raises: NotFound, naming what there is.
+        """
+        module = self._modules.get(name)
+        if module is None:
+            known = f"There are {', '.join(self.names)}." if self._modules else "Name one in a [[guest]] table."
+            raise NotFound(f"There is no guest {name!r}.", param="name", hint=known)
+        return module
+
+    async def run(
+        self,
+        module: GuestModule,
+        *,
+        stdin: bytes = b"",
+        hear: Hear | None = None,
+        wasm: bytes | None = None,
+        sender: Sender | None = None,
+    ) -> Ended:
+        """Run a guest to its end, for a sender; being cancelled stops it. What it does wrong is in what is returned.
+
+        Raises: NotFound, BadGuest, TooManyGuests, ConfigError.
+        """
+        with self._quarters.place():
+            compiled: Compiled = await off_loop(partial(self._quarters.prepare, module, wasm))
+            if compiled.is_component:
+                raise BadGuest("A component cannot be a session guest, only a tool guest.", param="path")
+            start = Start(model=module.model, stdin=stdin)
+            visit = Visit(module.grants, sender)
+            run = self._in_process if module.isolation == "process" else self._in_thread
+            work = run(module, compiled, start, visit, hear or partial(log_said, module.name))
+            ended = await self._seen(module, visit, work)
+        ended = msgspec.structs.replace(ended, run_ids=tuple(visit.run_ids))
+        self._note(module, ended)
+        return ended
+
+    async def close(self) -> None:
+        """End what is left of the guests."""
+        await self._quarters.close()
+
+    async def _in_thread(
+        self, module: GuestModule, compiled: Compiled, start: Start, visit: Visit, hear: Hear
+    ) -> Ended:
+        control = Control(module.limits)
+        line = ThreadLine(asyncio.get_running_loop(), self._desk, visit, control, hear)
+        code = self._quarters.compiler.load(compiled, module.spec)
+        work = asyncio.ensure_future(
+            run_in_thread(partial(run_program, code, module.spec, control, line, start), f"treadle-guest-{module.name}")
+        )
+        try:
+            return await asyncio.shield(work)
+        except asyncio.CancelledError:
+            control.cancel()
+            await asyncio.wait((work,))
+            raise
+
+    async def _in_process(
+        self, module: GuestModule, compiled: Compiled, start: Start, visit: Visit, hear: Hear
+    ) -> Ended:
+        workers = self._quarters.workers
+        worker = await workers.take(compiled.digest)
+        job = Job(spec=module.spec, limits=module.limits, code_bytes=len(compiled.code), start=start, grant=module.wasi)
+        try:
+            done: Done = await Assignment(worker, self._desk, visit, hear).run(job, compiled.code)
+        except BaseException:
+            await worker.close()
+            raise
+        await workers.give_back(compiled.digest, worker)
+        assert done.ended is not None, "a session's job ends with how it ended"
+        return done.ended
+
+    async def _seen(self, module: GuestModule, visit: Visit, work: Coroutine[Any, Any, Ended]) -> Ended:
+        """Do the work of a guest within a span, where there are any, and its runs under it."""
+        tracer = self._quarters.tracer
+        if tracer is None:
+            return await work
+        span = tracer.guest(module.name)
+        visit.trace_parent = span.parent
+        code, cpu_s = "cancelled", 0.0
+        try:
+            ended = await work
+            code, cpu_s = _code(ended), ended.cpu_s
+            return ended
+        finally:
+            span.end(code, cpu_s)
+
+    def _note(self, module: GuestModule, ended: Ended) -> None:
+        code = _code(ended)
+        self._quarters.meter.guest_ended(code, ended.cpu_s)
+        fields = {"guest": module.name, "stop": code, "cpu_s": ended.cpu_s, "runs": len(ended.run_ids)}
+        log.info("guest ended", extra={**fields, "host_calls": ended.host_calls, "exit_code": ended.exit_code})
+
+
+def _code(ended: Ended) -> str:
+    """Return how a guest ended, as a word."""
+    return "ok" if ended.stop is None else ended.stop.code

@@ -1,0 +1,221 @@
+"""Tool guests: core modules with `tool_<name>` exports, and components, as ordinary tools of the registry.
+
+Every call gets a fresh instance, so nothing of one call is there for the next. What the tools are is said by a JSON
+file beside the module, or by the module itself (`describe`).
+"""
+
+import asyncio
+import contextlib
+import json
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar, cast
+
+from treadle.core.errors import ConfigError, ToolError, ToolFailed, ToolTimeout
+from treadle.core.json import BadJson, read_json, write_json
+from treadle.core.tool_definitions import Outcome, ServerTool, ToolPolicy, ToolSpec
+from treadle.tools import Tool
+from treadle.tools.function_tools import foreign_tool
+from treadle.tools.tool_context import ToolContext
+from treadle.wasm.cchat_tool_registration import Refusal, read_tool
+from treadle.wasm.engine.compiler import Compiled
+from treadle.wasm.engine.guest_instance import Control
+from treadle.wasm.engine.guest_limits import Stopped
+from treadle.wasm.engine.wasmtime_engine import THREAD_STACK_BYTES
+from treadle.wasm.execution.conversation_runs import Visit
+from treadle.wasm.execution.process_workers import Assignment, outcome_of
+from treadle.wasm.execution.session_program import Ended
+from treadle.wasm.execution.thread_messages import Hear, Said, log_said
+from treadle.wasm.execution.thread_workers import run_in_thread
+from treadle.wasm.execution.tool_call import ToolCall, describe, run_tool, tool_names
+from treadle.wasm.execution.worker_process import Job
+from treadle.wasm.guest_pool import TOOLS_AT_ONCE, GuestModule, Quarters
+
+T = TypeVar("T")
+SCHEMA_BYTES_MAX = 1_048_576
+
+
+class ToolGuest:
+    """One tool guest: its code, what its tools are, and how a call of one runs."""
+
+    def __init__(self, quarters: Quarters, module: GuestModule, *, hear: Hear | None = None) -> None:
+        self._quarters = quarters
+        self._module = module
+        self._hear = hear or partial(log_said, module.name)
+        self._compiled: Compiled = quarters.prepare(module)
+        self._code: Any = quarters.compiler.load(self._compiled, module.spec)
+        self._at_once = asyncio.Semaphore(TOOLS_AT_ONCE)
+
+    def tools(self) -> list[Tool]:
+        """Return its tools for the registry.
+
+        Raises: ConfigError.
+        """
+        module = self._module
+        policy = ToolPolicy(effect=module.effect, approval=module.approval, timeout_s=module.limits.wall_s + 1.0)
+        why = dict.fromkeys(("effect", "approval"), f"[[guest]] {module.name}") | {"timeout_s": "[guests]"}
+        return [
+            foreign_tool(
+                ServerTool(spec=spec, policy=policy, source=f"wasm:{module.name}"),
+                partial(self._handle, spec.name),
+            ).placed("wasm-process" if module.isolation == "process" else "wasm", why)
+            for spec in self.specs()
+        ]
+
+    def specs(self) -> list[ToolSpec]:
+        """Return what the model is told of the tools.
+
+        Raises: ConfigError.
+        """
+        specs = _read_specs(self._described(), self._module)
+        if not self._compiled.is_component:
+            exported = set(tool_names(self._code))
+            missing = [spec.name for spec in specs if spec.name not in exported]
+            if missing:
+                raise _wrong(self._module, f"describes {missing[0]!r}, but exports no tool_{missing[0]}")
+        return specs
+
+    async def call(self, call: ToolCall) -> Outcome:
+        """Run one call in a fresh instance."""
+        with self._quarters.place():
+            async with self._at_once:
+                run = self._in_process if self._module.isolation == "process" else self._in_thread
+                return await run(call)
+
+    async def _handle(self, name: str, arguments: dict[str, Any], context: ToolContext) -> object:
+        """Run a call for the tool runner: its text, or the error that it is.
+
+        Raises: ToolError.
+        """
+        call = ToolCall(name=name, arguments=write_json(arguments).decode(), output_bytes_max=context.output_bytes_max)
+        outcome = await self.call(call)
+        if outcome.is_error:
+            raise _error(outcome)
+        return _value(outcome.text)
+
+    async def _in_thread(self, call: ToolCall) -> Outcome:
+        control = Control(self._module.limits)
+        work = partial(run_tool, self._code, self._module.spec, control, call, self._hear_from_thread())
+        try:
+            return await run_in_thread(work, f"treadle-tool-{self._module.name}")
+        except asyncio.CancelledError:
+            control.cancel()
+            raise
+        finally:
+            self._quarters.meter.guest_ended("ok" if control.stop is None else control.stop.code, control.cpu_s)
+
+    def _hear_from_thread(self) -> Hear:
+        """Return who hears what the guest says, called on the event loop's own thread."""
+        loop = asyncio.get_running_loop()
+
+        def hear(said: Said) -> None:
+            # The loop may be gone by the time a guest that was left behind says something.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(self._hear, said)
+
+        return hear
+
+    async def _in_process(self, call: ToolCall) -> Outcome:
+        workers, compiled = self._quarters.workers, self._compiled
+        worker = await workers.take(compiled.digest)
+        job = Job(
+            spec=self._module.spec,
+            limits=self._module.limits,
+            code_bytes=len(compiled.code),
+            is_component=compiled.is_component,
+            call=call,
+            grant=self._module.wasi,
+        )
+        try:
+            done = await Assignment(worker, None, Visit(), self._hear).run(job, compiled.code)
+        except BaseException:
+            await worker.close()
+            raise
+        await workers.give_back(compiled.digest, worker)
+        ended = done.ended or Ended()
+        self._quarters.meter.guest_ended("ok" if ended.stop is None else ended.stop.code, ended.cpu_s)
+        return outcome_of(done)
+
+    def _described(self) -> str:
+        """Return the tools as JSON: from the file beside the module, else as the guest says.
+
+        Raises: ConfigError.
+        """
+        file = Path(self._module.schema or f"{self._module.path}.json").expanduser()
+        if self._module.schema or file.is_file():
+            try:
+                return file.read_text("utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise _wrong(self._module, f"cannot read its schemas: {error}") from None
+        try:
+            text = _in_guest_thread(partial(describe, self._code, self._module.spec, Control(self._module.limits)))
+        except Stopped as stopped:
+            more = f" ({file.name} beside it would say what they are)" if stopped.stop.code == "link" else ""
+            message = f"was stopped while it described its tools{more}: {stopped.stop.message}"
+            raise _wrong(self._module, message) from None
+        if text is None:
+            raise _wrong(self._module, f"has neither `describe` nor the file {file.name} beside it")
+        return text
+
+
+def _read_specs(text: str, module: GuestModule) -> list[ToolSpec]:
+    """Read a JSON array of tools, nested or flat.
+
+    Raises: ConfigError.
+    """
+    try:
+        value = read_json(text[:SCHEMA_BYTES_MAX])
+    except BadJson as error:
+        raise _wrong(module, f"describes its tools in something that is not JSON: {error}") from None
+    tools: Any = cast("dict[str, Any]", value).get("tools") if isinstance(value, dict) else value
+    if not isinstance(tools, list) or not tools:
+        raise _wrong(module, "describes no tools: expected a JSON array of them")
+    specs: dict[str, ToolSpec] = {}
+    for each in cast("list[Any]", tools):
+        spec = read_tool(json.dumps(each).encode(), specs)
+        if isinstance(spec, Refusal):
+            raise _wrong(module, f"describes a tool that cannot be one: {spec.message}")
+        specs[spec.name] = spec
+    return list(specs.values())
+
+
+def _value(text: str) -> object:
+    """Return a tool's JSON as the value it is, and other text as text."""
+    try:
+        return read_json(text)
+    except BadJson:
+        return text
+
+
+def _error(outcome: Outcome) -> ToolError:
+    message = outcome.summary or outcome.text
+    return ToolTimeout(message) if outcome.rc == "timeout" else ToolFailed(message, code=None)
+
+
+def _wrong(module: GuestModule, message: str) -> ConfigError:
+    return ConfigError(f"the guest {module.name!r} ({module.path}) {message}", param="guest")
+
+
+def _in_guest_thread(work: Callable[[], T]) -> T:
+    """Run a guest to its end from any thread, also from that of an event loop that is only being set up."""
+    results: list[T] = []
+    errors: list[Stopped] = []
+
+    def run() -> None:
+        try:
+            results.append(work())
+        except Stopped as stopped:
+            errors.append(stopped)
+
+    before = threading.stack_size(THREAD_STACK_BYTES)
+    try:
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+    finally:
+        threading.stack_size(before)
+    thread.join()
+    if errors:
+        raise errors[0]
+    return results[0]
