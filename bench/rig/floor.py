@@ -27,7 +27,7 @@ from treadle.core.usage import Usage
 from treadle.http.client_pool import Pool
 from treadle.journal.journal_interface import RunRow
 from treadle.journal.sqlite.store import SqliteStore
-from treadle.runtime.parts import RandomIds
+from treadle.runtime.injected_parts import RandomIds
 
 LEASE_S = 15.0
 _HEADERS = {"content-type": "application/json", "authorization": "Bearer none"}

@@ -34,7 +34,7 @@ BROKEN: dict[str, tuple[str, str, str, str]] = {
         "a client that went on after a crash",
     ),
     "every process goes by its own clock": (
-        "from treadle.runtime.clock import SharedClock; SharedClock.now = lambda self: self._own.now()",
+        "from treadle.runtime.database_clock import SharedClock; SharedClock.now = lambda self: self._own.now()",
         "postgresql",
         "mixed",
         "it began at",

@@ -33,7 +33,7 @@ from treadle.runs import Rooms, Runs, RunsOptions
 from treadle.runs import live_event_relay as relay
 from treadle.runs.session_locks import Sessions
 from treadle.runtime import RandomIds, SystemClock
-from treadle.runtime.clock import SharedClock
+from treadle.runtime.database_clock import SharedClock
 from treadle.telemetry import Metrics
 
 BOUND_S = 20.0

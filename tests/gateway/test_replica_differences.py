@@ -20,7 +20,7 @@ from treadle.cli.main import main
 from treadle.config import Settings, StoreSection, ToolsSection
 from treadle.config.access_settings import KeysSection
 from treadle.journal.open_store import open_store
-from treadle.runtime.replicas import OTHER_KEYS
+from treadle.runtime.replica_comparison import OTHER_KEYS
 
 BOUND_S = 60.0
 ROUTED = '[[upstream]]\nname = "elsewhere"\nbase_url = "http://127.0.0.1:9/v1"\nmodels = ["x"]\n'

@@ -19,8 +19,8 @@ from treadle.providers.fakes.fake_server import Canned, CannedTable, ScriptServe
 from treadle.providers.provider_client import HttpClient
 from treadle.providers.provider_endpoint import Endpoint, Secret
 from treadle.providers.provider_model import UpstreamModel
-from treadle.runtime.parts import SystemClock
-from treadle.runtime.upstreams import make_client
+from treadle.runtime.injected_parts import SystemClock
+from treadle.runtime.provider_setup import make_client
 
 KEY = "sk-very-secret-0001"
 WAIT_S = 10.0

@@ -23,7 +23,7 @@ from treadle.core.tool_definitions import CallContext, Outcome, ServerTool
 from treadle.engine.ports import Model
 from treadle.journal.journal_interface import Chunk, RunJournal, RunRow, Store
 from treadle.runs import Rooms, Runs, RunsOptions
-from treadle.runtime.clock import SharedClock
+from treadle.runtime.database_clock import SharedClock
 from treadle.telemetry import Metrics
 
 T = TypeVar("T")

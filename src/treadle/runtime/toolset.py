@@ -10,7 +10,7 @@ from treadle.config.settings import Guest
 from treadle.core.errors import ConfigError, RequestError
 from treadle.journal.journal_interface import Store
 from treadle.journal.store_url import is_postgres
-from treadle.runtime.policies import make_policies
+from treadle.runtime.policy_setup import make_policies
 from treadle.tools import Registry, Tool
 from treadle.tools.blocked_ports import OwnPorts
 from treadle.tools.local import LocalCaps, Piece, Shelf, local_tools

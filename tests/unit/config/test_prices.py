@@ -7,7 +7,7 @@ import pytest
 from treadle.config import load_settings
 from treadle.core.errors import ConfigError
 from treadle.core.usage import Price, Usage
-from treadle.runtime.upstreams import Prices
+from treadle.runtime.provider_setup import Prices
 
 TABLES = """
 [[price]]

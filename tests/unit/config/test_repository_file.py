@@ -10,7 +10,7 @@ from treadle.config.loader import data_directory, examine_file
 from treadle.config.repository_file import TIGHTER
 from treadle.config.trusted_files import Trust, Untrusted
 from treadle.core.errors import ConfigError
-from treadle.runtime.policies import make_policies
+from treadle.runtime.policy_setup import make_policies
 from treadle.tools import Registry, tool
 
 

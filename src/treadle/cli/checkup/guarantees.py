@@ -174,7 +174,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
         name="guests.grants",
         says="A WASM guest has no sockets, and no folder with Treadle's files.",
         by="WebAssembly, and a check of grants at start",
-        tests=("tests/unit/runtime/test_own_ports.py::test_a_guest_is_granted_no_folder_of_treadles_own",),
+        tests=("tests/unit/runtime/test_port_settings.py::test_a_guest_is_granted_no_folder_of_treadles_own",),
     ),
     Guarantee(
         name="commands.end",

@@ -41,7 +41,7 @@ def _look(settings: Settings, env: Mapping[str, str]) -> Look | None:
 
 def _compare(settings: Settings, env: Mapping[str, str], seen: Look) -> list[Check]:
     from treadle.runtime import Runtime
-    from treadle.runtime.replicas import OTHER_KEYS, SECRET_HINT, Facts, differences, facts_of
+    from treadle.runtime.replica_comparison import OTHER_KEYS, SECRET_HINT, Facts, differences, facts_of
 
     secret = _fingerprint(settings, env)
     if secret is None and seen.secrets:

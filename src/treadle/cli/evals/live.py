@@ -138,7 +138,7 @@ def models_of(named: Sequence[str] | None, settings: "Settings", env: Mapping[st
 def _configured(settings: "Settings", models: Sequence[str]) -> "dict[str, Price]":
     """Return the prices that the configuration names."""
     from treadle.evals.live.prices import Price
-    from treadle.runtime.upstreams import Prices
+    from treadle.runtime.provider_setup import Prices
 
     found = {model: price for model in models if (price := Prices(settings).price(model)) is not None}
     return {model: Price(input_usd=each.input, output_usd=each.output) for model, each in found.items()}

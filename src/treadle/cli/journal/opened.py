@@ -14,7 +14,7 @@ from treadle.core.errors import ConfigError, NotFound, RequestError
 if TYPE_CHECKING:
     from treadle.config import Settings
     from treadle.journal.journal_interface import RunRow, Store
-    from treadle.runtime.clock import SharedClock
+    from treadle.runtime.database_clock import SharedClock
 
 LAST = "last"
 """What the newest run can be called by."""
@@ -70,7 +70,7 @@ async def opened(settings: "Settings", *, may_create: bool = False) -> "AsyncGen
 async def clock_of(store: "Store") -> "SharedClock":
     """Return the clock that the processes on this store go by. Raises: StoreError."""
     from treadle.runtime import SystemClock
-    from treadle.runtime.clock import SharedClock
+    from treadle.runtime.database_clock import SharedClock
 
     clock = SharedClock(SystemClock())
     await clock.measure(store.server_time)

@@ -36,7 +36,7 @@ async def opened_host(
     await asyncio.to_thread(importlib.import_module, "treadle.runtime")
     from treadle.cli.talk.here import Here
     from treadle.runtime import Runtime
-    from treadle.runtime.parts import Parts
+    from treadle.runtime.injected_parts import Parts
 
     async with Runtime(settings, parts=Parts(report=lambda _, text: (heard(text), None)[1])) as runtime:
         yield Here(runtime)

@@ -9,7 +9,7 @@ from functools import partial
 import msgspec
 
 from treadle.core.errors import ProtocolError
-from treadle.runtime.guests import describe_guest, run_guest
+from treadle.runtime.guest_runs import describe_guest, run_guest
 from treadle.server.http import Exchange, read_body
 from treadle.server.service import Service
 from treadle.server.stream import read

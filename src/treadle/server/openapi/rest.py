@@ -2,7 +2,7 @@
 
 from treadle.access.key_views import KeyView, MadeKey
 from treadle.providers.resilience.endpoint_guard_state import Health
-from treadle.runtime.replicas import Replica
+from treadle.runtime.replica_comparison import Replica
 from treadle.server.apis.mcp_servers import McpServerView, ToolDecision
 from treadle.server.clients.routes import KeyPage, NewKey
 from treadle.server.login.routes import NewLink, Redeem

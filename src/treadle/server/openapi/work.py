@@ -5,7 +5,7 @@ from typing import get_args
 from treadle.core.tool_definitions import ToolPolicy
 from treadle.journal.approvals_interface import ApprovalStatus
 from treadle.journal.workspaces_interface import ProposalStatus
-from treadle.runtime.guests import GuestRun, GuestView
+from treadle.runtime.guest_runs import GuestRun, GuestView
 from treadle.server.apis import approvals, guests, tools
 from treadle.server.openapi.operation import (
     ANY,

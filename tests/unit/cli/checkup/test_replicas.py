@@ -11,7 +11,7 @@ from treadle.cli.checkup.replicas import NO_SECRET, check_replicas
 from treadle.config import Settings, StoreSection
 from treadle.config.access_settings import KeysSection
 from treadle.journal.open_store import open_store
-from treadle.runtime.replicas import OTHER_KEYS
+from treadle.runtime.replica_comparison import OTHER_KEYS
 from treadle.server.login.secret import FILE, kept_secret, secret_for
 
 GIVEN = {"TREADLE_SECRET": "r" * 40}

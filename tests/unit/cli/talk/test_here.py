@@ -16,7 +16,7 @@ from treadle.core.events import ApprovalRequested, RunEnded, RunEvent, ToolFinis
 from treadle.core.items import text_message
 from treadle.core.usage import Usage
 from treadle.runtime import Runtime
-from treadle.runtime.parts import Parts
+from treadle.runtime.injected_parts import Parts
 from treadle.tools import tool
 from treadle.workspace.workspace_state import Change
 from treadle.workspace.workspace_store import PROGRAM

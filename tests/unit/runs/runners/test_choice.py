@@ -11,7 +11,7 @@ from treadle.core.errors import ConfigError
 from treadle.runs.runners.local_runner import Here
 from treadle.runs.runners.runner_interface import Unplaced
 from treadle.runs.runners.shared_store_runner import Claims
-from treadle.runtime.options import make_runner
+from treadle.runtime.store_and_limits import make_runner
 
 POSTGRES = StoreSection(url="postgresql://treadle@/db")
 SQLITE = StoreSection(url="sqlite:///t.db")

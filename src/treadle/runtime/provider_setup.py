@@ -18,7 +18,7 @@ from treadle.providers.model_router import Route, Router, match_pattern
 from treadle.providers.provider_client import RESPONSE_BYTES_MAX, HttpClient
 from treadle.providers.provider_endpoint import Endpoint, Secret
 from treadle.providers.resilience import BreakerRules, Meter, RetryRules, Ward, WardRules
-from treadle.runtime.parts import Parts
+from treadle.runtime.injected_parts import Parts
 
 
 class Prices:

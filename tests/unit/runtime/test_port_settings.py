@@ -9,7 +9,7 @@ from treadle.config.access_settings import RatesSection
 from treadle.config.runner_settings import RunnerSection
 from treadle.config.settings import Guest
 from treadle.core.errors import ConfigError
-from treadle.runtime.own_ports import make_own_ports
+from treadle.runtime.port_settings import make_own_ports
 from treadle.runtime.toolset import guest_modules
 
 

@@ -11,9 +11,9 @@ from treadle.config.access_settings import RatesSection
 from treadle.core.errors import StoreError
 from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
 from treadle.journal.memory_store import MemoryStore
-from treadle.runtime.replicas import NAMES_MAX, Facts, Replicas, differences, facts_of
+from treadle.runtime.replica_comparison import NAMES_MAX, Facts, Replicas, differences, facts_of
 from treadle.telemetry import Metrics
-from unit.runtime.test_health import Clock
+from unit.runtime.test_store_health_check import Clock
 
 BOUND_S = 20.0
 UP = Upstream(name="up", base_url="https://user:hunter2@api.example/v1", models=("m",), headers={"x-org": "hunter2"})

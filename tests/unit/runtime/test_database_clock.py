@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from treadle.core.errors import StoreError
-from treadle.runtime.clock import ANSWER_S_MAX, MEASURE_S, SharedClock
+from treadle.runtime.database_clock import ANSWER_S_MAX, MEASURE_S, SharedClock
 
 DATABASE_S = 1_000_000.0
 

@@ -25,9 +25,12 @@ from treadle.providers.direct_call_model import DirectModel, direct_request
 from treadle.runs import Instead, Rooms, Runs
 from treadle.runs.approvals.decisions import Approvals
 from treadle.runs.approvals.durable_approver import ApprovalDesk
-from treadle.runtime.clock import SharedClock
-from treadle.runtime.health import StoreHealth
-from treadle.runtime.options import (
+from treadle.runtime.database_clock import SharedClock
+from treadle.runtime.injected_parts import DEFAULT_PARTS, Parts
+from treadle.runtime.port_settings import make_own_ports
+from treadle.runtime.provider_setup import Models, Prices, make_client, make_endpoint, make_router, open_cassettes
+from treadle.runtime.replica_comparison import Facts, Replicas, facts_of
+from treadle.runtime.store_and_limits import (
     account_limits,
     desk_rules,
     known_secrets,
@@ -38,9 +41,7 @@ from treadle.runtime.options import (
     runner_limits,
     runs_options,
 )
-from treadle.runtime.own_ports import make_own_ports
-from treadle.runtime.parts import DEFAULT_PARTS, Parts
-from treadle.runtime.replicas import Facts, Replicas, facts_of
+from treadle.runtime.store_health_check import StoreHealth
 from treadle.runtime.toolset import (
     add_guest_tools,
     compiled_folder,
@@ -49,7 +50,6 @@ from treadle.runtime.toolset import (
     make_registry,
     make_sandbox,
 )
-from treadle.runtime.upstreams import Models, Prices, make_client, make_endpoint, make_router, open_cassettes
 from treadle.telemetry import Metrics, Redactor
 from treadle.telemetry.run_observer import Tracer
 from treadle.tools import Runner, Tool
