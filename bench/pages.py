@@ -25,7 +25,7 @@ from treadle.core.events import Finished, ItemAdded, ItemDone, ModelEvent, TextD
 from treadle.core.items import MessageItem, TextPart
 from treadle.core.plan import Plan
 from treadle.runtime import Parts, Runtime
-from treadle.server.serve import serve
+from treadle.server.server_process import serve
 
 TOKENS = 10_000
 TOKENS_PER_S = 600

@@ -3,8 +3,8 @@
 import os
 import time
 
-from treadle.server.login.secret import VARIABLE, secret_for
-from treadle.server.login.tickets import Scope, Tickets
+from treadle.server.auth.installation_secret import VARIABLE, secret_for
+from treadle.server.auth.signed_tickets import Scope, Tickets
 
 os.environ[VARIABLE] = "only-for-tests-" + "0" * 32
 

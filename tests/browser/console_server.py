@@ -32,7 +32,7 @@ from treadle.config import Settings
 from treadle.config.settings import ApprovalsSection, Price, ServerSection, StoreSection, Upstream, WorkspaceSection
 from treadle.evals.recorded import scenario_of, write_scenario
 from treadle.runtime import Parts, RandomIds, Runtime
-from treadle.server.serve import serve
+from treadle.server.server_process import serve
 from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
 from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
 from treadle.core.items import MessageItem, ResultItem, text_of

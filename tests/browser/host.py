@@ -17,7 +17,7 @@ import sys
 import uvloop
 from treadle.config import read_settings
 from treadle.runtime import Parts, RandomIds, Runtime
-from treadle.server.serve import serve
+from treadle.server.server_process import serve
 from treadle.providers.fakes.scripted_model import ScriptedModel, read_script
 
 async def main(config, store, port, delay_s, chunk_bytes, script, env):

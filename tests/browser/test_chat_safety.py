@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, Page, Response, expect
 
 from browser.conftest import Watched, new_context, read_json
 from browser.host import call, hosted
-from treadle.server.pages import JOINED
+from treadle.server.static_pages import JOINED
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

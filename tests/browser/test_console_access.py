@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 from browser.axe import Rules, violations
 from browser.conftest import Watched, new_context, shoot
 from browser.console_server import KEY, Console, console_server
-from unit.server.console.scored import write
+from unit.server.api.scored import write
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 

@@ -12,8 +12,8 @@ from treadle.core.request import Protocol as ProtocolName
 from treadle.core.request import Request, Surface
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.runs.replay.event_replay import Damaged, tell_all
-from treadle.server.delivery.position import Frames, Position, read_position
-from treadle.server.delivery.telling import MendedRun, RunIds, tell_again
+from treadle.server.delivery.replay_encoders import MendedRun, RunIds, tell_again
+from treadle.server.delivery.stream_event_ids import Frames, Position, read_position
 
 
 class Got(msgspec.Struct, frozen=True):

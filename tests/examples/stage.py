@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from treadle.server.login.secret import VARIABLE
+from treadle.server.auth.installation_secret import VARIABLE
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 BOUND_S = 120

@@ -21,7 +21,7 @@ import time
 import uvloop
 from treadle.config import ServerSection, Settings, StoreSection, Upstream
 from treadle.runtime import Parts, Runtime, SystemClock
-from treadle.server.serve import serve
+from treadle.server.server_process import serve
 
 class Later(SystemClock):
     # Each life begins a while later, so that the lease of the one before has ended and its time has not.

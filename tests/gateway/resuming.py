@@ -31,7 +31,7 @@ import sys
 import uvloop
 from treadle.config import ServerSection, Settings, StoreSection, Upstream
 from treadle.runtime import Parts, Runtime
-from treadle.server.serve import serve
+from treadle.server.server_process import serve
 
 async def main():
     settings = Settings(

@@ -20,7 +20,7 @@ import sys
 import uvloop
 from treadle.config import ServerSection, Settings, StoreSection
 from treadle.runtime import Parts, RandomIds, Runtime
-from treadle.server.serve import serve
+from treadle.server.server_process import serve
 from treadle.providers.fakes.scripted_model import ScriptedModel, read_script
 
 async def main(store, delay_s, grace_s, script):

@@ -16,7 +16,7 @@ from treadle.access.keyring import Keyring
 from treadle.journal.keys_interface import Budget, Grant
 from treadle.journal.open_store import open_store
 from treadle.runtime import RandomIds, SystemClock
-from treadle.server.login.secret import secret_for
+from treadle.server.auth.installation_secret import secret_for
 
 SECRET = "a secret that all of them share, long enough"
 BOUND_S = 90.0

@@ -20,7 +20,7 @@ from treadle.config.settings import Price
 from treadle.core.usage import Usage
 from treadle.journal.keys_interface import Budget, Grant, Rates
 from treadle.providers.fakes.scripted_model import Script, ScriptTurn
-from treadle.server.login.secret import kept_secret, secret_for
+from treadle.server.auth.installation_secret import kept_secret, secret_for
 
 ASK: Any = [{"role": "user", "content": "hi"}]
 TALK = Script(turns=(ScriptTurn(text="Hello.", usage=Usage(input_tokens=10, output_tokens=5)),) * 8)

@@ -16,7 +16,7 @@ from treadle.config import ServerSection, Settings, StoreSection, Upstream
 from treadle.config.access_settings import KeysSection
 from treadle.journal.keys_interface import Grant, Rates
 from treadle.providers.fakes.scripted_model import Script, ScriptTurn
-from treadle.server.login.secret import kept_secret, secret_for
+from treadle.server.auth.installation_secret import kept_secret, secret_for
 
 CHAT = {"model": "dead-1", "messages": [{"role": "user", "content": "hi"}]}
 OTHER_SECRET = b"another secret of the same length"

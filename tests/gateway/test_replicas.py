@@ -198,7 +198,7 @@ def test_a_link_logs_in_once_and_a_logout_holds_everywhere(
 ) -> None:
     """Of two that know the same secret the second refuses a used link, and hears of a logout within seconds."""
     monkeypatch.setenv("TREADLE_SECRET", "s" * 40)
-    monkeypatch.setattr("treadle.server.login.logins.LOOK_S", 0.0)
+    monkeypatch.setattr("treadle.server.auth.login_state.LOOK_S", 0.0)
     store, server = store_of(kind, tmp_path), ServerSection(login="always")
     with ExitStack() as stack:
         both = [stack.enter_context(Gateway(answer, tmp_path, store=store, server=server)) for _ in range(2)]
@@ -218,7 +218,7 @@ def test_a_link_logs_in_once_and_a_logout_holds_everywhere(
 
 def _link(gateway: Gateway) -> str:
     """Return the ticket of a link as the command line makes one, which any process of the secret takes."""
-    from treadle.server.login.gate import make_gate
+    from treadle.server.auth.page_access import make_gate
 
     now = gateway.runtime.clock.now()
     return make_gate(gateway.runtime.settings, now).link_path("ada", "admin", now).partition("#")[2]

@@ -11,7 +11,7 @@ import pytest
 from gateway.server_process import BOUND_S, Served, served
 from treadle.config import ServerSection
 from treadle.core.errors import ConfigError
-from treadle.server.serve import Address, bind
+from treadle.server.server_process import Address, bind
 
 JSON_TYPE = {"content-type": "application/json"}
 

@@ -12,7 +12,7 @@ import pytest
 from gateway.cutting import CuttingProxy
 from gateway.server_process import served
 from gateway.terminal import BOUND_S, TREADLE, Terminal, person_env
-from treadle.server.login.secret import VARIABLE
+from treadle.server.auth.installation_secret import VARIABLE
 from warm.start import Popen
 from warm.start import run as warm
 

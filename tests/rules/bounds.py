@@ -73,17 +73,17 @@ FIXED: tuple[Fixed, ...] = (
     ),
     Fixed(
         "headers of a request",
-        "treadle.server.guard:HEADERS_MAX",
+        "treadle.server.request_guard:HEADERS_MAX",
         "as other servers have it; a proxy in front has its own",
     ),
     Fixed(
         "bytes of a request's headers",
-        "treadle.server.guard:HEADER_BYTES_MAX",
+        "treadle.server.request_guard:HEADER_BYTES_MAX",
         "as other servers have it; a proxy in front has its own",
     ),
     Fixed(
         "characters of an `Idempotency-Key`",
-        "treadle.server.delivery.wishes:KEY_CHARS_MAX",
+        "treadle.server.delivery.request_headers:KEY_CHARS_MAX",
         "it is a key of the journal, not a text",
     ),
     Fixed(

@@ -17,10 +17,10 @@ from treadle.cli.main import build_parser
 from treadle.config import ServerSection, load_settings
 from treadle.config.environment import PROVIDERS, leaf_paths, variable_of
 from treadle.journal.store_url import PASSWORD_ENV
-from treadle.server.clients.rules import access_of
-from treadle.server.login.secret import CHARS_MIN
-from treadle.server.serve import CLOSE_TIMEOUT_S
-from treadle.server.service import GRACE_S
+from treadle.server.auth.installation_secret import CHARS_MIN
+from treadle.server.auth.route_permissions import access_of
+from treadle.server.server_process import CLOSE_TIMEOUT_S
+from treadle.server.server_state import GRACE_S
 
 DEPLOY = ROOT / "deploy"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -16,7 +16,7 @@ from treadle.engine.write_buffer import Minutes
 from treadle.journal.sqlite import leased_writes as fence
 from treadle.journal.sqlite.row_mapping import Place
 from treadle.runtime.database_clock import SharedClock
-from treadle.server.delivery.position import Frames, Position
+from treadle.server.delivery.stream_event_ids import Frames, Position
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 

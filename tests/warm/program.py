@@ -37,7 +37,7 @@ IMPORTED = (
     "treadle.config",
     "treadle.evals.recorded",
     "treadle.runtime",
-    "treadle.server.serve",
+    "treadle.server.server_process",
     "treadle.journal.sqlite.store",
     "treadle.providers.fakes.fake_server",
     "treadle.providers.fakes.scripted_model",

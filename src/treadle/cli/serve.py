@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from treadle.config import Settings
     from treadle.runs.views.recorded_rounds import StoredRun
     from treadle.runtime import Runtime
-    from treadle.server.crew.post import Post
-    from treadle.server.serve import Address
+    from treadle.server.server_process import Address
+    from treadle.server.workers.control_channel import Post
     from treadle.telemetry import Redactor
 
 log = logging.getLogger("treadle.tools")
@@ -58,7 +58,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until stopped."""
     from treadle.config.cross_checks import check_model
-    from treadle.server.crew.post import read_post
+    from treadle.server.workers.control_channel import read_post
 
     settings = command.read_flags(args).settings
     check_model(settings)
@@ -81,9 +81,9 @@ def _lead(settings: "Settings", args: argparse.Namespace) -> int:
     """
     if sys.platform == "win32":
         raise ConfigError("several workers need a Unix", param="server.workers", hint="start one, on Linux or macOS")
-    from treadle.server.crew.master import Master
-    from treadle.server.login.secret import is_shared
-    from treadle.server.serve import BACKLOG, bind
+    from treadle.server.auth.installation_secret import is_shared
+    from treadle.server.server_process import BACKLOG, bind
+    from treadle.server.workers.worker_supervisor import Master
     from treadle.telemetry import Redactor
 
     _log_to_stderr(settings.server.log_level, Redactor())
@@ -117,7 +117,7 @@ def check_addresses(settings: "Settings") -> None:
 
 async def _serve(settings: "Settings", post: "Post | None" = None, *, is_reloading: bool = False) -> None:
     from treadle.runtime import Parts, Runtime
-    from treadle.server.serve import serve
+    from treadle.server.server_process import serve
 
     parts = Parts() if post is None else Parts(owner=post.owner, workers=post.count)
     async with Runtime(settings, parts=parts) as runtime:
@@ -163,7 +163,7 @@ def tell_reload(place: str, outcome: "list[str] | ConfigError") -> None:
 
 def greeting(runtime: "Runtime", url: str, login: str = "") -> list[str]:
     """Return the lines that say where to look and what answers."""
-    from treadle.server.clients.identity import asks_for_key
+    from treadle.server.auth.authentication import asks_for_key
 
     settings = runtime.settings
     upstreams = ", ".join(upstream.name for upstream in settings.upstream)

@@ -13,32 +13,37 @@ from treadle.core.errors import Conflict, ErrorInfo, Exhausted, NotFound, StoreE
 from treadle.core.ids import REQUEST
 from treadle.http.asgi import Header, Receive, Scope, Send
 from treadle.runtime import Runtime
-from treadle.server import operations, pages, runs, sessions
-from treadle.server.apis import (
-    approvals,
-    chat,
-    conversations,
-    gemini,
-    guests,
-    mcp_servers,
-    messages,
-    models,
-    plans,
-    responses,
-    tools,
-)
-from treadle.server.clients import routes as keys
-from treadle.server.console import again, page, scores, trace, wire
-from treadle.server.guard import Guard, sane_request_id
-from treadle.server.http import NO_RETRY, Exchange, HttpError
-from treadle.server.login import routes as logins
-from treadle.server.mcp import route as mcp
+from treadle.server import console_page as page
+from treadle.server import static_pages as pages
+from treadle.server.api import approval_routes as approvals
+from treadle.server.api import chat_routes as chat
+from treadle.server.api import conversation_routes as conversations
+from treadle.server.api import eval_routes as scores
+from treadle.server.api import gemini_routes as gemini
+from treadle.server.api import guest_routes as guests
+from treadle.server.api import health_routes as operations
+from treadle.server.api import key_routes as keys
+from treadle.server.api import login_routes as logins
+from treadle.server.api import mcp_server_routes as mcp_servers
+from treadle.server.api import messages_routes as messages
+from treadle.server.api import model_routes as models
+from treadle.server.api import plan_routes as plans
+from treadle.server.api import proposal_routes as proposals
+from treadle.server.api import replay_routes as again
+from treadle.server.api import responses_routes as responses
+from treadle.server.api import run_routes as runs
+from treadle.server.api import session_routes as sessions
+from treadle.server.api import tool_routes as tools
+from treadle.server.api import trace_routes as trace
+from treadle.server.api import wire_view_routes as wire
+from treadle.server.api import workspace_routes as workspaces
+from treadle.server.chat_page import browser_stream as live
+from treadle.server.chat_page import chat_page_routes as talk
+from treadle.server.http_exchange import NO_RETRY, Exchange, HttpError
+from treadle.server.mcp import mcp_route as mcp
 from treadle.server.openapi import document as openapi
-from treadle.server.service import Service
-from treadle.server.talk import live
-from treadle.server.talk import routes as talk
-from treadle.server.workspaces import proposals
-from treadle.server.workspaces import routes as workspaces
+from treadle.server.request_guard import Guard, sane_request_id
+from treadle.server.server_state import Service
 from treadle.telemetry import REFUSALS, say, trace_parent
 
 log = logging.getLogger(__name__)

@@ -28,7 +28,7 @@ import uvloop
 from pathlib import Path
 from treadle.config import LocalSection, ServerSection, Settings, StoreSection, ToolsSection, Upstream
 from treadle.runtime import Parts, Runtime, SystemClock, process
-from treadle.server.serve import serve
+from treadle.server.server_process import serve
 
 # PostgreSQL counts leases by its own clock: a short one does not keep the next life waiting.
 options = process.runs_options

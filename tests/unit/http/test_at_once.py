@@ -11,7 +11,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 from treadle.core.errors import LimitExceeded
 from treadle.http.asgi import EDGE_IN_SCOPE
 from treadle.http.server_protocol import BoundedProtocol
-from treadle.server.http import Exchange
+from treadle.server.http_exchange import Exchange
 from unit.http.test_server_protocol import exchange, serving
 
 CLOSING = b"connection: close\r\n"

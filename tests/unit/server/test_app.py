@@ -10,7 +10,7 @@ from treadle.core.events import ItemDone, RunEvent
 from treadle.http.asgi import Message, Scope
 from treadle.protocols import chat
 from treadle.server.app import TABLE, App, Routes
-from treadle.server.http import Exchange
+from treadle.server.http_exchange import Exchange
 from unit.server.conftest import OpenApp
 from unit.server.held import HeldModel
 from unit.server.visit import JSON_TYPE, LOCAL, Visit

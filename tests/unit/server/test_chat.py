@@ -11,7 +11,7 @@ from treadle.core.usage import Usage
 from treadle.providers.fakes.scripted_model import ScriptTurn
 from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
 from treadle.server.app import App
-from treadle.server.service import MODEL_CHARS_MAX
+from treadle.server.server_state import MODEL_CHARS_MAX
 from unit.server.conftest import OpenApp, scripted
 from unit.server.held import HeldModel
 from unit.server.visit import BOUND_S, JSON_TYPE, LOCAL, Visit

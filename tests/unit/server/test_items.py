@@ -23,7 +23,7 @@ from treadle.core.items import (
     TextPart,
     text_message,
 )
-from treadle.server.apis.items import show_items
+from treadle.server.api.response_items import show_items
 
 PICTURE = ImagePart(url="data:image/png;base64,AAAA")
 SHOWN_PICTURE = {"type": "input_image", "image_url": "data:image/png;base64,AAAA", "file_id": None, "detail": "auto"}

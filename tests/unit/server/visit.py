@@ -9,9 +9,9 @@ import pytest
 
 from treadle.http.asgi import Message, Receive, Scope, Send
 from treadle.server.app import App
-from treadle.server.http import SAFE_METHODS
-from treadle.server.stream import Reply
-from unit.server.login.person import person_header
+from treadle.server.http_exchange import SAFE_METHODS
+from treadle.server.run_response import Reply
+from unit.server.person import person_header
 
 BOUND_S = 5.0
 LOCAL = ("host", "localhost:8700")

@@ -107,9 +107,9 @@ def check_hosts(settings: Settings) -> Check:
 
 def check_keys(settings: Settings, env: Mapping[str, str]) -> Check:
     """Look whether strangers could use the gateway, and whether keys can be known again tomorrow."""
-    from treadle.server.clients.identity import asks_for_key
-    from treadle.server.login.gate import asks_for_login, is_exposed
-    from treadle.server.login.secret import CHARS_MIN, VARIABLE, is_shared
+    from treadle.server.auth.authentication import asks_for_key
+    from treadle.server.auth.installation_secret import CHARS_MIN, VARIABLE, is_shared
+    from treadle.server.auth.page_access import asks_for_login, is_exposed
 
     if not asks_for_key(settings):
         if not is_exposed(settings):
@@ -133,7 +133,7 @@ def check_keys(settings: Settings, env: Mapping[str, str]) -> Check:
 
 def _two_secrets(settings: Settings, env: Mapping[str, str]) -> str:
     """Return the file of another secret than the one in the environment; nothing where there is one at most."""
-    from treadle.server.login.secret import FILE, VARIABLE
+    from treadle.server.auth.installation_secret import FILE, VARIABLE
 
     given = env.get(VARIABLE, "")
     beside = Path(settings.store.url.removeprefix(SQLITE)).expanduser().parent / FILE
@@ -151,7 +151,7 @@ def check_client_key(settings: Settings, text: str, env: Mapping[str, str]) -> C
     from treadle.access.keyring import Keyring
     from treadle.cli.journal.opened import clock_of, opened
     from treadle.runtime import RandomIds
-    from treadle.server.login.secret import VARIABLE, kept_secret, secret_for
+    from treadle.server.auth.installation_secret import VARIABLE, kept_secret, secret_for
 
     token = read_token(text)
     if token is None:

@@ -129,9 +129,9 @@ GUARANTEES: tuple[Guarantee, ...] = (
         says="A request without a person's login or a key decides nothing, on loopback neither.",
         by="a rule for every route, made of a table of what decides nothing",
         tests=(
-            "tests/unit/server/login/test_person.py::"
+            "tests/unit/server/auth/test_person.py::"
             "test_a_change_without_a_credential_is_refused_unless_it_only_asks_or_proposes",
-            "tests/unit/server/login/test_person.py::test_a_model_cannot_confirm_its_own_proposal",
+            "tests/unit/server/auth/test_person.py::test_a_model_cannot_confirm_its_own_proposal",
         ),
     ),
     Guarantee(
@@ -237,15 +237,15 @@ GUARANTEES: tuple[Guarantee, ...] = (
         says="A page of another site can neither ask nor change anything here.",
         by="checks of Host, Origin, Sec-Fetch-Site and Content-Type",
         tests=(
-            "tests/unit/server/test_guard.py::test_any_other_host_is_refused",
-            "tests/unit/server/test_guard.py::test_another_origin_is_refused",
+            "tests/unit/server/test_request_guard.py::test_any_other_host_is_refused",
+            "tests/unit/server/test_request_guard.py::test_another_origin_is_refused",
         ),
     ),
     Guarantee(
         name="keys.apart",
         says="What belongs to another key is answered exactly like what is not there.",
         by="the owner of every row, checked on each route",
-        tests=("tests/unit/server/clients/test_tenancy.py::test_what_another_key_has_is_as_if_it_were_not",),
+        tests=("tests/unit/server/auth/test_tenancy.py::test_what_another_key_has_is_as_if_it_were_not",),
     ),
     Guarantee(
         name="approvals.bound",

@@ -73,9 +73,9 @@ def _compare(settings: Settings, env: Mapping[str, str], seen: Look) -> list[Che
 def _fingerprint(settings: Settings, env: Mapping[str, str]) -> str | None:
     """Return the fingerprint of the secret, empty where none is needed, None where it is missing; none is made here."""
     from treadle.access.keyring import fingerprint_of
-    from treadle.server.clients.identity import asks_for_key
-    from treadle.server.login.gate import asks_for_login
-    from treadle.server.login.secret import present_secret, secret_for
+    from treadle.server.auth.authentication import asks_for_key
+    from treadle.server.auth.installation_secret import present_secret, secret_for
+    from treadle.server.auth.page_access import asks_for_login
 
     if not (asks_for_key(settings) or asks_for_login(settings)):
         return ""

@@ -33,9 +33,9 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a link or a key."""
-    from treadle.server.login.gate import KEY_S, make_gate
-    from treadle.server.login.secret import is_shared
-    from treadle.server.serve import Address
+    from treadle.server.auth.installation_secret import is_shared
+    from treadle.server.auth.page_access import KEY_S, make_gate
+    from treadle.server.server_process import Address
 
     settings = command.read_flags(args).settings
     if not is_shared(settings, os.environ):

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from treadle.config import Settings
-from treadle.server.guard import is_loopback
-from treadle.server.login.gate import KEY_S, make_gate
-from treadle.server.login.secret import is_shared
-from treadle.server.login.tickets import Tickets
+from treadle.server.auth.installation_secret import is_shared
+from treadle.server.auth.page_access import KEY_S, make_gate
+from treadle.server.auth.signed_tickets import Tickets
+from treadle.server.request_guard import is_loopback
 
 
 def person_key(settings: Settings, url: str) -> Callable[[], str] | None:

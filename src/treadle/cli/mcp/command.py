@@ -85,7 +85,7 @@ async def _answer(settings: "Settings") -> None:
     try:
         from mcp.server.stdio import stdio_server
 
-        from treadle.server.mcp.tools import make_server
+        from treadle.server.mcp.served_tools import make_server
     except ImportError as error:
         raise _missing(error) from error
     async with Runtime(settings) as runtime:

@@ -226,7 +226,7 @@ class Elsewhere:
     async def proposals(self) -> list[ProposalInfo]:
         """Return the open proposals of facts."""
         from treadle.cli.terminal.reviews import review_lines
-        from treadle.server.workspaces.bodies import ProposalList, ProposalView
+        from treadle.server.api.workspace_bodies import ProposalList, ProposalView
 
         page = await self._client.get("/treadle/v1/proposals", ProposalList, {"status": "open"})
         found: list[ProposalInfo] = []

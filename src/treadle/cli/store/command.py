@@ -155,7 +155,7 @@ def _backup(place: _Place, args: argparse.Namespace) -> int:
 
 def _secret_of(place: _Place) -> str:
     """Name what proves keys, if there is something."""
-    from treadle.server.login.secret import FILE, VARIABLE
+    from treadle.server.auth.installation_secret import FILE, VARIABLE
 
     if os.environ.get(VARIABLE):
         return VARIABLE

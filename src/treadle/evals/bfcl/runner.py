@@ -23,7 +23,7 @@ from treadle.evals.results.rows import Row
 from treadle.http.client_pool import Pool
 from treadle.providers.fakes.fake_server import ScriptServer
 from treadle.runtime import Parts, Runtime
-from treadle.server.serve import Address, serve
+from treadle.server.server_process import Address, serve
 
 TRUTH = "truth"
 """The name of the model that always gives the ground truth."""

@@ -9,11 +9,14 @@ import msgspec
 from treadle.core.json import write_json
 from treadle.http.asgi import Header
 from treadle.protocols.error_envelopes import envelope_of
-from treadle.server.http import JSON as JSON_TYPE
-from treadle.server.http import Exchange
-from treadle.server.openapi import own, rest, vendors, work
+from treadle.server.http_exchange import JSON as JSON_TYPE
+from treadle.server.http_exchange import Exchange
+from treadle.server.openapi import admin_operations as rest
+from treadle.server.openapi import run_operations as own
+from treadle.server.openapi import vendor_operations as vendors
+from treadle.server.openapi import workspace_operations as work
 from treadle.server.openapi.operation import ANY, JSON, Content, Operation, Query, Schema, fields
-from treadle.server.service import Service
+from treadle.server.server_state import Service
 
 TABLE: tuple[Operation, ...] = (
     *vendors.OPERATIONS,

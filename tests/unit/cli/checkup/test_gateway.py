@@ -26,7 +26,7 @@ from treadle.core.errors import TreadleError
 from treadle.journal.keys_interface import Grant
 from treadle.journal.open_store import open_store
 from treadle.runtime import RandomIds, SystemClock
-from treadle.server.login.secret import secret_for
+from treadle.server.auth.installation_secret import secret_for
 
 SECRET = "0123456789abcdef0123456789abcdef"
 OTHER = SECRET[::-1]

@@ -7,8 +7,8 @@ import pytest
 
 from treadle.cli.main import main
 from treadle.config import Settings, StoreSection
-from treadle.server.login.secret import read_secret, secret_for
-from treadle.server.login.tickets import Tickets
+from treadle.server.auth.installation_secret import read_secret, secret_for
+from treadle.server.auth.signed_tickets import Tickets
 
 
 def _config(folder: Path, text: str) -> list[str]:

@@ -12,7 +12,7 @@ from treadle.evals.results.fingerprint import code_fingerprints, scenario_finger
 from treadle.evals.results.folder import SAMPLES, RunFolder, file_name
 from treadle.evals.results.rows import Row, counts, row_of
 from treadle.evals.scenario import Expect, ExpectedText
-from treadle.server.console import scores
+from treadle.server.api import eval_routes as scores
 from unit.evals.results.samples import EVIDENCE, SCENARIO, folder, row
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from treadle.server.app import TABLE as ROUTES
 from treadle.server.app import App, Routes
-from treadle.server.http import Exchange
+from treadle.server.http_exchange import Exchange
 from treadle.server.openapi.document import TABLE, document, written
 from treadle.server.openapi.operation import Operation
 from unit.server.visit import Visit

@@ -1,0 +1,64 @@
+"""What operators ask: is it alive, is it ready, what has it counted, and how it compares with its replicas.
+
+Nothing here asks the store: it is when the store is away that these must answer.
+"""
+
+import msgspec
+
+from treadle.server.http_exchange import NO_STORE, Exchange
+from treadle.server.server_state import Service
+from treadle.telemetry.prometheus import CONTENT_TYPE, write_text
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """An abandoned run that this process leaves to others, and the tools that it lacks for it."""
+
+    run_id: str
+    tools: tuple[str, ...]
+
+
+async def health(service: Service, exchange: Exchange) -> None:
+    """GET /healthz: the process answers."""
+    await exchange.answer_json(200, {"status": "ok"})
+
+
+async def ready(service: Service, exchange: Exchange) -> None:
+    """GET /readyz: new runs can be started, or why they cannot. An upstream that is down makes no process unready."""
+    reason = _obstacle(service)
+    if reason is None:
+        upstreams = {each.name: each.breaker for each in service.runtime.router.health()}
+        await exchange.answer_json(
+            200, {"status": "ready", "upstreams": upstreams} if upstreams else {"status": "ready"}
+        )
+    else:
+        await exchange.answer_json(503, {"status": "unavailable", "reason": reason}, ((b"retry-after", b"1"),))
+
+
+async def upstreams(service: Service, exchange: Exchange) -> None:
+    """GET /treadle/v1/upstreams: how each does: its breaker, calls under way, failures, what it last failed with."""
+    rows = [msgspec.to_builtins(each) for each in service.runtime.router.health()]
+    await exchange.answer_json(200, {"upstreams": rows})
+
+
+async def replicas(service: Service, exchange: Exchange) -> None:
+    """GET /treadle/v1/replicas: the processes of this journal, in what each differs from this one, and which runs wait
+    for a process that has their tools."""
+    runtime = service.runtime
+    waiting = [Waiting(run_id=run_id, tools=tools) for run_id, tools in runtime.runs.without_tools.items()]
+    found = {"replicas": runtime.replicas.seen, "waiting": waiting}
+    await exchange.answer_json(200, msgspec.to_builtins(found))
+
+
+async def metrics(service: Service, exchange: Exchange) -> None:
+    """GET /metrics: every series in Prometheus' text form, of all workers together where there are several."""
+    numbers = service.numbers
+    body = write_text(service.runtime.metrics.registry.collect()) if numbers is None else numbers.text()
+    await exchange.answer(200, body, CONTENT_TYPE, (NO_STORE,))
+
+
+def _obstacle(service: Service) -> str | None:
+    if service.is_draining:
+        return "shutting down"
+    runtime = service.runtime
+    problem = runtime.health.problem or runtime.replicas.problem
+    return None if problem is None else f"store: {problem.info.message}"

@@ -1,0 +1,80 @@
+"""Anthropic Messages: create, and count the tokens of what would be created."""
+
+import re
+
+import msgspec
+
+from treadle.core.errors import NotFound, ProtocolError
+from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.server import run_response as stream
+from treadle.server import token_estimate as tokens
+from treadle.server.http_exchange import Exchange
+from treadle.server.server_state import Service
+
+_VERSION, _BETA = b"anthropic-version", b"anthropic-beta"
+_VERSION_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_LOST = "previous_response_not_found"
+"""The code with which the runs room says that the conversation to go on with is not stored."""
+
+
+async def create(service: Service, exchange: Exchange) -> None:
+    """POST /v1/messages.
+
+    Raises: TreadleError; NotFound with code `thread_not_found`, on which the SDK sends the whole conversation again.
+    """
+    request = await service.read(exchange, PROTOCOLS["messages"].read_request)
+    betas, version = _betas(exchange), _version(exchange)
+    if betas or version:
+        options = msgspec.structs.replace(request.options, betas=betas, api_version=version)
+        request = msgspec.structs.replace(request, options=options)
+    try:
+        await stream.reply(service, exchange, request)
+    except NotFound as error:
+        raise _thread_not_found(error) from None
+
+
+async def count_tokens(service: Service, exchange: Exchange) -> None:
+    """POST /v1/messages/count_tokens.
+
+    Raises: TreadleError.
+    """
+    request = await service.read(exchange, PROTOCOLS["messages"].read_request)
+    try:
+        count = await tokens.count(service, request, exchange.client)
+    except NotFound as error:
+        raise _thread_not_found(error) from None
+    await exchange.answer_json(200, {"input_tokens": count}, tokens.ESTIMATE)
+
+
+def _betas(exchange: Exchange) -> tuple[str, ...]:
+    """Return the features that the client turns on: parts of the body mean nothing to an upstream without them."""
+    if _BETA not in exchange.headers:
+        return ()
+    names = (name.strip() for name in exchange.header(_BETA).split(","))
+    return tuple(name for name in names if name and name.isascii() and name.isprintable())
+
+
+def _version(exchange: Exchange) -> str:
+    """Return the version of the API that the client names, if any.
+
+    Raises: ProtocolError, when it is none.
+    """
+    version = exchange.header(_VERSION).strip()
+    if version and not _VERSION_FORM.fullmatch(version):
+        raise ProtocolError(
+            "Invalid header 'anthropic-version': Expected a date such as '2023-06-01'.",
+            code="invalid_value",
+            param="anthropic-version",
+        )
+    return version
+
+
+def _thread_not_found(error: NotFound) -> NotFound:
+    if error.info.code != _LOST:
+        return error
+    return NotFound(
+        "The message that this thread goes on from is not stored.",
+        code="thread_not_found",
+        param="thread.previous_message_id",
+        hint='Send the whole conversation with thread {"type": "create"}.',
+    )

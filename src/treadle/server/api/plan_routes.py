@@ -1,0 +1,106 @@
+"""Treadle's own API: plans. What each model call of a run sent exactly, what changed since the one before, and which
+other model calls sent the same."""
+
+import re
+
+import msgspec
+
+from treadle.core.errors import NotFound, ProtocolError
+from treadle.core.plan import plan_json
+from treadle.runs.views.plan_history import EqualCall, PlanDifference, PlanLine, equal_calls, list_plans, read_plan
+from treadle.server.api.page_cursor import read_before
+from treadle.server.api.run_routes import find_run
+from treadle.server.http_exchange import Exchange, read_number
+from treadle.server.server_state import Service
+
+PAGE_MAX = 100
+EQUAL_RUNS_MAX = 20
+ROUND_DIGITS_MAX = 9
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class PlanList(msgspec.Struct, frozen=True, kw_only=True):
+    """The plans of a run, in order."""
+
+    run_id: str
+    plans: list[PlanLine]
+
+
+class PlanView(PlanLine, frozen=True, kw_only=True):
+    """One plan: whole, with what changed since the one before, and the other model calls that sent the same."""
+
+    run_id: str
+    plan: msgspec.Raw
+    diff: PlanDifference | None
+    equal: list[EqualCall]
+
+
+class EqualPage(msgspec.Struct, frozen=True, kw_only=True):
+    """The model calls that sent a plan, those of the newest run first; `next_before` gives the next page."""
+
+    fingerprint: str
+    calls: list[EqualCall]
+    has_more: bool
+    next_before: str | None
+
+
+async def index(service: Service, exchange: Exchange) -> None:
+    """GET /treadle/v1/runs/{id}/plans: a line for each model call.
+
+    Raises: NotFound.
+    """
+    row = await find_run(service, exchange, exchange.params["run_id"])
+    plans = await list_plans(service.runtime.store, row)
+    await exchange.answer_json(200, PlanList(run_id=row.id, plans=plans))
+
+
+async def get(service: Service, exchange: Exchange) -> None:
+    """GET /treadle/v1/runs/{id}/plans/{round}: exactly what a model call sent.
+
+    Raises: ProtocolError, NotFound; Conflict, when it cannot be made again from the journal.
+    """
+    store = service.runtime.store
+    number = _read_round(exchange.params["round"])
+    row = await find_run(service, exchange, exchange.params["run_id"])
+    line, plan, diff = await read_plan(store, row, number)
+    rows = await store.list_runs(limit=EQUAL_RUNS_MAX, key_id=exchange.reach, fingerprint=plan.fingerprint)
+    equal = await equal_calls(store, plan.fingerprint, rows)
+    view = PlanView(
+        **msgspec.structs.asdict(line),
+        run_id=row.id,
+        plan=msgspec.Raw(plan_json(plan)),
+        diff=diff,
+        equal=[each for each in equal if (each.run_id, each.round) != (row.id, number)],
+    )
+    await exchange.answer_json(200, view)
+
+
+async def equal(service: Service, exchange: Exchange) -> None:
+    """GET /treadle/v1/plans/{fingerprint}?limit&before: the model calls of all runs that sent this very plan.
+
+    Raises: ProtocolError, NotFound.
+    """
+    fingerprint = exchange.params["fingerprint"]
+    if _SHA256.fullmatch(fingerprint) is None:
+        raise ProtocolError("A fingerprint is a sha256: 64 hexadecimal digits in lower case.", param="fingerprint")
+    query = exchange.query()
+    limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
+    store = service.runtime.store
+    before = await read_before(exchange, store.find_run)
+    rows = await store.list_runs(limit=limit + 1, before=before, key_id=exchange.reach, fingerprint=fingerprint)
+    if not rows and before is None:
+        raise NotFound(f"No model call sent the plan {fingerprint}.", param="fingerprint")
+    shown, has_more = rows[:limit], len(rows) > limit
+    page = EqualPage(
+        fingerprint=fingerprint,
+        calls=await equal_calls(store, fingerprint, shown),
+        has_more=has_more,
+        next_before=shown[-1].id if has_more else None,
+    )
+    await exchange.answer_json(200, page)
+
+
+def _read_round(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= ROUND_DIGITS_MAX and int(text) >= 1):
+        raise ProtocolError("A round is a whole number; rounds are counted from 1.", param="round")
+    return int(text)

@@ -1,0 +1,191 @@
+"""Who asks: the one place that decides it. By a key, else by the cookie of somebody logged in, else, where no key is
+needed, any program on this machine: that one may ask models, and decides nothing."""
+
+import os
+from functools import lru_cache
+
+from treadle.access.client_identity import ANYBODY, LOCAL, Client
+from treadle.access.key_token import PREFIX
+from treadle.access.keyring import Keyring, fingerprint_of
+from treadle.config import Settings
+from treadle.core.errors import ConfigError, RequestError, StoreError, Unauthorised
+from treadle.journal.keys_interface import Grant
+from treadle.runtime import Runtime
+from treadle.server.auth.installation_secret import is_shared, kept_secret, secret_for
+from treadle.server.auth.login_state import SharedLogins
+from treadle.server.auth.page_access import Gate, is_exposed, is_open
+from treadle.server.auth.request_rate_limits import Turnstile
+from treadle.server.auth.route_permissions import Access, access_of
+from treadle.server.auth.signed_tickets import PERSON_KEY
+from treadle.server.auth.signed_tickets import Scope as TicketScope
+from treadle.server.http_exchange import Exchange
+from treadle.server.request_guard import client_key
+
+OURS = f"{PREFIX}_"
+WELCOME_S = 1.0
+"""How often is looked whether somebody who follows a stream would still be let in."""
+
+_OWN_API = "/treadle/v1/"
+_access_of = lru_cache(maxsize=1_024)(access_of)
+
+
+def asks_for_key(settings: Settings) -> bool:
+    """Tell whether programs must bring a key: always, never, or where others than this machine's own can come."""
+    required = settings.keys.required
+    return is_exposed(settings) if required == "auto" else required == "always"
+
+
+def make_keyring(runtime: Runtime) -> Keyring:
+    """Return the keyring of an installation.
+
+    Raises: ConfigError, where no secret lasts by which keys could be known again.
+    """
+    pepper = secret_for("keys", kept_secret(runtime.settings))
+    proved = runtime.store.replicas.note_secret
+    return Keyring(runtime.store.keys, pepper, clock=runtime.clock, ids=runtime.ids, proved=proved)
+
+
+class Clients:
+    """Knows the clients of a server, and lets them through.
+
+    Where keys are needed the secret behind them must last: that is looked at when the server starts.
+    """
+
+    def __init__(self, runtime: Runtime, gate: Gate) -> None:
+        self._runtime = runtime
+        self._gate = gate
+        self.logins = SharedLogins(gate, runtime.store, runtime.clock)
+        self.needs_key = asks_for_key(runtime.settings)
+        self._keyring = make_keyring(runtime) if self.needs_key else None
+        self._turnstile = Turnstile(runtime)
+        self.meets = self._turnstile.counts_addresses or gate.needs_login
+        """Whether there is anything to `meet` a request with."""
+        if (self.needs_key or gate.needs_login) and is_shared(runtime.settings, os.environ):
+            runtime.replicas.know_secret(fingerprint_of(secret_for("keys", kept_secret(runtime.settings))))
+        self._asks_nobody = not (self.needs_key or gate.needs_login or self._turnstile.bounds(LOCAL))
+
+    @property
+    def keyring(self) -> Keyring:
+        """Return the keyring, made when first asked for.
+
+        Raises: ConfigError.
+        """
+        if self._keyring is None:
+            self._keyring = make_keyring(self._runtime)
+        return self._keyring
+
+    async def meet(self, exchange: Exchange) -> None:
+        """Count a request to its address, before anything is known of it; who must log in learns nothing of paths.
+
+        Raises: Exhausted, HttpError (401), Forbidden.
+        """
+        if self._turnstile.counts_addresses:
+            await self._turnstile.count_address(exchange)
+        if self._gate.needs_login and not is_open(exchange.path) and client_key(exchange) is None:
+            await self.logins.refresh()
+            self._gate.check(exchange, self._runtime.clock.now())
+
+    def let_in(self, exchange: Exchange, pattern: str) -> bool:
+        """Let through at once who need show nothing and is not counted; whoever else is to be admitted.
+
+        Raises: HttpError for a query that is too long.
+        """
+        if not self._asks_nobody:
+            return False
+        access = _access_of(pattern, exchange.method)
+        if access.is_open:
+            return True
+        key = client_key(exchange)
+        if access.decides or b"cookie" in exchange.headers or (key is not None and key.startswith(OURS)):
+            return False
+        exchange.client = LOCAL
+        return True
+
+    async def admit(self, exchange: Exchange, pattern: str) -> None:
+        """Find out who asks for a route, and let them through or say why not.
+
+        Raises: Unauthorised, Forbidden, Exhausted, HttpError (401 for a page or people), StoreError.
+        """
+        access = _access_of(pattern, exchange.method)
+        key = None if access.is_open else client_key(exchange)
+        exchange.client = await self._identify(exchange, access, key)
+        if access.decides:
+            exchange.client.check_decides()
+        if not access.is_open and self._turnstile.bounds(exchange.client):
+            await self._turnstile.count_request(exchange, access.api)
+
+    async def until_refused(self, exchange: Exchange) -> None:
+        """Wait until whoever opened a stream of Treadle's own API would not be let in any more: it may have no end of
+        its own, and a key can be revoked or expire meanwhile, a login end."""
+        while await self._is_welcome(exchange):
+            await self._runtime.clock.sleep(WELCOME_S)
+
+    async def _is_welcome(self, exchange: Exchange) -> bool:
+        try:
+            access = _access_of(_OWN_API, exchange.method)
+            return await self._identify(exchange, access, client_key(exchange)) == exchange.client
+        except StoreError:
+            return True  # what cannot be read now is read again
+        except RequestError:
+            return False
+
+    async def _identify(self, exchange: Exchange, access: Access, key: str | None) -> Client:
+        if key and key.startswith(PERSON_KEY):
+            return self._person(key, exchange)
+        if key and (self.needs_key or key.startswith(OURS)):
+            return await self._holder(key, exchange, access)
+        if self._gate.needs_login or b"cookie" in exchange.headers:
+            await self.logins.refresh()
+            now = self._runtime.clock.now()
+            self._gate.check(exchange, now)
+            is_asked = not access.is_open and (self.needs_key or access.api == "treadle")
+            person = self._gate.person(exchange, now) if is_asked else None
+            if person is not None and person.ticket is not None:
+                self._gate.allow(exchange, person)
+                return _client_of(person.name, person.scope)
+        if access.is_open:
+            return ANYBODY
+        if self.needs_key:
+            return await self.keyring.check(None)
+        return LOCAL
+
+    def _person(self, text: str, exchange: Exchange) -> Client:
+        """Return the person whose key it is.
+
+        Raises: Unauthorised, Forbidden.
+        """
+        ticket = self._gate.tickets.holder(text, self._runtime.clock.now())
+        if ticket is None:
+            raise Unauthorised(
+                "The person's key is over, or not one of this server's.",
+                code="invalid_api_key",
+                hint="`treadle login --key` prints another; give --store or --config as the server was given them",
+            )
+        self._gate.check_scope(exchange, ticket.scope)
+        return _client_of(ticket.name, ticket.scope)
+
+    async def _holder(self, text: str, exchange: Exchange, access: Access) -> Client:
+        """Return whose key it is, if it may be used here.
+
+        Raises: Unauthorised, Forbidden, StoreError.
+        """
+        try:
+            keyring = self.keyring
+        except ConfigError:
+            raise Unauthorised("The key is not one of this server's.", hint="it can have none: see its log") from None
+        try:
+            client = await keyring.check(text, outlives_store=access.outlives_store)
+        except Unauthorised:
+            # Of a process with another secret it says nothing that a key is not known there.
+            if (problem := self._runtime.replicas.problem) is not None:
+                raise problem from None
+            raise
+        if access.api:
+            client.check_api(access.api)
+        client.check_role(access.role(exchange.method))
+        return client
+
+
+def _client_of(name: str, scope: TicketScope) -> Client:
+    """Return somebody who is logged in as a client: their role lets them see what everybody did."""
+    return Client(name=name, grant=Grant(role=scope))

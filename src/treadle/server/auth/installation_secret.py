@@ -1,0 +1,116 @@
+"""The secret of an installation: from the environment where several processes share it, else beside the journal.
+
+It signs cookies and proves clients' keys, each with a secret made from it for that purpose alone. A file is made with
+the rights of its owner alone. Where none can be kept, logins last as long as the process, and there can be no keys.
+"""
+
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+from treadle.config import Settings
+from treadle.config.settings import SQLITE
+from treadle.core.errors import ConfigError
+from treadle.server.auth.signed_tickets import SECRET_BYTES
+
+VARIABLE = "TREADLE_SECRET"
+OTHER_VARIABLE = "TREADLE_LOGIN_SECRET"
+"""What the variable was called when only logins used it."""
+
+FILE = "secret.key"
+CHARS_MIN = 32
+Purpose = Literal["login", "keys"]
+
+
+def read_secret(settings: Settings, env: Mapping[str, str] | None = None) -> bytes:
+    """Return the secret of this installation, made now if there is none.
+
+    Raises: ConfigError for one that could be guessed.
+    """
+    return _find(settings, os.environ if env is None else env) or secrets.token_bytes(SECRET_BYTES)
+
+
+def kept_secret(settings: Settings, env: Mapping[str, str] | None = None) -> bytes:
+    """Return the secret of this installation, which is the same tomorrow and in every other process.
+
+    Raises: ConfigError where nobody keeps one, or it could be guessed.
+    """
+    found = _find(settings, os.environ if env is None else env)
+    if found is None:
+        path = _path(settings)
+        why = "beside a journal that is not a file" if path is None else f"in {path}"
+        raise ConfigError(
+            f"keys need a secret that lasts, and none can be kept {why}",
+            param=VARIABLE,
+            hint=f"set {VARIABLE} to the same text for every process: {_MAKE}",
+        )
+    return found
+
+
+def present_secret(settings: Settings, env: Mapping[str, str]) -> bytes | None:
+    """Return the secret that is there, if it could be used; none is made."""
+    if given := _given(env):
+        return given.encode() if len(given) >= CHARS_MIN else None
+    path = _path(settings)
+    return None if path is None else _read(path)
+
+
+def secret_for(purpose: Purpose, secret: bytes) -> bytes:
+    """Return what one purpose uses: whoever learns it learns nothing of the others."""
+    return hmac.digest(secret, f"treadle:{purpose}".encode(), hashlib.sha256)
+
+
+def is_shared(settings: Settings, env: Mapping[str, str]) -> bool:
+    """Tell whether another process with the same settings finds the same secret."""
+    return bool(_given(env)) or _path(settings) is not None
+
+
+_MAKE = "python -c 'import secrets; print(secrets.token_hex(32))'"
+
+
+def _given(env: Mapping[str, str]) -> str:
+    return env.get(VARIABLE, "") or env.get(OTHER_VARIABLE, "")
+
+
+def _find(settings: Settings, env: Mapping[str, str]) -> bytes | None:
+    given = _given(env)
+    if given:
+        if len(given) < CHARS_MIN:
+            message = f"{VARIABLE} has fewer than {CHARS_MIN} characters and could be guessed."
+            raise ConfigError(message, param=VARIABLE, hint=_MAKE)
+        return given.encode()
+    path = _path(settings)
+    return None if path is None else _kept(path)
+
+
+def _path(settings: Settings) -> Path | None:
+    """Return where the secret is kept: beside a journal that is a file."""
+    journal = settings.store.url.removeprefix(SQLITE)
+    is_file = journal != settings.store.url and journal not in ("", ":memory:") and settings.store.persistence == "on"
+    return Path(journal).parent / FILE if is_file else None
+
+
+def _kept(path: Path) -> bytes | None:
+    """Return the secret in a file, made now if it is missing; None where it can be neither read nor written."""
+    fresh = secrets.token_bytes(SECRET_BYTES)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    except FileExistsError:
+        return _read(path)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(fresh)
+    return fresh
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        kept = path.read_bytes()
+    except OSError:
+        return None
+    return kept if len(kept) >= SECRET_BYTES else None

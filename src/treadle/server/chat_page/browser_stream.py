@@ -1,0 +1,223 @@
+"""The one event stream of a browser: what changes in the lists, and what happens in the runs that its tabs show.
+
+What is sent of a run is made by `screen`, so that a page only applies it. A page that reconnects names how far it
+was told: of the lists by a cursor, of each run by the number of its events.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from treadle.core.errors import NotFound, ProtocolError
+from treadle.core.events import Numbering, RunEnded
+from treadle.core.json import write_json
+from treadle.journal.journal_interface import RunRow
+from treadle.protocols.sse import write_frame
+from treadle.server.api.approval_routes import view as approval_view
+from treadle.server.api.run_routes import view_of as run_view
+from treadle.server.api.session_routes import view_of as session_view
+from treadle.server.api.workspace_bodies import proposal_view
+from treadle.server.chat_page.chat_page_routes import read_mode
+from treadle.server.chat_page.list_changes import WINDOW, Changes, Look, Rows
+from treadle.server.chat_page.run_view import Mode, Op, Screen, ending, merge
+from treadle.server.http_exchange import Exchange
+from treadle.server.server_state import Service
+
+RUNS_MAX = 50
+WAITING_MAX = 64
+"""Frames that wait for a slow browser, before what it follows waits too."""
+PACE_S = 0.04
+"""The pause after a piece of a run, in which the next ones gather: no eye is faster."""
+
+AGAIN_S = 0.5
+"""How long to wait before a run that this process lost is followed again, wherever it goes on."""
+
+LAST_WORDS_S = 0.5
+"""How long a server that leaves waits for what is still to be told."""
+
+_KEPT_ALIVE = write_frame(b"{}", "kept_alive")
+
+
+async def follow(service: Service, exchange: Exchange) -> None:
+    """GET /treadle/v1/live?runs&after&mode: `runs` is a list of ID:N, `after` the last event's id.
+
+    Raises: ProtocolError, NotFound.
+    """
+    query = exchange.query()
+    mode = read_mode(query)
+    watched = [(await _find(service, exchange, run_id), after) for run_id, after in read_watched(query.get("runs", ""))]
+    changes = _changes(service, exchange.reach)
+    await changes.look()
+    place = changes.place(query.get("after", ""))
+    await exchange.begin()
+    if place is None:
+        place = changes.place(changes.cursor()) or 0
+        await exchange.write(write_frame(b"{}", "hello", changes.cursor()))
+    frames: asyncio.Queue[bytes] = asyncio.Queue(WAITING_MAX)
+    sources = [_tell_changes(changes, place, frames.put)]
+    sources += [_tell_run(service, run, after, mode, frames.put) for run, after in watched]
+    await _carry(service, exchange, frames, sources)
+
+
+def _changes(service: Service, key_id: str | None) -> Changes:
+    """Return what changes among the things of a key, or of all; what nobody follows any more is forgotten."""
+    feeds = service.changes
+    if key_id not in feeds:
+        for each in [name for name, feed in feeds.items() if name is not None and not feed.is_followed]:
+            del feeds[each]
+        feeds[key_id] = Changes(_topics(service, key_id), service.runtime.clock)
+    return feeds[key_id]
+
+
+def read_watched(text: str) -> list[tuple[str, int]]:
+    """Read which runs a browser follows, and how many of their events it has.
+
+    Raises: ProtocolError.
+    """
+    pairs = [pair for pair in text.split(",") if pair]
+    if len(pairs) > RUNS_MAX:
+        raise ProtocolError(f"At most {RUNS_MAX} runs are followed at once.", param="runs")
+    found: list[tuple[str, int]] = []
+    for pair in pairs:
+        run_id, _, number = pair.rpartition(":")
+        if not run_id or not (number.isascii() and number.isdigit() and len(number) <= 16):
+            raise ProtocolError("runs is a list of ID:NUMBER with commas between.", param="runs")
+        found.append((run_id, int(number)))
+    return found
+
+
+async def _carry(
+    service: Service, exchange: Exchange, frames: "asyncio.Queue[bytes]", sources: Sequence[Coroutine[Any, Any, None]]
+) -> None:
+    """Write what the sources tell until the browser goes away, may not listen any more, or the server leaves.
+
+    The runs go on without it.
+    """
+    tasks = [asyncio.create_task(source) for source in sources]
+    gone = asyncio.create_task(exchange.disconnected())
+    leaving = asyncio.create_task(_leaving(service, tasks[1:]))
+    refused = asyncio.create_task(service.clients.until_refused(exchange))
+    ends = (gone, leaving, refused)
+    keep_alive_s = service.runtime.settings.server.keep_alive_s
+    try:
+        while not any(end.done() for end in ends):
+            frame = await _next(frames, ends, keep_alive_s)
+            if not refused.done():
+                await exchange.write(b"".join([frame, *_waiting(frames)]))
+    finally:
+        for task in (*tasks, *ends):
+            task.cancel()
+        await asyncio.wait((*tasks, *ends))
+    if gone.cancelled():
+        await exchange.end(b"".join(_waiting(frames)) if refused.cancelled() else b"")
+
+
+async def _leaving(service: Service, runs: "Sequence[asyncio.Task[None]]") -> None:
+    """Wait until the server leaves; the runs have ended by then, and their ends are still told."""
+    await service.leaving.wait()
+    if runs:
+        await asyncio.wait(runs, timeout=LAST_WORDS_S)
+
+
+async def _next(frames: "asyncio.Queue[bytes]", ends: "tuple[asyncio.Task[Any], ...]", keep_alive_s: float) -> bytes:
+    """Return the next frame; an empty event after a silence, nothing when it is over."""
+    reading = asyncio.create_task(frames.get())
+    done, _ = await asyncio.wait((reading, *ends), timeout=keep_alive_s, return_when=asyncio.FIRST_COMPLETED)
+    if reading in done:
+        return reading.result()
+    reading.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        return await reading
+    return b"" if done else _KEPT_ALIVE
+
+
+def _waiting(frames: "asyncio.Queue[bytes]") -> list[bytes]:
+    found: list[bytes] = []
+    while not frames.empty():
+        found.append(frames.get_nowait())
+    return found
+
+
+Put = Callable[[bytes], Coroutine[Any, Any, None]]
+
+
+async def _tell_changes(changes: Changes, after: int, put: Put) -> None:
+    async with aclosing(changes.follow(after)) as told:
+        async for batch in told:
+            for change in batch:
+                await put(write_frame(change.data, change.topic, changes.cursor(change.number)))
+
+
+async def _tell_run(service: Service, run: RunRow, after: int, mode: Mode, put: Put) -> None:
+    """Tell what happens in a run after the event numbered `after`, also where another process recovers the run."""
+    while True:
+        after, is_over = await _tell_until_lost(service, run, after, mode, put)
+        if is_over:
+            return
+        await asyncio.sleep(AGAIN_S)
+
+
+async def _tell_until_lost(service: Service, run: RunRow, after: int, mode: Mode, put: Put) -> tuple[int, bool]:
+    """Tell what happens in a run; return the number of the last event, and whether that was the end.
+
+    What came before `after` is only needed to know where things are.
+    """
+    screen, numbering = Screen(mode), Numbering()
+    async with aclosing(service.runtime.runs.attach(run).events()) as events:
+        async for batch in events:
+            ops: list[Op] = []
+            start = max(after, numbering.number)
+            for numbered in batch:
+                if not numbered.stands:
+                    break
+                number = numbering.take(numbered.event)
+                made = screen.feed(numbered.event)
+                if isinstance(numbered.event, RunEnded):
+                    made.append({"op": "turn", **await _ended(service, run.id, numbered.event)})
+                if number > after:
+                    ops += made
+            if numbering.number > start:
+                frame = {"run": run.id, "from": start, "n": numbering.number, "ops": merge(ops)}
+                await put(write_frame(write_json(frame), "ops"))
+                await asyncio.sleep(PACE_S)
+            if not batch[-1].stands:
+                return max(after, numbering.number), False
+    return numbering.number, True
+
+
+async def _ended(service: Service, run_id: str, ended: RunEnded) -> Op:
+    """Say how a run ended, with what it used; by then its row says so too."""
+    row = await service.runtime.store.find_run(run_id)
+    cost = None if row is None else service.runtime.prices.cost(row.model, ended.usage)
+    return {**ending(ended), "usage": ended.usage, "cost_usd": cost}
+
+
+def _topics(service: Service, key_id: str | None) -> dict[str, Look]:
+    """Return how each list is looked at: of one key, or of all."""
+    runtime = service.runtime
+
+    async def runs() -> Rows:
+        rows = await runtime.store.list_runs(limit=WINDOW, key_id=key_id)
+        asked = await runtime.store.questions([row.id for row in rows])
+        return {row.id: run_view(service, row, asked.get(row.id)) for row in rows}
+
+    async def sessions() -> Rows:
+        return {row.id: session_view(row) for row in await runtime.store.list_sessions(WINDOW, key_id=key_id)}
+
+    async def approvals() -> Rows:
+        return {row.id: approval_view(row) for row in await runtime.approvals.page(WINDOW, key_id=key_id)}
+
+    async def proposals() -> Rows:
+        standings = await runtime.workspaces.of(key_id).standings(None, status=None, limit=WINDOW)
+        return {each.proposal.id: proposal_view(each) for each in standings}
+
+    return {"run": runs, "session": sessions, "approval": approvals, "proposal": proposals}
+
+
+async def _find(service: Service, exchange: Exchange, run_id: str) -> RunRow:
+    row = await service.runtime.store.find_run(run_id, key_id=exchange.reach)
+    if row is None:
+        raise NotFound(f"There is no run {run_id!r}.", param="runs")
+    return row

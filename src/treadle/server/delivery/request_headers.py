@@ -1,0 +1,180 @@
+"""What a client asks of its answer by headers: to be attached to a run it started before, to go on where it stopped,
+and what becomes of the run when the client goes away."""
+
+import hashlib
+
+import msgspec
+
+from treadle.config import Settings
+from treadle.config.settings import OnDisconnect
+from treadle.core.errors import ProtocolError
+from treadle.core.json import BadJson, canonical_json, read_json
+from treadle.core.request import Request
+from treadle.providers.model_router import match_pattern
+from treadle.runs import Idempotency
+from treadle.server.delivery.stream_event_ids import Position, read_position
+from treadle.server.http_exchange import Exchange
+
+KEY_CHARS_MAX = 255
+_CHOICES: tuple[OnDisconnect, ...] = ("cancel", "continue")
+_KEY, _LAST, _LEAVING = b"idempotency-key", b"last-event-id", b"x-treadle-on-disconnect"
+_ATTEMPT = b"x-stainless-retry-count"
+"""By this the vendors' SDKs count how often they ask the same; they send no key of their own accord."""
+
+_HEADERS = frozenset({_KEY, _LAST, _LEAVING, _ATTEMPT})
+
+MANNER_HEADERS = frozenset({b"x-treadle-events", b"x-treadle-strict-fidelity", b"cache-control"})
+"""By these a request says how it is to be answered, beside its `wishes`."""
+
+_ALL_HEADERS = _HEADERS | MANNER_HEADERS
+
+_RETRY_S, _RETRY_S_MAX, _MARGIN_S = 0.5, 8.0, 0.4
+"""How long those SDKs wait at most before the first retry (twice as long before each further one), and for luck."""
+
+
+class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+    """How one request is to be answered.
+
+    `position` is where in the stream the client is, if it comes back. `patience_s` is how long the run
+    goes on without a reader: None for as long as it takes. `retry` is what a request of an SDK that asks again has in
+    common with the first one, `attempt` counts them, and `retry_s` is how long the next one may take to come.
+    """
+
+    idempotency: Idempotency | None = None
+    position: Position | None = None
+    patience_s: float | None = 0.0
+    shows_ids: bool = False
+    retry: str = ""
+    attempt: int = 0
+
+    @property
+    def retry_s(self) -> float:
+        """Return how long after this attempt the next one comes, if there is one."""
+        return min(_RETRY_S * 2**self.attempt, _RETRY_S_MAX) + _MARGIN_S if self.retry else 0.0
+
+
+NO_WISHES = Wishes()
+_STAYS = Wishes(patience_s=None)
+"""What a request says that has none of the headers: that its run ends with its reader, or that it does not."""
+
+
+def answers_plainly(settings: Settings) -> bool:
+    """Tell whether the settings say nothing of how to answer: then only what a request says of that counts."""
+    on_disconnect = {settings.server.on_disconnect, *(route.on_disconnect for route in settings.route)}
+    is_usual = not (settings.extended_events or settings.strict_fidelity or settings.tools.tool_status == "text")
+    return is_usual and "continue" not in on_disconnect
+
+
+def asks_plainly(exchange: Exchange, request: Request) -> bool:
+    """Tell whether neither the headers nor the body of a request say how to answer it."""
+    says = request.background or request.strict_fidelity or request.is_fresh or request.surface.tool_status
+    return not says and _ALL_HEADERS.isdisjoint(exchange.headers)
+
+
+def usual_wishes(exchange: Exchange, request: Request, settings: Settings) -> Wishes | None:
+    """Return the wishes of a request that has none of the headers; None, where there is something to read."""
+    if not _HEADERS.isdisjoint(exchange.headers):
+        return None
+    on_disconnect = _configured(request, settings) if settings.route else settings.server.on_disconnect
+    return _STAYS if request.background or on_disconnect == "continue" else NO_WISHES
+
+
+def read_wishes(exchange: Exchange, request: Request, settings: Settings) -> Wishes:
+    """Read the headers of a request for an answer.
+
+    Raises: ProtocolError, naming the header.
+    """
+    idempotency = read_idempotency(exchange)
+    last = read_last(exchange)
+    if last is not None:
+        _check_resumable(request, idempotency)
+    attempt = exchange.header(_ATTEMPT)
+    is_counted = idempotency is None and attempt.isascii() and attempt.isdigit() and len(attempt) <= 2
+    return Wishes(
+        idempotency=idempotency,
+        position=last if last != Position(0) or request.protocol == "responses" else None,
+        patience_s=_patience_s(exchange, request, settings, has_key=idempotency is not None),
+        shows_ids=idempotency is not None and _reads_numbers(exchange, request),
+        retry=exchange.digest if is_counted else "",
+        attempt=int(attempt) if is_counted else 0,
+    )
+
+
+def first_number(request: Request) -> int:
+    """Return the number of the first frame: Responses counts from 0, and nobody else counts."""
+    return 0 if request.protocol == "responses" else 1
+
+
+def read_idempotency(exchange: Exchange) -> Idempotency | None:
+    """Return the key of a request, with the hash that tells whether another request under it is the same one.
+
+    Raises: ProtocolError.
+    """
+    if _KEY not in exchange.headers:
+        return None
+    key = exchange.header(_KEY)
+    if not (1 <= len(key) <= KEY_CHARS_MAX and key.isascii() and key.isprintable()):
+        message = f"Idempotency-Key must have 1 to {KEY_CHARS_MAX} printable ASCII characters."
+        raise ProtocolError(message, param="Idempotency-Key")
+    return Idempotency(key=key, request_sha256=_digest(exchange), is_resumed=b"last-event-id" in exchange.headers)
+
+
+def read_last(exchange: Exchange) -> Position | None:
+    """Return where in the stream the client says it is.
+
+    Raises: ProtocolError.
+    """
+    text = exchange.header(_LAST)
+    return read_position(text) if text else None
+
+
+def _digest(exchange: Exchange) -> str:
+    """Hash what was asked, however its JSON is spelled; paths with and without their version are the same."""
+    try:
+        body = canonical_json(read_json(exchange.content))
+    except BadJson:
+        body = exchange.content
+    path = exchange.path.removeprefix("/v1")
+    head = f"{exchange.method} {path}\n".encode("utf-8", "replace")
+    return hashlib.sha256(head + body).hexdigest()
+
+
+def _check_resumable(request: Request, idempotency: Idempotency | None) -> None:
+    if idempotency is None:
+        raise ProtocolError(
+            "Last-Event-ID needs the Idempotency-Key of the request whose answer it goes on with.",
+            param="Last-Event-ID",
+            hint="Send the same request with the same key again; without a key nothing can be found again.",
+        )
+    surface = request.surface
+    if not surface.stream or surface.is_array or surface.choices > 1:
+        what = "several choices" if surface.choices > 1 else "what is not a stream of events"
+        raise ProtocolError(f"Last-Event-ID cannot go on with {what}.", param="Last-Event-ID")
+
+
+def _patience_s(exchange: Exchange, request: Request, settings: Settings, *, has_key: bool) -> float | None:
+    """Return how long the run waits for a reader: a client that gave it a key is likely to come back."""
+    asked = exchange.header(_LEAVING).lower()
+    if asked and asked not in _CHOICES:
+        message = f"x-treadle-on-disconnect must be one of {', '.join(_CHOICES)}."
+        raise ProtocolError(message, param="x-treadle-on-disconnect")
+    if request.background:
+        return None
+    if asked:
+        return None if asked == "continue" else 0.0
+    if _configured(request, settings) == "continue":
+        return None
+    return settings.server.reconnect_s if has_key else 0.0
+
+
+def _configured(request: Request, settings: Settings) -> OnDisconnect:
+    """Return what the first route that claims the model says, else what holds for the server."""
+    for route in settings.route:
+        if match_pattern(route.model, request.model or settings.model) is not None:
+            return route.on_disconnect or settings.server.on_disconnect
+    return settings.server.on_disconnect
+
+
+def _reads_numbers(exchange: Exchange, request: Request) -> bool:
+    """Tell whether the client can read frames with numbers: google-genai 3.1 takes an `id:` line for JSON."""
+    return not request.surface.is_array and b"x-goog-api-client" not in exchange.headers

@@ -1,0 +1,22 @@
+"""The route of `/mcp`: off unless configured, and it needs the SDK."""
+
+from treadle.core.errors import NotFound
+from treadle.server.http_exchange import Exchange, HttpError
+from treadle.server.server_state import Service
+
+
+async def handle(service: Service, exchange: Exchange) -> None:
+    """GET, POST and DELETE /mcp: the tools, for MCP clients.
+
+    Raises: NotFound while it is off; HttpError without the SDK.
+    """
+    if not service.runtime.settings.server.mcp:
+        raise NotFound("MCP is not served here.", hint="Set server.mcp = true in the configuration.")
+    if service.mcp is None:
+        try:
+            from treadle.server.mcp.mcp_endpoint import Endpoint
+        except ImportError as error:
+            message = f"MCP needs the MCP SDK, which is not installed ({error.name})."
+            raise HttpError(501, "mcp_not_installed", message, hint="pip install 'treadle[mcp]'") from error
+        service.mcp = Endpoint(service)
+    await service.mcp.handle(exchange)

@@ -1,0 +1,239 @@
+"""Several runs that answer one request, as Chat's `n` and Gemini's `candidateCount` ask.
+
+A choice is a run, and one that fails ends the others.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+from treadle.core.errors import TreadleError
+from treadle.core.events import KeptAlive, Numbered, RoundBroken, RoundStarted, RunEnded, RunEvent
+from treadle.core.ids import IdSource
+from treadle.core.request import Note, Request
+from treadle.core.run_endings import failure_of
+from treadle.protocols.chat import Choices
+from treadle.protocols.gemini import Candidates
+from treadle.protocols.stream_deduplication import Mend
+from treadle.runs import Idempotency, RunHandle
+from treadle.runs.event_feed import Batches, Hear
+from treadle.server.delivery.replay_encoders import RunIds
+from treadle.server.delivery.request_headers import Wishes
+from treadle.server.http_exchange import Exchange
+from treadle.server.run_response import Reply, as_configured, find_again, manner_of, wishes_of
+from treadle.server.server_state import Service
+
+
+class Joined(Protocol):
+    """Writes as many runs as one answer."""
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether nothing more is to be written."""
+        ...
+
+    def feed(self, choice: int, event: RunEvent) -> list[bytes]:
+        """Return the frames to send for an event of the run of that choice."""
+        ...
+
+    def body(self) -> bytes:
+        """Return the whole answer, once it is over."""
+        ...
+
+
+_JOINED: Mapping[str, Callable[[Request, IdSource, int], Joined]] = {"chat": Choices, "gemini": Candidates}
+"""The protocols whose clients may ask for several answers."""
+
+
+class Chosen(Numbered, frozen=True, kw_only=True):
+    """An event of the run of one choice."""
+
+    choice: int = 0
+
+
+class Bundle:
+    """The runs of all choices, carried as one."""
+
+    def __init__(self, handles: Sequence[RunHandle]) -> None:
+        self._handles = handles
+
+    @property
+    def run_id(self) -> str:
+        """Return the id of the first choice's run."""
+        return self._handles[0].run_id
+
+    @property
+    def has_run_tools(self) -> bool:
+        """Tell whether a tool has started in any of them."""
+        return any(handle.has_run_tools for handle in self._handles)
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """Return the notes of all."""
+        return tuple(note for handle in self._handles for note in handle.notes)
+
+    @property
+    def cache(self) -> str:
+        """Return nothing: several choices shall differ, so they are asked for."""
+        return ""
+
+    async def events(self, *, hear: Hear | None = None) -> AsyncGenerator[list[Numbered], None]:
+        """Yield what happens in any of them, as it happens, until all have ended; all of it is read."""
+        queue: asyncio.Queue[list[Numbered] | None] = asyncio.Queue()
+        pumps = [asyncio.create_task(self._pump(choice, queue)) for choice in range(len(self._handles))]
+        going = len(pumps)
+        try:
+            while going:
+                batch = await queue.get()
+                if batch is None:
+                    going -= 1
+                else:
+                    yield batch
+        finally:
+            for pump in pumps:
+                pump.cancel()
+            await asyncio.wait(pumps)
+
+    def stored_events(self) -> Batches:
+        """Return the same: no answer in the background has several choices."""
+        return self.events()
+
+    def behind(self, taken: int) -> int:
+        """Return nothing that could be known: whose events were taken is not counted."""
+        return 0
+
+    async def cancel(self) -> None:
+        """End them all."""
+        await asyncio.gather(*(handle.cancel() for handle in self._handles))
+
+    async def wait(self) -> RunEnded:
+        """Wait for all and return the end of one that ended badly, else of the last."""
+        ends = [await handle.wait() for handle in self._handles]
+        return next((ended for ended in ends if failure_of(ended) is not None), ends[-1])
+
+    async def _pump(self, choice: int, queue: "asyncio.Queue[list[Numbered] | None]") -> None:
+        try:
+            async for batch in self._handles[choice].events():
+                queue.put_nowait(
+                    [Chosen(event=each.event, seq=each.seq, stands=each.stands, choice=choice) for each in batch]
+                )
+                if isinstance(last := batch[-1].event, RunEnded) and failure_of(last) is not None:
+                    await self.cancel()
+        finally:
+            queue.put_nowait(None)
+
+
+class ManyRuns:
+    """Tells the runs of all choices as one answer.
+
+    After a crash a stream goes on with what its client has not seen; what is not a stream leaves out what was broken.
+    """
+
+    def __init__(self, new_choices: Callable[[], Joined], count: int, *, streams: bool) -> None:
+        self._new_choices = new_choices
+        self._choices = new_choices()
+        self._going = set(range(count))
+        self._mends = [Mend() for _ in range(count)] if streams else []
+        self._told: list[list[RunEvent]] = [[] for _ in range(count)]
+        self._round_at = [0] * count
+        self._early: list[Numbered] = []
+        self._has_begun = False
+        self.ended: RunEnded | None = None
+
+    def feed(self, numbered: Numbered) -> list[bytes]:
+        """Return the frames to send for an event; what belongs to no choice goes to the first that goes on."""
+        event = numbered.event
+        if isinstance(event, KeptAlive):
+            return self._choices.feed(min(self._going), event) if self._going else []
+        choice = numbered.choice if isinstance(numbered, Chosen) else 0
+        if choice and not self._has_begun:
+            # The answer is named after its first run, whichever of them is heard first.
+            self._early.append(numbered)
+            return []
+        frames = self._take(choice, event)
+        if not self._has_begun:
+            self._has_begun = True
+            frames += [frame for early in self._early for frame in self.feed(early)]
+        return frames
+
+    def tell(self, batch: list[Numbered]) -> list[bytes]:
+        """Return the frames to send for events of any of them."""
+        return [frame for numbered in batch for frame in self.feed(numbered)]
+
+    def hear(self, batch: list[Numbered]) -> list[bytes] | None:
+        """Leave all of them to be read, for each run waits for its own reader."""
+        return None
+
+    def _take(self, choice: int, event: RunEvent) -> list[bytes]:
+        if not self._mends:
+            return self._fold(choice, event)
+        return [frame for each in self._mends[choice].feed(event) for frame in self._tell(choice, each)]
+
+    def body(self) -> bytes:
+        """Return the whole answer, once all choices have ended."""
+        return self._choices.body()
+
+    def _fold(self, choice: int, event: RunEvent) -> list[bytes]:
+        told = self._told[choice]
+        if isinstance(event, RoundBroken):
+            del told[self._round_at[choice] :]
+            self._choices = self._new_choices()
+            for again, events in enumerate(self._told):
+                for each in events:
+                    self._choices.feed(again, each)
+            return []
+        if isinstance(event, RoundStarted):
+            self._round_at[choice] = len(told)
+        told.append(event)
+        return self._tell(choice, event)
+
+    def _tell(self, choice: int, event: RunEvent) -> list[bytes]:
+        frames = self._choices.feed(choice, event)
+        if isinstance(event, RunEnded):
+            self._going.discard(choice)
+            if self.ended is None and self._choices.is_over:
+                self.ended = event
+        return frames
+
+
+async def reply(service: Service, exchange: Exchange, request: Request) -> None:
+    """Answer a request for several choices.
+
+    Raises: TreadleError, before anything is sent.
+    """
+    request = as_configured(request, service.runtime.settings, exchange)
+    wishes = await wishes_of(service, exchange, request)
+    source = find_again(service, wishes) or await _start_all(service, exchange, request, wishes)
+    count, run_id = request.surface.choices, source.run_id
+    telling = ManyRuns(
+        lambda: _JOINED[request.protocol](request, RunIds(run_id), count), count, streams=request.surface.stream
+    )
+    carried = Reply(exchange, source, telling, manner_of(request, wishes), service.audience)
+    await carried.run(service.runtime.settings.server.keep_alive_s)
+
+
+async def _start_all(service: Service, exchange: Exchange, request: Request, wishes: Wishes) -> Bundle:
+    """Start a run for each choice; if one cannot be started, none goes on.
+
+    Raises: TreadleError.
+    """
+    handles: list[RunHandle] = []
+    try:
+        for choice in range(request.surface.choices):
+            idempotency = _idempotency_of(wishes, choice)
+            handles.append(await service.start(request, exchange.client, idempotency=idempotency))
+    except TreadleError:
+        await asyncio.gather(*(handle.cancel() for handle in handles if not handle.is_attached))
+        raise
+    return Bundle(handles)
+
+
+def _idempotency_of(wishes: Wishes, choice: int) -> Idempotency | None:
+    """Return a key of its own for each choice; the first one's is the client's, so that another request under that
+    key is still found out."""
+    idempotency = wishes.idempotency
+    if idempotency is None or choice == 0:
+        return idempotency
+    return msgspec.structs.replace(idempotency, key=f"{idempotency.key}\x1f{choice}")

@@ -1,0 +1,454 @@
+"""Carries a run to the client that asked for it: as a stream, or folded into one body by the same encoder.
+
+The status stays open until there is something to show, so that an upstream which refuses at once is an HTTP error
+and not a broken stream. A client that goes away takes its run with it, unless somebody else reads it or it was asked
+to go on. Nothing here knows a protocol's words.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+import msgspec
+
+from treadle.config import Settings
+from treadle.core.errors import ErrorInfo, NotFound
+from treadle.core.events import (
+    KeptAlive,
+    Noted,
+    Numbered,
+    RoundBroken,
+    RoundStarted,
+    RunEnded,
+    RunRecovered,
+    RunStarted,
+)
+from treadle.core.ids import IdSource
+from treadle.core.request import Request
+from treadle.core.run_endings import CANCELLED, HANDED_OVER, failure_of, may_retry
+from treadle.http.asgi import Header
+from treadle.protocols.codec_interfaces import Encoder
+from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.translation.fidelity_report import fidelity
+from treadle.server.delivery.client_disconnects import Presence
+from treadle.server.delivery.replay_encoders import (
+    WAITING,
+    FoldedRun,
+    OneRun,
+    Retell,
+    RunIds,
+    Telling,
+    kinds_of,
+    tell_again,
+)
+from treadle.server.delivery.request_headers import (
+    MANNER_HEADERS,
+    NO_WISHES,
+    Wishes,
+    asks_plainly,
+    first_number,
+    read_wishes,
+    usual_wishes,
+)
+from treadle.server.delivery.stream_event_ids import Frames
+from treadle.server.delivery.subscribers import Audience, Source
+from treadle.server.http_exchange import EVENT_STREAM, JSON, NO_RETRY, NO_STORE, OFF_LOOP_BYTES, Exchange, HttpError
+from treadle.server.server_state import Service
+
+T = TypeVar("T")
+NewEncoder = Callable[[Request, IdSource], Encoder]
+NewRetell = Callable[[IdSource], Retell]
+LOST_RETRY_S = 2.0
+"""How long a client waits before it asks under its key for a run that was lost here; the answer then waits for it."""
+
+_SILENT = frozenset({RunStarted, RoundStarted, RoundBroken, RunRecovered, Noted, KeptAlive, RunEnded})
+"""Events that happen without anything of the upstream's answer."""
+
+_EXACT = (b"x-treadle-fidelity", fidelity(()).encode())
+
+
+async def reply(
+    service: Service,
+    exchange: Exchange,
+    request: Request,
+    *,
+    encoder: NewEncoder | None = None,
+    retell: NewRetell | None = None,
+    session_id: str | None = None,
+) -> None:
+    """Answer a request that has been read; `encoder` and `retell` tell the run otherwise than its protocol does.
+
+    Raises: TreadleError, before anything is sent.
+    """
+    settings, wishes = service.runtime.settings, NO_WISHES
+    source: Source | None = None
+    if not (service.answers_plainly and asks_plainly(exchange, request)):
+        request = as_configured(request, settings, exchange)
+        wishes = usual_wishes(exchange, request, settings) or await wishes_of(service, exchange, request)
+        source = find_again(service, wishes)
+    if source is None:
+        source = await service.start(request, exchange.client, session_id=session_id, idempotency=wishes.idempotency)
+    telling = _telling(request, source.run_id, wishes, encoder, retell)
+    carried = Reply(exchange, source, telling, manner_of(request, wishes), service.audience)
+    await carried.run(settings.server.keep_alive_s)
+
+
+def _telling(
+    request: Request,
+    run_id: str,
+    wishes: Wishes,
+    encoder: NewEncoder | None,
+    retell: NewRetell | None,
+) -> Telling:
+    """Return how a run is told: again as before to a client that comes back, whatever has happened since."""
+    make = encoder or PROTOCOLS[request.protocol].encoder
+    if not request.surface.stream and request.protocol != "responses":
+        return FoldedRun(partial(make, request, RunIds(run_id)))
+    frames = Frames(position=wishes.position, first=first_number(request), shows_ids=wishes.shows_ids)
+    ids = RunIds(run_id)
+    if retell is not None:
+        return OneRun(make(request, ids), retell(ids), frames)
+    return tell_again(request, make(request, ids), frames)
+
+
+async def wishes_of(service: Service, exchange: Exchange, request: Request) -> Wishes:
+    """Return what the headers ask for; a client that comes back must have been here.
+
+    Raises: TreadleError.
+    """
+    settings = service.runtime.settings
+    if len(exchange.content) > OFF_LOOP_BYTES:
+        wishes = await asyncio.to_thread(read_wishes, exchange, request, settings)
+    else:
+        wishes = read_wishes(exchange, request, settings)
+    exchange.content = b""
+    if wishes.position is not None and wishes.idempotency is not None:
+        key = wishes.idempotency.key
+        if await service.runtime.store.find_idempotent(key, key_id=exchange.client.key_id) is None:
+            raise NotFound(
+                "There is no run under this Idempotency-Key to go on with.",
+                code="idempotency_key_not_found",
+                param="Last-Event-ID",
+                hint="Send the request without Last-Event-ID to start anew.",
+            )
+    return wishes
+
+
+def find_again(service: Service, wishes: Wishes) -> Source | None:
+    """Return the run of an SDK's earlier attempt, if its connection broke before anything was sent."""
+    return service.audience.find(wishes.retry) if wishes.retry and wishes.attempt else None
+
+
+def as_configured(request: Request, settings: Settings, exchange: Exchange) -> Request:
+    """Return the request with what the configuration and Treadle's own headers say of how to answer it."""
+    surface, asked = request.surface, exchange.headers
+    tells_tools = settings.tools.tool_status == "text"
+    is_usual = not (settings.extended_events or settings.strict_fidelity or tells_tools)
+    says_nothing = not (surface.tool_status or request.strict_fidelity or request.is_fresh)
+    if is_usual and says_nothing and MANNER_HEADERS.isdisjoint(asked):
+        return request
+    asks_events = settings.extended_events or asked.get(b"x-treadle-events") == b"extended"
+    if asks_events or tells_tools or surface.tool_status:
+        extended = surface.extended_events or asks_events
+        surface = msgspec.structs.replace(surface, extended_events=extended, tool_status=tells_tools)
+    strict = asked.get(b"x-treadle-strict-fidelity", b"").lower()
+    is_strict = strict == b"true" if strict else settings.strict_fidelity
+    is_fresh = wants_fresh(exchange)
+    if surface is request.surface and (is_strict, is_fresh) == (request.strict_fidelity, request.is_fresh):
+        return request
+    return msgspec.structs.replace(request, surface=surface, strict_fidelity=is_strict, is_fresh=is_fresh)
+
+
+def wants_fresh(exchange: Exchange) -> bool:
+    """Tell whether a client wants the model asked, although the same was answered before."""
+    if b"cache-control" not in exchange.headers:
+        return False
+    words = {word.strip().lower() for word in exchange.header(b"cache-control").split(",")}
+    return not words.isdisjoint(("no-cache", "no-store"))
+
+
+async def read(body: bytes, reader: Callable[[bytes], T]) -> T:
+    """Parse a body, a large one off the event loop."""
+    if len(body) <= OFF_LOOP_BYTES:
+        return reader(body)
+    return await asyncio.to_thread(reader, body)
+
+
+class Manner(msgspec.Struct, frozen=True, kw_only=True):
+    """How an answer is carried: as a stream, of that type, which `is_resumed` if its client has seen the beginning.
+
+    One that is `stored` shows only what the store has: its clients know no more of their place than a number.
+    `patience_s` is how long the run goes on without a reader; None for as long as it takes. An SDK that has heard
+    nothing yet asks the same again, known by `retry`, within `retry_s`; `is_keyed` says that it finds the same run.
+    """
+
+    streams: bool = True
+    content_type: bytes = EVENT_STREAM
+    patience_s: float | None = 0.0
+    is_resumed: bool = False
+    stored: bool = False
+    retry: str = ""
+    retry_s: float = 0.0
+    is_keyed: bool = False
+
+
+_USUAL = {
+    (streams, is_array): Manner(streams=streams, content_type=JSON if is_array else EVENT_STREAM)
+    for streams in (True, False)
+    for is_array in (True, False)
+}
+
+
+def manner_of(request: Request, wishes: Wishes) -> Manner:
+    """Return how the answer to a request is carried."""
+    surface = request.surface
+    if wishes is NO_WISHES:
+        return _USUAL[surface.stream, surface.is_array]
+    return Manner(
+        streams=surface.stream,
+        content_type=JSON if surface.is_array else EVENT_STREAM,
+        patience_s=wishes.patience_s,
+        is_resumed=wishes.position is not None,
+        stored=request.background and surface.stream,
+        retry=wishes.retry,
+        retry_s=wishes.retry_s,
+        is_keyed=wishes.idempotency is not None,
+    )
+
+
+class Reply:
+    """One answer on its way to one client."""
+
+    _is_gone = False
+    _is_carrying = False
+    _is_lost = False
+    _presence: Presence | None = None
+    _taken = 0
+
+    def __init__(
+        self, exchange: Exchange, source: Source, telling: Telling, manner: Manner, audience: Audience
+    ) -> None:
+        self._exchange = exchange
+        self._edge = exchange.edge
+        self._source = source
+        self._telling = telling
+        self._audience = audience
+        self._manner = manner
+        self._streams = manner.streams
+        self._frames: list[bytes] = []
+        self._has_answer = self._is_visible = manner.is_resumed
+        self._reading: asyncio.Task[None] | None = None
+
+    async def run(self, keep_alive_s: float) -> None:
+        """Carry the run to its end, or until the client goes away."""
+        exchange, run_id = self._exchange, self._source.run_id
+        reading = self._reading = asyncio.current_task()
+        assert reading is not None
+        self._audience.enter(run_id)
+        is_told = exchange.attend(self._hang_up, self._behind if self._streams else None)
+        if self._streams or not is_told:
+            silence = self._break_silence if self._streams else None
+            self._presence = Presence(silence, keep_alive_s, None if is_told else self._until_gone())
+        try:
+            await self._read()
+        except asyncio.CancelledError:
+            if not self._is_gone:
+                raise
+            reading.uncancel()
+        finally:
+            self._reading = None
+            exchange.attend(None)
+            if self._presence is not None:
+                self._presence.end()
+                self._presence = None
+            if self._telling.ended is None:
+                await self._leave()
+            else:
+                self._audience.count_out(run_id)
+        if not self._is_gone:
+            await self._finish()
+        elif not exchange.begun:
+            exchange.status = CANCELLED.status
+
+    def _hang_up(self) -> None:
+        """Hear that the client is gone."""
+        if self._reading is not None and self._telling.ended is None:
+            self._is_gone = True
+            self._reading.cancel()
+
+    async def _until_gone(self) -> None:
+        await self._exchange.disconnected()
+        self._hang_up()
+
+    def _behind(self) -> int:
+        """Return about how many bytes wait for the client."""
+        return self._source.behind(self._taken)
+
+    async def _leave(self) -> None:
+        """Count out a reader that has not heard the end, and say how long the run is to wait for it to come back."""
+        manner = self._manner
+        if manner.retry and manner.patience_s == 0.0 and not self._exchange.begun:
+            await self._audience.leave(self._source, manner.retry_s, manner.retry)
+        else:
+            await self._audience.leave(self._source, manner.patience_s)
+
+    async def _read(self) -> None:
+        if self._is_visible and self._streams:
+            await self._begin(((b"x-treadle-run", self._source.run_id.encode()),))
+        if self._manner.stored:
+            events = self._source.stored_events()
+        else:
+            events = self._source.events(hear=self._hear if self._streams else self._gather)
+        try:
+            async for batch in events:
+                if self._streams:
+                    await self._carry(batch)
+                else:
+                    self._telling.tell(batch)
+                if self._telling.ended is not None:
+                    self._is_lost = not batch[-1].stands
+                    return
+        finally:
+            await events.aclose()
+        ended = await self._source.wait()
+        if ended.error is not None and ended.error.code == HANDED_OVER.code:
+            headers = self._failure_headers(HANDED_OVER)
+            raise HttpError(
+                HANDED_OVER.status, HANDED_OVER.code, HANDED_OVER.message, headers=headers, retry_after_s=1.0
+            )
+        self._encode([Numbered(event=ended)])
+
+    def _gather(self, batch: list[Numbered]) -> bool:
+        """Take a batch of an answer in one piece in the turn of the run itself, all but its end."""
+        return self._telling.hear(batch) is not None
+
+    def _hear(self, batch: list[Numbered]) -> bool:
+        """Carry a batch in the turn of the run itself, if nothing about it has to wait."""
+        edge, presence = self._edge, self._presence
+        if edge is None or presence is None or not edge.is_flowing:
+            return False
+        frames = self._telling.hear(batch) if self._is_visible else self._uncover(batch)
+        if frames is None:
+            return False
+        if self._telling.ended is not None:
+            # An answer that diverges ends here: whoever reads finds the end, sends these, and leaves the run.
+            self._frames += frames
+            return False
+        self._taken += len(batch)
+        if frames:
+            edge.write_now(b"".join(frames))
+            presence.written_at = presence.loop.time()
+        return True
+
+    def _uncover(self, batch: list[Numbered]) -> list[bytes] | None:
+        """Return the frames of a batch with those that were held back; None, where it has to wait."""
+        if not WAITING.isdisjoint(kinds_of(batch)):
+            return None
+        self._encode(batch)
+        frames, self._frames = self._frames, []
+        return frames
+
+    async def _carry(self, batch: list[Numbered]) -> None:
+        self._taken += len(batch)
+        self._is_carrying = True
+        try:
+            self._encode(batch)
+            if self._is_visible and self._telling.ended is None:
+                await self._flush()
+        finally:
+            self._is_carrying = False
+
+    async def _break_silence(self) -> None:
+        """Send an empty event of the protocol; none before the upstream said anything, for the status is still open."""
+        is_open = self._has_answer and self._telling.ended is None
+        if is_open and not self._is_carrying:
+            self._frames += self._telling.feed(Numbered(event=KeptAlive()))
+            # What happens meanwhile comes after this, even if the client takes more before it is sent.
+            self._edge = None
+            try:
+                await self._flush()
+            finally:
+                self._edge = self._exchange.edge
+
+    def _encode(self, batch: list[Numbered]) -> None:
+        """Write events: one by one up to the first one of the answer that shows, then all that are left."""
+        telling, frames = self._telling, self._frames
+        if self._is_visible:
+            frames += telling.tell(batch)
+            return
+        for number, numbered in enumerate(batch, 1):
+            told = telling.feed(numbered)
+            frames += told
+            if type(numbered.event) not in _SILENT:
+                self._has_answer = True
+                if told:
+                    self._is_visible = True
+                    frames += telling.tell(batch[number:])
+                    return
+
+    async def _flush(self) -> None:
+        """Send what has been encoded in one write."""
+        if not self._frames:
+            return
+        if self._exchange.begun:
+            await self._exchange.write(self._next_write())
+        else:
+            await self._begin(run_headers(self._source), self._next_write())
+
+    async def _begin(self, headers: tuple[Header, ...], data: bytes = b"") -> None:
+        await self._exchange.begin(headers, self._manner.content_type, data)
+        self._exchange.forget_head()
+
+    def _next_write(self) -> bytes:
+        data, self._frames = b"".join(self._frames), []
+        presence = self._presence
+        assert presence is not None
+        presence.written_at = presence.loop.time()
+        return data
+
+    async def _finish(self) -> None:
+        """Send the end: the rest of the stream, the whole body, or a failure as the status it deserves."""
+        ended = self._telling.ended
+        assert ended is not None, "a run always ends"
+        exchange = self._exchange
+        failure = None if ended.status == "completed" else self._failure(ended)
+        if failure is not None:
+            await exchange.refuse(failure, self._failure_headers(failure))
+        elif self._streams:
+            if not exchange.begun:
+                await exchange.begin(run_headers(self._source), self._manner.content_type)
+            await exchange.end(b"".join(self._frames))
+        else:
+            limit = ((b"x-treadle-limit", ended.limit.encode()),) if ended.limit else ()
+            await exchange.answer(200, self._telling.body(), JSON, (NO_STORE, *run_headers(self._source), *limit))
+
+    def _failure(self, ended: RunEnded) -> ErrorInfo | None:
+        """Return what to answer instead of the run's result, if its end is a failure and the status is still open."""
+        error = None if self._exchange.begun or self._is_visible else failure_of(ended)
+        if error is None or not self._goes_on:
+            return error
+        # Another process goes on with a run that was lost here; under its key it is found there.
+        return msgspec.structs.replace(error, retryable=True, retry_after_s=LOST_RETRY_S)
+
+    @property
+    def _goes_on(self) -> bool:
+        """Tell whether the same request would be answered by the same run, which has not ended."""
+        return self._is_lost and self._manner.is_keyed
+
+    def _failure_headers(self, error: ErrorInfo) -> tuple[Header, ...]:
+        """Ask the client not to retry where that could run a tool twice, or cannot help."""
+        source = self._source
+        if self._goes_on:
+            return (*run_headers(source), (b"x-should-retry", b"true"))
+        if may_retry(error, has_run_tools=source.has_run_tools, is_keyed=self._manner.is_keyed):
+            return run_headers(source)
+        return (*run_headers(source), NO_RETRY)
+
+
+def run_headers(source: Source) -> tuple[Header, ...]:
+    """Name the run, say how much of the request was carried to the upstream, and whether it had to be."""
+    notes, cache = source.notes, source.cache
+    carried = (b"x-treadle-fidelity", fidelity(notes).encode()) if notes else _EXACT
+    said = ((b"x-treadle-run", source.run_id.encode()), carried)
+    return (*said, (b"x-treadle-cache", cache.encode())) if cache else said

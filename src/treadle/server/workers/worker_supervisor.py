@@ -1,0 +1,240 @@
+"""The master of several workers on one port: starts them, replaces one that dies, passes signals on.
+
+The port is opened once and inherited, so a connection that waits while a worker dies or is replaced is lost by nobody.
+SIGTERM or Ctrl-C lets all workers leave in good order, a second one at once, a third one kills them. SIGHUP replaces
+them one after the other, each only when its successor answers, so that nobody notices.
+"""
+
+import logging
+import os
+import secrets
+import selectors
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections import deque
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from treadle.server.workers import shared_metrics as numbers
+from treadle.server.workers.control_channel import READY, VARIABLE, Post, write_post
+
+log = logging.getLogger("treadle.server")
+
+SHORT_LIFE_S = 5.0
+"""A worker that dies sooner is replaced after a pause, which doubles each time."""
+PAUSE_S_MAX = 30.0
+EXIT_S = 10.0
+"""How long a worker that hung up has until it is killed."""
+TOLD_MAX = 10
+_STOPS = (signal.SIGTERM, signal.SIGINT)
+
+
+class Worker:
+    """One worker as its master sees it."""
+
+    def __init__(self, number: int, process: "subprocess.Popen[bytes]", line: socket.socket, owner: str) -> None:
+        self.number = number
+        self.process = process
+        self.line = line
+        self.owner = owner
+        self.began_at = time.monotonic()
+        self.is_ready = False
+        self.is_leaving = False
+        self.heir_of: Worker | None = None
+        self.told: list[str] = []
+
+    def signal(self, number: int) -> None:
+        """Send it a signal, if it still lives."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+
+
+class Master:
+    """Runs workers until it is told to stop."""
+
+    def __init__(self, command: Sequence[str], count: int, listener: socket.socket, *, secret: str = "") -> None:
+        self._command = list(command)
+        self._count = count
+        self._listener = listener
+        self._secret = secret
+        self._workers: list[Worker] = []
+        self._dead: list[str] = []
+        self._due: dict[int, float] = {}
+        self._failures: dict[int, int] = {}
+        self._rolling: deque[Worker] = deque()
+        self._stops = 0
+        self._has_served = False
+        self._failed = 0
+        self._numbers = Path(tempfile.mkdtemp(prefix="treadle-numbers-"))
+        self._selector = selectors.DefaultSelector()
+        self._heard, self._told = socket.socketpair()
+
+    def run(self) -> int:
+        """Serve until told to stop; return the exit code: not 0 when no worker could start."""
+        self._told.setblocking(False)
+        self._heard.setblocking(False)
+        self._selector.register(self._heard, selectors.EVENT_READ)
+        old = signal.set_wakeup_fd(self._told.fileno(), warn_on_full_buffer=False)
+        handlers = {number: signal.signal(number, self._take) for number in (*_STOPS, signal.SIGHUP)}
+        try:
+            self._start(1)
+            while self._workers or self._due:
+                self._wait()
+                self._restart_due()
+            return self._failed
+        finally:
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(old)
+            self._selector.close()
+            self._heard.close()
+            self._told.close()
+            shutil.rmtree(self._numbers, ignore_errors=True)
+
+    def _take(self, number: int, frame: FrameType | None) -> None:
+        """Do nothing here: the loop reads the number from the wake-up socket."""
+
+    def _start(self, number: int, heir_of: Worker | None = None) -> None:
+        ours, theirs = socket.socketpair()
+        owner = f"{socket.gethostname()}:worker{number}:{secrets.token_hex(6)}"
+        post = Post(
+            listener=self._listener.fileno(),
+            line=theirs.fileno(),
+            number=number,
+            owner=owner,
+            count=self._count,
+            numbers=str(self._numbers),
+            is_announcing=not self._has_served,
+            dead=tuple(self._dead),
+            secret=self._secret,
+        )
+        self._dead.clear()
+        env = {**os.environ, VARIABLE: write_post(post)}
+        with theirs:
+            # In a group of its own: Ctrl-C reaches the master alone, which passes it on once.
+            process = subprocess.Popen(
+                self._command, env=env, pass_fds=(post.listener, post.line), process_group=0, stdin=subprocess.DEVNULL
+            )
+        worker = Worker(number, process, ours, owner)
+        worker.heir_of = heir_of
+        self._workers.append(worker)
+        self._selector.register(ours, selectors.EVENT_READ, worker)
+
+    def _wait(self) -> None:
+        """Wait for a signal, a word from a worker, its end, or the time to start one again."""
+        now = time.monotonic()
+        timeout = max(0.0, min(self._due.values()) - now) if self._due else None
+        for key, _ in self._selector.select(timeout):
+            if key.data is None:
+                for number in self._heard.recv(64):
+                    self._obey(number)
+            else:
+                self._listen(key.data)
+
+    def _obey(self, number: int) -> None:
+        if number in _STOPS:
+            self._stop()
+        elif number == signal.SIGHUP and not self._stops and not self._rolling:
+            log.info("replacing all workers, one after the other")
+            self._rolling.extend(worker for worker in self._workers if not worker.is_leaving)
+            self._roll()
+
+    def _stop(self) -> None:
+        self._stops += 1
+        self._due.clear()
+        self._rolling.clear()
+        self._listener.close()
+        for worker in self._workers:
+            worker.is_leaving = True
+            worker.signal(signal.SIGTERM if self._stops < 3 else signal.SIGKILL)
+
+    def _listen(self, worker: Worker) -> None:
+        try:
+            said = worker.line.recv(len(READY))
+        except OSError:
+            said = b""
+        if not said:
+            self._bury(worker)
+        elif not worker.is_ready:
+            worker.is_ready = True
+            self._welcome(worker)
+
+    def _welcome(self, worker: Worker) -> None:
+        """A worker answers requests now: the first lets all others start, an heir lets its predecessor go."""
+        self._failures.pop(worker.number, None)
+        if not self._has_served:
+            self._has_served = True
+            for number in range(2, self._count + 1):
+                self._start(number)
+        if worker.heir_of is not None:
+            worker.heir_of.is_leaving = True
+            worker.heir_of.signal(signal.SIGTERM)
+            worker.heir_of = None
+            self._roll()
+
+    def _roll(self) -> None:
+        """Start the heir of the next worker that is to be replaced."""
+        while self._rolling:
+            worker = self._rolling.popleft()
+            if worker in self._workers and not worker.is_leaving:
+                self._start(worker.number, heir_of=worker)
+                return
+
+    def _bury(self, worker: Worker) -> None:
+        """Take note of a worker's end, let its runs go on, and have it replaced unless it was to leave."""
+        self._selector.unregister(worker.line)
+        worker.line.close()
+        self._workers.remove(worker)
+        code = self._exit_code(worker)
+        numbers.bury(self._numbers, worker.owner)
+        if self._stops or not self._has_served:
+            self._failed = self._failed or (0 if self._stops else code or 1)
+            return
+        # What it was told of others it may not have heard any more; to be told twice harms nothing.
+        for owner in (worker.owner, *worker.told):
+            self._tell_dead(owner)
+        is_succeeded = any(each.heir_of is worker for each in self._workers)
+        if worker.heir_of is not None:
+            log.error("a worker's successor could not start; the others stay", extra={"worker": worker.number})
+            self._rolling.clear()
+        elif not (worker.is_leaving or is_succeeded):
+            self._replace(worker, code)
+
+    def _exit_code(self, worker: Worker) -> int:
+        try:
+            return worker.process.wait(EXIT_S)
+        except subprocess.TimeoutExpired:
+            worker.process.kill()
+            return worker.process.wait()
+
+    def _replace(self, worker: Worker, code: int) -> None:
+        is_short = time.monotonic() - worker.began_at < SHORT_LIFE_S or not worker.is_ready
+        failures = self._failures.get(worker.number, 0) + 1 if is_short else 0
+        self._failures[worker.number] = failures
+        pause_s = min(PAUSE_S_MAX, 2.0 ** (failures - 1)) if failures else 0.0
+        about = {"worker": worker.number, "pid": worker.process.pid, "code": code, "pause_s": pause_s}
+        log.warning("a worker died and is replaced", extra=about)
+        self._due[worker.number] = time.monotonic() + pause_s
+
+    def _restart_due(self) -> None:
+        now = time.monotonic()
+        for number in [number for number, at in self._due.items() if at <= now]:
+            del self._due[number]
+            self._start(number)
+
+    def _tell_dead(self, owner: str) -> None:
+        """Let a living worker go on with a dead one's runs at once; where there is none, the next that starts."""
+        for worker in self._workers:
+            if worker.is_ready and not worker.is_leaving:
+                try:
+                    worker.line.sendall(f"dead {owner}\n".encode())
+                except OSError:
+                    continue
+                worker.told = [*worker.told[-TOLD_MAX:], owner]
+                return
+        self._dead.append(owner)
