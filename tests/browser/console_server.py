@@ -30,7 +30,7 @@ import uvloop
 from treadle import tool
 from treadle.config import Settings
 from treadle.config.settings import ApprovalsSection, Price, ServerSection, StoreSection, Upstream, WorkspaceSection
-from treadle.evals.recorded import scenario_of, write_scenario
+from treadle.evals.scenario_from_run import scenario_of, write_scenario
 from treadle.runtime import Parts, RandomIds, Runtime
 from treadle.server.server_process import serve
 from treadle.providers.fakes.scripted_reply import Faults, ReplyCall

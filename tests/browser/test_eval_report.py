@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, expect
 
-from treadle.evals.results.page import write_page
+from treadle.evals.results.html_report import write_page
 from unit.evals.results.samples import EVIDENCE, SCENARIO, info, row
 
 pytestmark = pytest.mark.browser

@@ -21,8 +21,8 @@ from docs.blocks import GATEWAY, SHELLS, Block, blocks
 from gateway.server_process import Served, served
 from treadle.cli.main import build_parser, name_command
 from treadle.config import load_settings
-from treadle.evals.runner import play
-from treadle.evals.scenario import read_scenario
+from treadle.evals.offline_runner import play
+from treadle.evals.scenario_file import read_scenario
 from treadle.tools.tool_loading import load_file
 
 FILE = re.compile(r"# (?P<name>\w+\.py)\n")

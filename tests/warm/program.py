@@ -35,7 +35,7 @@ IMPORTED = (
     "treadle.cli.talk.here",
     "treadle.cli.trust.question",
     "treadle.config",
-    "treadle.evals.recorded",
+    "treadle.evals.scenario_from_run",
     "treadle.runtime",
     "treadle.server.server_process",
     "treadle.journal.sqlite.store",

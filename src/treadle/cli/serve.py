@@ -148,7 +148,7 @@ def _collect_seldom() -> None:
 
 def _scenario(runs: "Sequence[StoredRun]") -> str:
     """Write runs as a scenario, as `treadle export --scenario` does."""
-    from treadle.evals.recorded import scenario_of, write_scenario
+    from treadle.evals.scenario_from_run import scenario_of, write_scenario
 
     return write_scenario(scenario_of(runs))
 

@@ -16,11 +16,11 @@ from msgspec import UNSET
 
 from treadle.core.errors import ProtocolError
 from treadle.core.json import canonical_json
-from treadle.evals.invariants import log_problems
-from treadle.evals.matching import arguments_of, compare_calls, is_same, show_call
-from treadle.evals.scenario import Expect, Setting
+from treadle.evals.call_matching import arguments_of, compare_calls, is_same, show_call
+from treadle.evals.journal_invariants import log_problems
+from treadle.evals.protocol_checks import wire_problems
+from treadle.evals.scenario_file import Expect, Setting
 from treadle.evals.transcript import Transcript
-from treadle.evals.wiring import wire_problems
 from treadle.providers.provider_endpoint import ProtocolName
 from treadle.tools.json_schema import Validator
 from treadle.workspace.json_pointer import Json, find_at, read_pointer, remove_at

@@ -10,7 +10,7 @@ from treadle.core.request import Note
 from treadle.core.tool_definitions import ToolSpec
 from treadle.core.usage import Usage
 from treadle.evals.graders import Evidence, Opinion, Verdict, grade
-from treadle.evals.scenario import Expect, ExpectedCall, ExpectedEnd, ExpectedText
+from treadle.evals.scenario_file import Expect, ExpectedCall, ExpectedEnd, ExpectedText
 from treadle.evals.transcript import Transcript
 from unit.evals.journals import answered, call, ended, play, said, tool, transcript
 

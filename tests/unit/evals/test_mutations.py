@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from rules.tree import ROOT
-from treadle.evals.runner import play
-from treadle.evals.scenario import find_scenarios, load_scenario
+from treadle.evals.offline_runner import play
+from treadle.evals.scenario_file import find_scenarios, load_scenario
 from unit.evals.mutations import MUTATIONS
 
 SCENARIOS = {scenario.id: scenario for scenario in map(load_scenario, find_scenarios())}

@@ -17,17 +17,17 @@ from treadle.cli.terminal.clean import clean
 from treadle.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from treadle.evals.bfcl.runner import BfclOptions
-    from treadle.evals.results.folder import RunFolder
-    from treadle.evals.results.rows import Row
+    from treadle.evals.bfcl.bfcl_runner import BfclOptions
+    from treadle.evals.results.result_folder import RunFolder
+    from treadle.evals.results.sample_rows import Row
 
 SHOWN = 20
 
 
 def play_bfcl(args: argparse.Namespace) -> int:
     """Ask, print what failed, and return how it went; with the ground truth nothing may fail."""
-    from treadle.evals.bfcl.runner import read_questions, run_bfcl
-    from treadle.evals.results.gate import BUDGET_REACHED, NOT_JUDGED, judge_run
+    from treadle.evals.bfcl.bfcl_runner import read_questions, run_bfcl
+    from treadle.evals.results.pass_fail_gate import BUDGET_REACHED, NOT_JUDGED, judge_run
 
     asks_models = args.live or is_live(os.environ)
     options = _read_options(args, asks_models=asks_models)
@@ -69,9 +69,9 @@ def _read_options(args: argparse.Namespace, *, asks_models: bool) -> "BfclOption
 
     Raises: ConfigError, naming the flag.
     """
-    from treadle.evals.bfcl.archive import SETS, find_wheel
-    from treadle.evals.bfcl.client import APIS
-    from treadle.evals.bfcl.runner import TRUTH, BfclOptions
+    from treadle.evals.bfcl.bfcl_client import APIS
+    from treadle.evals.bfcl.bfcl_runner import TRUTH, BfclOptions
+    from treadle.evals.bfcl.dataset import SETS, find_wheel
 
     sets, apis = tuple(args.sets or SETS), tuple(args.apis or APIS)
     for given, known, name in ((sets, SETS, "sets"), (apis, APIS, "apis")):
@@ -100,7 +100,7 @@ def _read_options(args: argparse.Namespace, *, asks_models: bool) -> "BfclOption
 
 def _tell(rows: "list[Row]", *, as_json: bool) -> None:
     """Print what failed, then the rates."""
-    from treadle.evals.results.table import summarise, write_summary
+    from treadle.evals.results.terminal_table import summarise, write_summary
 
     bad = [row for row in rows if row.outcome != "pass"]
     for row in bad[:SHOWN]:
@@ -113,7 +113,7 @@ def _tell(rows: "list[Row]", *, as_json: bool) -> None:
 
 def write_sets(rows: "list[Row]") -> str:
     """Write the rate of each set, for each model."""
-    from treadle.evals.results.rows import by
+    from treadle.evals.results.sample_rows import by
     from treadle.evals.results.statistics import wilson
 
     lines: list[str] = []
@@ -128,7 +128,7 @@ def write_sets(rows: "list[Row]") -> str:
 def _folder(path: Path, options: "BfclOptions") -> "RunFolder":
     """Begin the folder of the run: every answer is kept as soon as it is judged."""
     from treadle.evals.results.fingerprint import code_fingerprints
-    from treadle.evals.results.folder import RunFolder, RunInfo
+    from treadle.evals.results.result_folder import RunFolder, RunInfo
 
     folder = RunFolder(path)
     folder.create(

@@ -18,12 +18,12 @@ from treadle.core.errors import ConfigError, UpstreamError
 
 if TYPE_CHECKING:
     from treadle.config import Settings
-    from treadle.evals.live.plan import LivePlan, Work
+    from treadle.evals.live.live_runner import LiveOptions, LiveRunner
     from treadle.evals.live.prices import Price
-    from treadle.evals.live.runner import LiveOptions, LiveRunner
-    from treadle.evals.results.folder import RunFolder, RunInfo
-    from treadle.evals.results.rows import Row
-    from treadle.evals.scenario import Scenario
+    from treadle.evals.live.sample_plan import LivePlan, Work
+    from treadle.evals.results.result_folder import RunFolder, RunInfo
+    from treadle.evals.results.sample_rows import Row
+    from treadle.evals.scenario_file import Scenario
 
 JOBS = 4
 TRIALS = 5
@@ -34,10 +34,10 @@ OPENROUTER = "openrouter"
 
 def play_live(args: argparse.Namespace) -> int:
     """Plan, print the bound, play, and report."""
-    from treadle.evals.live.plan import check_plan, write_plan
-    from treadle.evals.live.runner import LiveRunner
+    from treadle.evals.live.live_runner import LiveRunner
+    from treadle.evals.live.sample_plan import check_plan, write_plan
     from treadle.evals.results.compare import check_comparable
-    from treadle.evals.results.folder import RunFolder
+    from treadle.evals.results.result_folder import RunFolder
 
     if args.resume is not None:
         _adopt(args)
@@ -74,7 +74,7 @@ def _adopt(args: argparse.Namespace) -> None:
 
     Raises: ConfigError, where a flag says something else: one run is of the same models, asked in the same way.
     """
-    from treadle.evals.results.folder import RunFolder
+    from treadle.evals.results.result_folder import RunFolder
 
     info = RunFolder(args.resume).info()
     if info.mode != "live":
@@ -96,9 +96,9 @@ def _adopt(args: argparse.Namespace) -> None:
 
 async def _options(args: argparse.Namespace, scenarios: "Sequence[Scenario]") -> "LiveOptions":
     from treadle.core.request import Options
-    from treadle.evals.live.plan import LivePlan
+    from treadle.evals.live.live_runner import LiveOptions
     from treadle.evals.live.prices import read_price
-    from treadle.evals.live.runner import LiveOptions
+    from treadle.evals.live.sample_plan import LivePlan
 
     settings = command.read_flags(args).settings
     models = list(dict.fromkeys(models_of(args.models, settings, os.environ)))
@@ -146,8 +146,8 @@ def _configured(settings: "Settings", models: Sequence[str]) -> "dict[str, Price
 
 def _scenarios(args: argparse.Namespace) -> "tuple[list[Scenario], list[str]]":
     """Return the scenarios to play, and which files could not be read: those break only themselves."""
-    from treadle.evals.results.folder import RunFolder
-    from treadle.evals.scenario import find_scenarios, read_scenarios
+    from treadle.evals.results.result_folder import RunFolder
+    from treadle.evals.scenario_file import find_scenarios, read_scenarios
 
     if args.resume is not None and not args.paths and not args.scenarios:
         return list(RunFolder(args.resume).info().scenarios), []
@@ -158,8 +158,8 @@ def _scenarios(args: argparse.Namespace) -> "tuple[list[Scenario], list[str]]":
 
 async def _listed(settings: "Settings", models: Sequence[str], env: Mapping[str, str]) -> "dict[str, Price]":
     """Ask the endpoints of the models for their prices; most tell none, and that is no error."""
+    from treadle.evals.live.live_runner import alone
     from treadle.evals.live.prices import read_listing
-    from treadle.evals.live.runner import alone
     from treadle.providers.demo_model import DemoModel
     from treadle.providers.provider_client import HttpClient
     from treadle.providers.provider_model import UpstreamModel
@@ -196,7 +196,7 @@ async def _listed(settings: "Settings", models: Sequence[str], env: Mapping[str,
 
 def _folder(args: argparse.Namespace, options: "LiveOptions") -> "tuple[RunFolder, list[Work]]":
     """Return where the run is kept, and what is left to do."""
-    from treadle.evals.results.folder import RunFolder
+    from treadle.evals.results.result_folder import RunFolder
 
     work = options.plan.work()
     if args.resume is None:
@@ -236,7 +236,7 @@ def _check_same(folder: "RunFolder", plan: "LivePlan") -> None:
 
 def _info(args: argparse.Namespace, options: "LiveOptions") -> "RunInfo":
     from treadle.evals.results.fingerprint import code_fingerprints, scenario_fingerprint
-    from treadle.evals.results.folder import RunInfo
+    from treadle.evals.results.result_folder import RunInfo
 
     plan = options.plan
     sampling = {"temperature": args.temperature, "seed": args.seed, "max_tokens": args.max_tokens, "judge": args.judge}
@@ -257,9 +257,9 @@ def _info(args: argparse.Namespace, options: "LiveOptions") -> "RunInfo":
 
 def _finish(args: argparse.Namespace, folder: "RunFolder", runner: "LiveRunner", unread: Sequence[str]) -> int:
     """Write the reports, print the table and what failed, and return the exit code."""
-    from treadle.evals.results.history import append_history
     from treadle.evals.results.junit import write_junit_rows
-    from treadle.evals.results.table import summarise, write_summary
+    from treadle.evals.results.terminal_table import summarise, write_summary
+    from treadle.evals.results.trend import append_history
 
     rows = folder.rows()
     write_reports(folder)
@@ -280,8 +280,8 @@ def print_gate(
 ) -> int:
     """Print which scenarios failed and why the run does not pass, and return the exit code."""
     from treadle.evals.results.compare import check_comparable, compare, write_comparison
-    from treadle.evals.results.folder import RunFolder
-    from treadle.evals.results.gate import BUDGET_REACHED, judge_run, write_failures
+    from treadle.evals.results.pass_fail_gate import BUDGET_REACHED, judge_run, write_failures
+    from treadle.evals.results.result_folder import RunFolder
 
     print(clean(write_failures(rows)), end="", file=sys.stderr)
     if is_exhausted:

@@ -13,9 +13,9 @@ from treadle.cli.terminal.clean import clean
 from treadle.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from treadle.evals.results.folder import RunFolder
-    from treadle.evals.runner import Played
-    from treadle.evals.scenario import Scenario
+    from treadle.evals.offline_runner import Played
+    from treadle.evals.results.result_folder import RunFolder
+    from treadle.evals.scenario_file import Scenario
 
 WHOLE = "whole"
 JOBS_MAX = 8
@@ -23,9 +23,9 @@ JOBS_MAX = 8
 
 def play_offline(args: argparse.Namespace) -> int:
     """Play, print, and return how it went."""
-    from treadle.evals.report import write_json, write_junit, write_table
-    from treadle.evals.runner import Task, run_tasks
-    from treadle.evals.scenario import PROTOCOLS, find_scenarios, read_scenarios
+    from treadle.evals.offline_runner import Task, run_tasks
+    from treadle.evals.scenario_file import PROTOCOLS, find_scenarios, read_scenarios
+    from treadle.evals.suite_report import write_json, write_junit, write_table
 
     protocols = tuple(args.protocols or PROTOCOLS)
     if unknown := [name for name in protocols if name not in PROTOCOLS]:
@@ -64,8 +64,8 @@ def _sizes(cuts: Sequence[str] | None) -> tuple[int | None, ...]:
 def _keep(path: Path, scenarios: "Sequence[Scenario]", played: "Sequence[Played]") -> None:
     """Write the folder of the run; two plays of the same scenarios write the same bytes."""
     from treadle.evals.results.fingerprint import code_fingerprints, scenario_fingerprint
-    from treadle.evals.results.folder import RunFolder, RunInfo
-    from treadle.evals.results.rows import row_of
+    from treadle.evals.results.result_folder import RunFolder, RunInfo
+    from treadle.evals.results.sample_rows import row_of
 
     shown = {each.sample.scenario for each in played if each.evidence is not None}
     scenarios = [each for each in scenarios if each.id in shown]
@@ -88,9 +88,9 @@ def write_reports(folder: "RunFolder", skipped: Sequence[str] = ()) -> None:
     """Write the pages of a run."""
     import msgspec
 
+    from treadle.evals.results.html_report import write_page
     from treadle.evals.results.junit import write_junit_rows
-    from treadle.evals.results.page import write_page
-    from treadle.evals.results.table import summarise
+    from treadle.evals.results.terminal_table import summarise
 
     info, rows = folder.info(), folder.rows()
     folder.write("summary.json", msgspec.json.format(msgspec.json.encode(summarise(rows)), indent=1) + b"\n")
@@ -108,7 +108,7 @@ def write_text(file: Path, text: str, param: str) -> None:
 
 def list_scenarios(args: argparse.Namespace) -> int:
     """List scenarios with their tags."""
-    from treadle.evals.scenario import find_scenarios, load_scenario
+    from treadle.evals.scenario_file import find_scenarios, load_scenario
 
     found = [load_scenario(file) for file in find_scenarios(*(Path(path) for path in args.paths))]
     chosen = [each for each in found if each.matches(args.scenarios or ())]
@@ -120,7 +120,7 @@ def list_scenarios(args: argparse.Namespace) -> int:
 
 def print_schema(args: argparse.Namespace) -> int:
     """Print the JSON Schema of scenario files."""
-    from treadle.evals.scenario import write_schema
+    from treadle.evals.scenario_file import write_schema
 
     sys.stdout.write(write_schema().decode())
     return 0

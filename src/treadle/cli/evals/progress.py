@@ -2,8 +2,8 @@
 
 from typing import TextIO
 
-from treadle.evals.live.ledger import Ledger
-from treadle.evals.results.rows import Row
+from treadle.evals.live.spending_ledger import Ledger
+from treadle.evals.results.sample_rows import Row
 
 _WIDTH = 24
 _LINES = 10

@@ -12,15 +12,15 @@ from treadle.cli.terminal.clean import clean
 from treadle.core.errors import ConfigError, NotFound, RequestError
 
 if TYPE_CHECKING:
-    from treadle.evals.results.folder import RunFolder
-    from treadle.evals.results.rows import Row
-    from treadle.evals.scenario import Scenario
+    from treadle.evals.results.result_folder import RunFolder
+    from treadle.evals.results.sample_rows import Row
+    from treadle.evals.scenario_file import Scenario
 
 FOLDER = "eval-runs"
 
 
 def _folders(args: argparse.Namespace, count: int, form: str) -> "list[RunFolder]":
-    from treadle.evals.results.folder import RunFolder
+    from treadle.evals.results.result_folder import RunFolder
 
     if len(args.paths) != count:
         raise RequestError(f"treadle eval {form}", param="prompt", hint="RUN is the folder of a run")
@@ -50,10 +50,10 @@ def compare(args: argparse.Namespace) -> int:
 def regrade(args: argparse.Namespace) -> int:
     """Grade a run again from its transcripts, and write what changed."""
     from treadle.evals.results.fingerprint import code_fingerprints
-    from treadle.evals.results.folder import RUN
-    from treadle.evals.results.gate import judge_run, write_failures
-    from treadle.evals.results.table import write_summary
-    from treadle.evals.scenario import find_scenarios, load_scenario
+    from treadle.evals.results.pass_fail_gate import judge_run, write_failures
+    from treadle.evals.results.result_folder import RUN
+    from treadle.evals.results.terminal_table import write_summary
+    from treadle.evals.scenario_file import find_scenarios, load_scenario
 
     (folder,) = _folders(args, 1, "regrade takes one run")
     known = {each.id: each for each in map(load_scenario, find_scenarios())}
@@ -74,7 +74,7 @@ def _renew(folder: "RunFolder", known: "dict[str, Scenario]", rows: "list[Row]")
 
     from treadle.evals.graders import GRADER_VERSION
     from treadle.evals.results.fingerprint import code_fingerprints, scenario_fingerprint
-    from treadle.evals.results.folder import RUN
+    from treadle.evals.results.result_folder import RUN
 
     info = folder.info()
     scenarios = [
@@ -95,7 +95,7 @@ def _renew(folder: "RunFolder", known: "dict[str, Scenario]", rows: "list[Row]")
 
 def report(args: argparse.Namespace) -> int:
     """Write the pages of a run again."""
-    from treadle.evals.results.table import write_summary
+    from treadle.evals.results.terminal_table import write_summary
 
     (folder,) = _folders(args, 1, "report takes one run")
     write_reports(folder)
@@ -106,9 +106,9 @@ def report(args: argparse.Namespace) -> int:
 
 def promote(args: argparse.Namespace) -> int:
     """Make a sample an offline scenario, and play it once."""
-    from treadle.evals.results.promote import promote as promoted
-    from treadle.evals.runner import play
-    from treadle.evals.scenario import read_scenario
+    from treadle.evals.offline_runner import play
+    from treadle.evals.results.promote_sample import promote as promoted
+    from treadle.evals.scenario_file import read_scenario
 
     folder, key = _sample(args)
     row = next((row for row in folder.rows() if row.key == key), None)
@@ -132,7 +132,7 @@ def promote(args: argparse.Namespace) -> int:
 
 def _sample(args: argparse.Namespace) -> "tuple[RunFolder, str]":
     """Find the run and the sample in one word: RUN/SAMPLE, where both may hold slashes."""
-    from treadle.evals.results.folder import RUN, RunFolder
+    from treadle.evals.results.result_folder import RUN, RunFolder
 
     if len(args.paths) != 1:
         raise RequestError("treadle eval promote takes RUN/SAMPLE", param="prompt")
@@ -145,7 +145,7 @@ def _sample(args: argparse.Namespace) -> "tuple[RunFolder, str]":
 
 def history(args: argparse.Namespace) -> int:
     """Print the trend of a folder of runs."""
-    from treadle.evals.results.history import read_history, write_history
+    from treadle.evals.results.trend import read_history, write_history
 
     folder = Path(args.paths[0]) if args.paths else Path(FOLDER)
     points = read_history(folder)
@@ -158,7 +158,7 @@ def history(args: argparse.Namespace) -> int:
 
 def quirks(args: argparse.Namespace) -> int:
     """Count what cassettes show of their endpoints."""
-    from treadle.evals.live.quirks import detect, write_detected
+    from treadle.evals.live.quirk_detection import detect, write_detected
 
     if not args.paths:
         raise RequestError("name a run, or cassettes", param="prompt", hint="treadle eval quirks eval-runs/RUN")
@@ -172,8 +172,8 @@ def quirks(args: argparse.Namespace) -> int:
 
 def export(args: argparse.Namespace) -> int:
     """Write a run as logs of Inspect."""
-    from treadle.evals.results.folder import file_name
-    from treadle.evals.results.inspectlog import write_logs
+    from treadle.evals.results.inspect_log import write_logs
+    from treadle.evals.results.result_folder import file_name
 
     (folder,) = _folders(args, 1, "export takes one run")
     out: Path = args.out or folder.path / "inspect"

@@ -95,9 +95,9 @@ def endpoint_of(settings: "Settings", row: "RunRow", protocol: str | None) -> "t
 
 async def export_scenario(store: "Store", name: str, output: Path | None) -> int:
     """Write a run as a scenario and play it once: what does not pass is said, and the exit code is 1."""
-    from treadle.evals.recorded import scenario_of, write_scenario
-    from treadle.evals.runner import play
-    from treadle.evals.scenario import read_scenario
+    from treadle.evals.offline_runner import play
+    from treadle.evals.scenario_file import read_scenario
+    from treadle.evals.scenario_from_run import scenario_of, write_scenario
     from treadle.journal.session_operations import chain_of
     from treadle.runs.views.recorded_rounds import read_run
 

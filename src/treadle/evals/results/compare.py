@@ -9,8 +9,8 @@ import msgspec
 
 from treadle.core.errors import Conflict
 from treadle.evals.results.fingerprint import COMPARED
-from treadle.evals.results.folder import RunInfo
-from treadle.evals.results.rows import Row, by, counts
+from treadle.evals.results.result_folder import RunInfo
+from treadle.evals.results.sample_rows import Row, by, counts
 from treadle.evals.results.statistics import holm, mcnemar, scenario_mean, sign_flip
 
 _ALPHA = 0.05

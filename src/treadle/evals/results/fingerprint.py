@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from treadle.evals.scenario import Scenario
+from treadle.evals.scenario_file import Scenario
 
 _EVALS = Path(__file__).parents[1]
 _PACKAGE = _EVALS.parent

@@ -4,7 +4,7 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 
-from treadle.evals.results.rows import Row, by
+from treadle.evals.results.sample_rows import Row, by
 
 _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

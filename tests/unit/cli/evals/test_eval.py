@@ -15,12 +15,12 @@ from treadle.cli.evals.live import print_gate
 from treadle.cli.evals.progress import Bar
 from treadle.cli.main import main
 from treadle.core.errors import ConfigError
-from treadle.evals.live.ledger import Ledger
 from treadle.evals.live.prices import read_price
-from treadle.evals.results.folder import RUN, RunFolder
-from treadle.evals.results.history import append_history
-from treadle.evals.results.rows import Row
-from treadle.evals.scenario import write_schema
+from treadle.evals.live.spending_ledger import Ledger
+from treadle.evals.results.result_folder import RUN, RunFolder
+from treadle.evals.results.sample_rows import Row
+from treadle.evals.results.trend import append_history
+from treadle.evals.scenario_file import write_schema
 from unit.evals.bfcl.archives import write_archive
 from unit.evals.results.samples import folder, row
 
@@ -307,7 +307,7 @@ def test_what_bfcl_answered_is_kept_when_it_is_interrupted(
         told(row("simple_python"))
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("treadle.evals.bfcl.runner.run_bfcl", interrupted)
+    monkeypatch.setattr("treadle.evals.bfcl.bfcl_runner.run_bfcl", interrupted)
     out = scenarios.parent / "bfcl"
     assert main(["eval", "bfcl", "--wheel", wheel, "--sets", "simple_python", "-o", str(out)]) == 130
     assert [each.scenario for each in RunFolder(out).rows()] == ["simple_python"]

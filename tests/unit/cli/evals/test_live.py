@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from treadle.cli.main import main
-from treadle.evals.results.folder import RunFolder
-from treadle.evals.scenario import find_scenarios, load_scenario
+from treadle.evals.results.result_folder import RunFolder
+from treadle.evals.scenario_file import find_scenarios, load_scenario
 from treadle.providers.fakes.fake_server import ScriptServer
 from unit.evals.live.flaky import FlakyModel, Rates
 from unit.evals.live.test_live import SCENARIOS

@@ -12,12 +12,12 @@ import pytest
 
 from treadle.core.errors import BrokenStream, ConfigError
 from treadle.core.plan import Plan
-from treadle.evals.bfcl.archive import MORE_FUNCTIONS, SETS, Archive, Question, TruthCall, find_wheel, read_call
-from treadle.evals.bfcl.checker import check_calls, is_alike
-from treadle.evals.bfcl.client import Client
-from treadle.evals.bfcl.runner import BfclOptions, run_bfcl
-from treadle.evals.bfcl.truth import truth_calls
-from treadle.evals.bfcl.world import Worlds, differences, missing
+from treadle.evals.bfcl.answer_checker import check_calls, is_alike
+from treadle.evals.bfcl.bfcl_client import Client
+from treadle.evals.bfcl.bfcl_runner import BfclOptions, run_bfcl
+from treadle.evals.bfcl.dataset import MORE_FUNCTIONS, SETS, Archive, Question, TruthCall, find_wheel, read_call
+from treadle.evals.bfcl.ground_truth_model import truth_calls
+from treadle.evals.bfcl.stateful_classes import Worlds, differences, missing
 from treadle.http.client_pool import Pool
 from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 from unit.evals.bfcl.archives import FUNCTION, write_archive
@@ -176,8 +176,8 @@ async def test_a_model_that_errs_is_found_out(wheel: Path, monkeypatch: pytest.M
     def wrong(self: object, plan: Plan) -> Reply:
         return Reply(calls=(ReplyCall(name=plan.tools[0].name, args={"base": 7}, id=f"c{len(plan.items)}"),))
 
-    monkeypatch.setattr("treadle.evals.bfcl.truth.TruthPlayer.__call__", wrong)
-    monkeypatch.setattr("treadle.evals.bfcl.runner.STEPS_MAX", 2)
+    monkeypatch.setattr("treadle.evals.bfcl.ground_truth_model.TruthPlayer.__call__", wrong)
+    monkeypatch.setattr("treadle.evals.bfcl.bfcl_runner.STEPS_MAX", 2)
     rows = await run_bfcl(BfclOptions(wheel=wheel, sets=SMALL, apis=("chat",)))
     reasons = {row.title: row.reason for row in rows}
     assert {row.title for row in rows if row.outcome == "fail"} == set(SMALL) - {"live_relevance"}

@@ -9,7 +9,7 @@ import msgspec
 from treadle.core.items import MessageItem, ResultItem, text_of
 from treadle.core.plan import Plan
 from treadle.core.usage import Usage
-from treadle.evals.scenario import Scenario
+from treadle.evals.scenario_file import Scenario
 from treadle.providers.fakes.scripted_reply import Faults, Reply, ReplyCall
 
 USAGE = Usage(input_tokens=100, output_tokens=20)

@@ -13,15 +13,15 @@ from treadle.config import Route, Settings, ToolsSection, Upstream
 from treadle.config.settings import CacheSection
 from treadle.core.errors import NotFound
 from treadle.core.events import RunStarted
-from treadle.evals.live.plan import LivePlan
+from treadle.evals.live.live_runner import LiveOptions, LiveRunner, alone
 from treadle.evals.live.prices import Price
-from treadle.evals.live.quirks import detect
-from treadle.evals.live.runner import LiveOptions, LiveRunner, alone
-from treadle.evals.results.folder import CASSETTES, RunFolder, RunInfo
-from treadle.evals.results.rows import Row
+from treadle.evals.live.quirk_detection import detect
+from treadle.evals.live.sample_plan import LivePlan
+from treadle.evals.results.result_folder import CASSETTES, RunFolder, RunInfo
+from treadle.evals.results.sample_rows import Row
 from treadle.evals.results.statistics import wilson
-from treadle.evals.results.table import summarise
-from treadle.evals.scenario import Scenario, find_scenarios, load_scenario
+from treadle.evals.results.terminal_table import summarise
+from treadle.evals.scenario_file import Scenario, find_scenarios, load_scenario
 from treadle.providers.fakes.fake_server import ScriptServer
 from treadle.providers.quirk_table import profile_of
 from treadle.runtime import SystemClock

@@ -4,9 +4,9 @@ from pathlib import Path
 from typing import Any
 
 from treadle.evals.graders import Evidence, Verdict
-from treadle.evals.results.folder import RunFolder, RunInfo
-from treadle.evals.results.rows import Row
-from treadle.evals.scenario import Scenario, read_scenario
+from treadle.evals.results.result_folder import RunFolder, RunInfo
+from treadle.evals.results.sample_rows import Row
+from treadle.evals.scenario_file import Scenario, read_scenario
 from unit.evals.journals import answered, call, said, transcript
 
 SCENARIO = read_scenario("""

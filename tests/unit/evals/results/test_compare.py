@@ -4,7 +4,7 @@ import pytest
 
 from treadle.core.errors import Conflict
 from treadle.evals.results.compare import check_comparable, compare, write_comparison
-from treadle.evals.results.rows import Row
+from treadle.evals.results.sample_rows import Row
 from unit.evals.results.samples import SCENARIO, info, row
 
 

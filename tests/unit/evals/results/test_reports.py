@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from treadle.core.errors import ConfigError
-from treadle.evals.results.history import append_history, read_history, write_history
-from treadle.evals.results.inspectlog import write_logs
+from treadle.evals.results.html_report import write_page
+from treadle.evals.results.inspect_log import write_logs
 from treadle.evals.results.junit import write_junit_rows
-from treadle.evals.results.page import write_page
-from treadle.evals.results.rows import Attempt
-from treadle.evals.results.table import summarise, write_summary
+from treadle.evals.results.sample_rows import Attempt
+from treadle.evals.results.terminal_table import summarise, write_summary
+from treadle.evals.results.trend import append_history, read_history, write_history
 from unit.evals.results.samples import EVIDENCE, SCENARIO, folder, info, row
 
 ROWS = [

@@ -8,8 +8,8 @@ import msgspec
 from treadle.core.items import CallItem, text_message
 from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.evals.graders import Evidence, Verdict
-from treadle.evals.results.folder import RunFolder, RunInfo
-from treadle.evals.results.rows import Row
+from treadle.evals.results.result_folder import RunFolder, RunInfo
+from treadle.evals.results.sample_rows import Row
 from treadle.evals.transcript import PlayedRun, Transcript
 
 PLAN = Entry(kind="plan", name="m", data=msgspec.Raw(b'{"round":1,"fingerprint":"f","items":1}'), at=1.0)

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from treadle.config import ServerSection
-from treadle.evals.results.folder import RunFolder
-from treadle.evals.results.rows import Row
+from treadle.evals.results.result_folder import RunFolder
+from treadle.evals.results.sample_rows import Row
 from unit.server.api.conftest import get, refused
 from unit.server.api.scored import write
 from unit.server.conftest import OpenApp

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.evals.recorded import scenario_of, write_scenario
+from treadle.evals.scenario_from_run import scenario_of, write_scenario
 from treadle.journal.jsonl_export import read_runs
 from treadle.providers.cassettes.file_format import load_cassette
 from treadle.server.app import App

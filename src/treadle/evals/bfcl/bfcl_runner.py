@@ -1,0 +1,237 @@
+"""Asks the questions of the archive through a real gateway over HTTP, runs the calls, and judges what came of it."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+
+from treadle.config import ServerSection, Settings, StoreSection, ToolsSection, Upstream
+from treadle.core.errors import TreadleError
+from treadle.evals.bfcl.answer_checker import check_calls
+from treadle.evals.bfcl.bfcl_client import Client, MadeCall
+from treadle.evals.bfcl.dataset import Archive, Question, TruthCall
+from treadle.evals.bfcl.ground_truth_model import TruthPlayer
+from treadle.evals.bfcl.stateful_classes import Worlds, differences, missing
+from treadle.evals.live.live_runner import alone
+from treadle.evals.results.sample_rows import Row
+from treadle.evals.suite_report import Outcome
+from treadle.http.client_pool import Pool
+from treadle.providers.fakes.fake_server import ScriptServer
+from treadle.runtime import Parts, Runtime
+from treadle.server.server_process import Address, serve
+
+TRUTH = "truth"
+"""The name of the model that always gives the ground truth."""
+STEPS_MAX = 20
+"""How often a model may call in one turn."""
+
+Told = Callable[[Row], None]
+
+
+class BfclOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked, of whom, through which APIs."""
+
+    wheel: Path
+    sets: tuple[str, ...]
+    apis: tuple[str, ...] = ("chat", "responses")
+    models: tuple[str, ...] = (TRUTH,)
+    every: int = 1
+    jobs: int = 4
+    requests_max: int | None = None
+    settings: Settings = Settings()
+    env: Mapping[str, str] = {}
+
+
+async def run_bfcl(options: BfclOptions, told: Told | None = None) -> list[Row]:
+    """Ask everything and return a row for each question, model and API; fewer when there may be no more requests.
+
+    Raises: ConfigError.
+    """
+    questions = read_questions(options)
+    asked = _Asked(options.requests_max)
+    worlds = Worlds(options.wheel)
+    async with AsyncExitStack() as exits:
+        base_url = await exits.enter_async_context(_gateway(options, questions))
+        pool = Pool(options.jobs)
+        exits.push_async_callback(pool.close)
+        work = [(question, model, api) for model in options.models for api in options.apis for question in questions]
+        rows: list[Row | None] = [None] * len(work)
+        places = iter(range(len(work)))
+
+        async def worker() -> None:
+            for place in places:
+                if asked.is_exhausted:
+                    return
+                question, model, api = work[place]
+                client = Client(pool, base_url, api, question.id if model == TRUTH else model)
+                row = await _ask(question, model, api, _Talk(client, asked), worlds)
+                rows[place] = row
+                if told is not None:
+                    told(row)
+
+        await asyncio.gather(*(worker() for _ in range(options.jobs)))
+    return [row for row in rows if row is not None]
+
+
+def read_questions(options: BfclOptions) -> list[Question]:
+    """Return what will be asked, of every model and through every API; questions without an answer are left out.
+
+    Raises: ConfigError.
+    """
+    archive = Archive(options.wheel)
+    chosen = [question for name in options.sets for question in list(archive.questions(name))[:: options.every]]
+    return [question for question in chosen if question.is_sound]
+
+
+def _handlers() -> dict[signal.Signals, Any]:
+    """Return who hears of signals now: an interruption ends the run, not only the server that would take it."""
+    if threading.current_thread() is not threading.main_thread():
+        return {}
+    return {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+
+@asynccontextmanager
+async def _gateway(options: BfclOptions, questions: Iterable[Question]) -> AsyncGenerator[str, None]:
+    """Serve a whole Treadle on loopback: before the truth, or before what is configured."""
+    async with AsyncExitStack() as exits:
+        settings = alone(options.settings)
+        if TRUTH in options.models:
+            player = TruthPlayer({question.id: question for question in questions})
+            upstream = await exits.enter_async_context(ScriptServer(player))
+            truth = Upstream(name=TRUTH, base_url=upstream.url, models=("*",))
+            settings = Settings(upstream=(truth,))
+        settings = msgspec.structs.replace(
+            settings,
+            store=StoreSection(persistence="off"),
+            tools=ToolsSection(demo=False),
+            server=ServerSection(port=0),
+        )
+        runtime = await exits.enter_async_context(Runtime(settings, parts=Parts(env=options.env)))
+        handlers = _handlers()
+        started: asyncio.Future[Address] = asyncio.get_running_loop().create_future()
+        serving = asyncio.create_task(serve(runtime, started.set_result, 0.0))
+        done, _ = await asyncio.wait((started, serving), return_when=asyncio.FIRST_COMPLETED)
+        if started not in done:
+            await serving
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        try:
+            yield f"{started.result().url}/v1"
+        finally:
+            serving.cancel()
+            await asyncio.wait((serving,))
+
+
+async def _ask(question: Question, model: str, api: str, talk: "_Talk", worlds: Worlds) -> Row:
+    """Ask one question and judge it."""
+    try:
+        if question.is_multi:
+            problem = await _converse(question, talk, worlds)
+        else:
+            await talk.turn(question.turns[0], question, 0, None)
+            problem = check_calls(question, [(call.name, call.value) for call in talk.calls])
+    except TreadleError as error:
+        return _row(question, model, api, talk, "broken", error.message)
+    return _row(question, model, api, talk, "fail" if problem else "pass", problem or "")
+
+
+def _row(question: Question, model: str, api: str, talk: "_Talk", outcome: Outcome, reason: str) -> Row:
+    """Return the row of a question: a scenario of its own, so that runs are paired by question, under its set."""
+    return Row(
+        key=f"{model}.{api}.{question.id}",
+        scenario=question.id,
+        model=f"{model} via {api}",
+        strategy="full",
+        title=question.set,
+        outcome=outcome,
+        reason=reason,
+        calls=len(talk.calls),
+        rounds=talk.requests,
+        input_tokens=talk.input_tokens,
+        output_tokens=talk.output_tokens,
+    )
+
+
+class _Asked:
+    """Counts the requests of a run."""
+
+    def __init__(self, requests_max: int | None) -> None:
+        self._left = requests_max
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Tell whether no more may be made."""
+        return self._left is not None and self._left <= 0
+
+    def count(self) -> None:
+        """Count one; a conversation that has begun is not broken off."""
+        if self._left is not None:
+            self._left -= 1
+
+
+class _Talk:
+    """A conversation while it lasts."""
+
+    def __init__(self, client: Client, asked: "_Asked") -> None:
+        self._client = client
+        self._asked = asked
+        self._messages: list[dict[str, Any]] = []
+        self.calls: list[MadeCall] = []
+        self.requests = 0
+        self.input_tokens = 0
+        self.output_tokens = 0
+
+    async def turn(
+        self, said: Sequence[dict[str, str]], question: Question, number: int, run: Callable[[MadeCall], str] | None
+    ) -> list[str]:
+        """Say something; with `run`, give the results of calls until there are no more, and return them.
+
+        Raises: BrokenStream.
+        """
+        self._messages.extend(said)
+        given: list[str] = []
+        for _ in range(STEPS_MAX):
+            self._asked.count()
+            answer = await self._client.ask(self._messages, question.offered(number))
+            self.requests += 1
+            self.input_tokens += answer.input_tokens
+            self.output_tokens += answer.output_tokens
+            self.calls += answer.calls
+            self._messages += answer.echo
+            if not answer.calls or run is None:
+                return given
+            outputs = [run(call) for call in answer.calls]
+            given += outputs
+            self._messages += self._client.results(answer.calls, outputs)
+        return given
+
+
+async def _converse(question: Question, talk: _Talk, worlds: Worlds) -> str | None:
+    """Play all turns of a question, the model's world beside that of the truth; return the first difference."""
+    own, truth = worlds.make(question), worlds.make(question)
+    seen: list[str] = []
+
+    def run(call: MadeCall) -> str:
+        value = call.value
+        if not isinstance(value, dict):
+            return "Error during execution: the arguments are not an object"
+        return own.run(TruthCall(name=call.name, arguments=cast("dict[str, Any]", value)))
+
+    for number, said in enumerate(question.turns):
+        before = len(talk.calls)
+        seen += await talk.turn(said, question, number, run)
+        wanted = [truth.run(call) for call in question.truth[number]]
+        if not wanted:
+            if len(talk.calls) > before:
+                return f"turn {number + 1}: expected no call, got {talk.calls[before].name}"
+            continue
+        if changed := differences(truth, own):
+            return f"turn {number + 1}: the state differs in {', '.join(changed)}"
+        if absent := missing(wanted, seen):
+            return f"turn {number + 1}: never seen: {absent[0][:200]}"
+    return None
