@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from treadle.cli.wire.render import render
+from treadle.cli.dialect_rendering import render
 from treadle.core.events import Finished, ItemAdded, ModelEvent, TextDelta
 from treadle.core.items import MessageItem
 from treadle.core.plan import Plan

@@ -77,12 +77,12 @@ async def ours(text: str, lags: Lags) -> None:
     """Draw as `treadle chat` does: finished blocks once, the open one below, an editor and a status line."""
     from prompt_toolkit.history import InMemoryHistory
 
-    from treadle.cli.inline.app import Inline
-    from treadle.cli.inline.complete import Completions
-    from treadle.cli.terminal.look import Look
-    from treadle.cli.terminal.markdown import warm
-    from treadle.cli.terminal.screen import Screen
     from treadle.core.events import RunEnded, TextDelta
+    from treadle.terminal.editor.screen_app import Inline
+    from treadle.terminal.editor.tab_completion import Completions
+    from treadle.terminal.rendering.run_renderer import Screen
+    from treadle.terminal.rendering.streaming_markdown import warm
+    from treadle.terminal.rendering.styles import Look
 
     look = Look(rich=True, colour=True)
     face = Inline(sys.stdout, look, history=InMemoryHistory(), completer=Completions({}, {}, ".", list))

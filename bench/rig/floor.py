@@ -20,7 +20,7 @@ import msgspec
 import uvicorn
 import uvloop
 
-from treadle.cli.serve import GC_THRESHOLDS
+from treadle.cli.commands.serve_command import GC_THRESHOLDS
 from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.core.usage import Usage

@@ -16,7 +16,7 @@ from typing import Any
 import jsonschema_rs
 import msgspec
 
-from treadle.cli.wire.render import Call, render
+from treadle.cli.dialect_rendering import Call, render
 from treadle.protocols.text_calls import read_tools
 from treadle.protocols.text_calls.dialect_grammar import Dialect
 from treadle.protocols.text_calls.dialect_table import DIALECTS

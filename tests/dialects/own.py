@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.cli.wire.render import render
+from treadle.cli.dialect_rendering import render
 from treadle.protocols.text_calls.dialect_grammar import Dialect, Elements, Framed, Pairs, Tagged, Whole
 from treadle.protocols.text_calls.dialect_table import DIALECTS
 

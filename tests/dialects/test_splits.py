@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.cli.wire.render import render
+from treadle.cli.dialect_rendering import render
 from treadle.core.json import read_json
 from treadle.protocols.text_calls import read_tools
 from treadle.protocols.text_calls.dialect_grammar import Dialect

@@ -194,7 +194,7 @@ def without_sandbox(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[N
     """Let the kernel be one that can confine nothing."""
     monkeypatch.setenv("TREADLE_TOOLS__LOCAL__ENABLED", "bash")
     monkeypatch.setenv("TREADLE_TOOLS__LOCAL__SANDBOX", "L0")
-    monkeypatch.setattr("treadle.cli.checkup.machine.has_syscall", lambda number: False)
+    monkeypatch.setattr("treadle.cli.doctor.machine_checks.has_syscall", lambda number: False)
     yield
 
 

@@ -11,17 +11,17 @@ from collections.abc import AsyncGenerator, Iterator
 
 from prompt_toolkit.history import InMemoryHistory
 
-from treadle.cli.consent.allowed import Allowances
-from treadle.cli.consent.policy import Policy
-from treadle.cli.inline.app import FRAME_S, Inline
-from treadle.cli.inline.complete import Completions
-from treadle.cli.slash.table import COMMANDS
-from treadle.cli.talk.chat import Chat
-from treadle.cli.talk.conversation import Conversation
-from treadle.cli.terminal.look import Look
-from treadle.cli.terminal.screen import Screen
 from treadle.core.events import RunEnded, RunEvent, RunStarted, TextDelta
-from unit.cli.talk.fake import FakeHost
+from treadle.terminal.conversation.chat_loop import Chat
+from treadle.terminal.conversation.conversation import Conversation
+from treadle.terminal.editor.screen_app import FRAME_S, Inline
+from treadle.terminal.editor.tab_completion import Completions
+from treadle.terminal.permissions.permission_policy import Policy
+from treadle.terminal.permissions.remembered_permissions import Allowances
+from treadle.terminal.rendering.run_renderer import Screen
+from treadle.terminal.rendering.styles import Look
+from treadle.terminal.slash_commands.command_registry import COMMANDS
+from unit.terminal.conversation.fake import FakeHost
 
 TEXT = """\
 the loop turns and every call gets a result before the model is asked again while the screen stays true

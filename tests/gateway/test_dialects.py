@@ -9,7 +9,7 @@ import pytest
 
 from gateway.gateway import Gateway
 from gateway.judges import JUDGES, TOOL_NAME, Seen, close_clients
-from treadle.cli.wire.render import render
+from treadle.cli.dialect_rendering import render
 from treadle.config import Settings
 from treadle.config.settings import ApprovalsSection, RepairSection
 from treadle.core.items import CallItem, ResultItem, text_of

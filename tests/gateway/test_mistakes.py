@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gateway.mistakes import MISTAKES, Mistake
-from treadle.cli.checkup.found import Check
+from treadle.cli.doctor.check_result import Check
 from treadle.cli.main import main
 
 
@@ -51,8 +51,8 @@ def test_the_doctor_finds_it_first(
 ) -> None:
     """With the same settings, before anything is started; each finding has its advice."""
     sandbox = Check(name="sandbox", state="ok", detail="tried elsewhere")
-    monkeypatch.setattr("treadle.cli.checks.check_sandbox", lambda: sandbox)
-    monkeypatch.setattr("treadle.cli.checks.check_read_only", lambda: sandbox)
+    monkeypatch.setattr("treadle.cli.doctor.check_list.check_sandbox", lambda: sandbox)
+    monkeypatch.setattr("treadle.cli.doctor.check_list.check_read_only", lambda: sandbox)
     with mistake.setting(here, monkeypatch):
         code = main(["doctor", "--json", *mistake.flags.split()])
     found = msgspec.json.decode(capfd.readouterr().out)

@@ -15,7 +15,7 @@ from chaos.stores import KINDS, address, violations
 from chaos.test_kill import effects
 from gateway.test_outage import ask
 from person import person_headers
-from treadle.cli.checkup.replicas import check_replicas
+from treadle.cli.doctor.replica_checks import check_replicas
 from treadle.cli.main import main
 from treadle.config import Settings, StoreSection, ToolsSection
 from treadle.config.access_settings import KeysSection

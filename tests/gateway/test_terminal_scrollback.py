@@ -12,10 +12,10 @@ import pytest
 
 from gateway.streaming import document
 from places import socket_folder
-from treadle.cli.terminal.look import Look
-from treadle.cli.terminal.screen import Screen
-from treadle.cli.terminal.surface import Painter
 from treadle.core.events import RunEnded, TextDelta
+from treadle.terminal.rendering.drawing_surface import Painter
+from treadle.terminal.rendering.run_renderer import Screen
+from treadle.terminal.rendering.styles import Look
 
 COLUMNS, ROWS = 100, 30
 TOKENS = 10_000

@@ -86,5 +86,5 @@ print([room for room in rooms if f"treadle.{room}" in sys.modules], "aiohttp" in
 
 def test_nothing_loads_wasmtime_before_it_is_needed() -> None:
     """A gateway without guests starts without it."""
-    code = "import sys, treadle.runtime, treadle.cli.wasm.command; sys.exit('wasmtime' in sys.modules)"
+    code = "import sys, treadle.runtime, treadle.cli.commands.wasm_command; sys.exit('wasmtime' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0

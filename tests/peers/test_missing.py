@@ -52,7 +52,7 @@ def test_what_needs_the_sdk_names_the_extra(tmp_path: Path) -> None:
     assert "pip install 'treadle[mcp]'" in second
 
 
-@pytest.mark.parametrize("module", ["treadle.runtime", "treadle.server.app", "treadle.cli.mcp.command"])
+@pytest.mark.parametrize("module", ["treadle.runtime", "treadle.server.app", "treadle.cli.commands.mcp_command"])
 def test_the_sdk_is_imported_only_when_it_is_used(module: str) -> None:
     """A gateway without MCP starts without it."""
     program = f"import sys, {module}; print('mcp' in sys.modules)"

@@ -16,13 +16,9 @@ from rules import readmes, reference, test_cost
 from rules.bounds import fixed_bounds
 from rules.endings import endings
 from rules.tree import ROOT, files, shown
-from treadle.cli.checkup.guarantees import GUARANTEES, NOT_GUARANTEED
-from treadle.cli.consent.policy import MODES
-from treadle.cli.inline.keys import BUILT_IN, KEYS
+from treadle.cli.commands.dialects_command import rows as dialect_rows
+from treadle.cli.doctor.guarantees import GUARANTEES, NOT_GUARANTEED
 from treadle.cli.main import COMMANDS
-from treadle.cli.slash.table import COMMANDS as SLASH
-from treadle.cli.terminal.lines import DOCUMENTED as RUN_EVENTS
-from treadle.cli.wire.dialects import rows as dialect_rows
 from treadle.config import Settings, StoreSection, write_example
 from treadle.config.repository_file import TIGHTER as REPOSITORY_KEYS
 from treadle.config.settings import ToolRule
@@ -33,6 +29,10 @@ from treadle.providers.quirk_table import PRESETS, QUIRKS, Preset, Quirk
 from treadle.runtime import Runtime
 from treadle.server.app import App
 from treadle.telemetry.prometheus import Series
+from treadle.terminal.editor.key_bindings import BUILT_IN, KEYS
+from treadle.terminal.permissions.permission_policy import MODES
+from treadle.terminal.rendering.jsonl_output import DOCUMENTED as RUN_EVENTS
+from treadle.terminal.slash_commands.command_registry import COMMANDS as SLASH
 from treadle.tools.policy_rules import TIGHTER
 from treadle.tools.sandbox.protected_paths import PROTECTED
 

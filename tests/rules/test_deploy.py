@@ -176,7 +176,7 @@ def test_the_container_is_built_from_what_is_there_and_runs_without_root() -> No
 
 def test_a_mistake_in_the_configuration_is_not_started_again_and_again() -> None:
     """The unit leaves the code for configuration alone; other failures it starts again after."""
-    from treadle.cli.command import USAGE
+    from treadle.cli.command_base import USAGE
 
     assert unit()["RestartPreventExitStatus"] == [str(USAGE)]
     assert unit()["Restart"] == ["on-failure"]

@@ -7,11 +7,11 @@ from rules.tree import modules, parsed, shown
 
 PLACES = {
     "src/treadle/tools/git_command.py": "the helper that turns off what a repository makes git run",
-    "src/treadle/cli/consent/programs.py": "tables of what programs do; nothing is started",
+    "src/treadle/terminal/permissions/known_programs.py": "tables of what programs do; nothing is started",
 }
 ARGUMENTS = {
     "src/treadle/core/tool_definitions.py": "the name of an argument of bash",
-    "src/treadle/cli/consent/policy.py": "the name of an argument of bash",
+    "src/treadle/terminal/permissions/permission_policy.py": "the name of an argument of bash",
     "src/treadle/runs/approvals/remembered_rules.py": "the name of an argument of bash",
 }
 

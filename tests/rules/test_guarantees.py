@@ -3,7 +3,7 @@
 import re
 
 from rules.test_requirements import existing
-from treadle.cli.checkup.guarantees import GUARANTEES
+from treadle.cli.doctor.guarantees import GUARANTEES
 
 
 def test_every_guarantee_has_tests_that_exist() -> None:

@@ -23,11 +23,11 @@ OPENS = {
     ("src/treadle/journal/postgres/migrations.py", "read_migrations"): "the steps of the schema",
     ("src/treadle/journal/sqlite/backup.py", "_part"): "a copy, before it has the name under which it can be opened",
     ("src/treadle/journal/postgres/backup.py", "back_up"): "what pg_dump writes",
-    ("src/treadle/cli/journal/export.py", "written"): "what `treadle export` writes",
-    ("src/treadle/cli/journal/audit.py", "_in_file"): "what `treadle export` wrote",
-    ("src/treadle/cli/checkup/journal_file.py", "_locks"): "/proc/locks",
-    ("src/treadle/cli/checkup/journal_file.py", "_name_of"): "/proc/PID/comm",
-    ("src/treadle/cli/checkup/gateway.py", "_two_secrets"): "the secret beside the journal",
+    ("src/treadle/cli/commands/export_command.py", "written"): "what `treadle export` writes",
+    ("src/treadle/cli/commands/audit_command.py", "_in_file"): "what `treadle export` wrote",
+    ("src/treadle/cli/doctor/journal_file_checks.py", "_locks"): "/proc/locks",
+    ("src/treadle/cli/doctor/journal_file_checks.py", "_name_of"): "/proc/PID/comm",
+    ("src/treadle/cli/doctor/gateway_checks.py", "_two_secrets"): "the secret beside the journal",
 }
 READS = frozenset({"read_bytes", "read_text", "write_bytes", "write_text", "copy", "copyfile", "copy2", "copyfileobj"})
 MODES = frozenset("rwaxb+t")

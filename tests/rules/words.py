@@ -22,7 +22,6 @@ from rules.api import documented
 from rules.generated import all_series
 from rules.tree import SOURCE, modules, parsed
 from treadle.cli.main import COMMANDS, build_parser
-from treadle.cli.slash.table import COMMANDS as SLASH
 from treadle.config import Settings
 from treadle.config.environment import ENABLE_TOOLS, PROVIDERS, leaf_paths, variable_of
 from treadle.config.error_messages import bare_type, field_types, is_struct, row_type
@@ -35,6 +34,7 @@ from treadle.protocols.text_calls.dialect_table import DIALECTS
 from treadle.providers.quirk_table import PRESETS, QUIRKS
 from treadle.server.app import TABLE as ROUTES
 from treadle.server.openapi.document import document, written
+from treadle.terminal.slash_commands.command_registry import COMMANDS as SLASH
 from treadle.wasm.cchat_abi import CALLS, MODULE, MODULE_COMPATIBLE
 
 FROZEN = Path(__file__).with_name("words.txt")

@@ -25,13 +25,13 @@ from typing import Any
 
 from sandbox.bash_lines import NEW, Lines
 from sandbox.stage import PYTHON, listening, shared_memory
-from treadle.cli.consent.allowed import Allowances
-from treadle.cli.consent.policy import Policy, question_of
-from treadle.cli.consent.shell import parse
 from treadle.core.errors import ToolError
 from treadle.core.events import ApprovalRequested
 from treadle.core.items import CallItem
 from treadle.core.json import read_json, write_json
+from treadle.terminal.permissions.permission_policy import Policy, question_of
+from treadle.terminal.permissions.remembered_permissions import Allowances
+from treadle.terminal.permissions.shell_command_analysis import parse
 from treadle.tools import ToolContext
 from treadle.tools.local.bash_tool import make_bash
 from treadle.tools.local.output_read import Shelf

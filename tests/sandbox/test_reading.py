@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.bash_lines import BYPASSES, NEW, Lines
 from sandbox.reading import BATCH, LEVELS, Played, Scene, fuzz, scene_at, together, unshown
-from treadle.cli.consent.shell import parse
+from treadle.terminal.permissions.shell_command_analysis import parse
 from treadle.tools.sandbox import find_level
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="the sandbox is for Linux")

@@ -8,7 +8,7 @@ import pytest
 from pgbouncer import MISSING, PROGRAM, Mode, pooler
 from postgres import postgres_server
 from store.sample import LEASE_S, OTHER, OWNER, run_row, said
-from treadle.cli.checkup.store import check_store
+from treadle.cli.doctor.store_checks import check_store
 from treadle.config import Settings, StoreSection
 from treadle.core.errors import StoreError
 from treadle.journal.postgres.migrations import look

@@ -13,9 +13,9 @@ from typing import NoReturn, Protocol, cast
 
 import msgspec
 
-from treadle.cli import command
-from treadle.cli.manual.pages import Manual, finish_help
-from treadle.cli.parser import Parser
+from treadle.cli import command_base as command
+from treadle.cli.argument_parser import Parser
+from treadle.cli.help_pages import Manual, finish_help
 from treadle.core.errors import TreadleError
 
 EPILOG = """\
@@ -68,36 +68,82 @@ class CommandModule(Protocol):
 
 
 COMMANDS = (
-    Entry(name="serve", summary="start the gateway: the APIs and the pages", module="treadle.cli.serve"),
-    Entry(name="chat", summary="talk to a model here in the terminal", module="treadle.cli.chat"),
-    Entry(name="run", summary="answer one prompt and exit, for scripts", module="treadle.cli.run"),
-    Entry(name="replay", summary="drive a stored run again, as a proof or a fork", module="treadle.cli.journal.replay"),
-    Entry(name="tools", summary="list the tools that Treadle runs, and check them", module="treadle.cli.tools"),
-    Entry(name="models", summary="list the models that can be asked", module="treadle.cli.models.command"),
     Entry(
-        name="dialects", summary="list how models write calls as text, and try it", module="treadle.cli.wire.dialects"
+        name="serve", summary="start the gateway: the APIs and the pages", module="treadle.cli.commands.serve_command"
     ),
-    Entry(name="mcp", summary="be an MCP server, or look after others", module="treadle.cli.mcp.command"),
-    Entry(name="login", summary="print a one-time link to the pages, or a key", module="treadle.cli.login.command"),
-    Entry(name="keys", summary="make, list and revoke the keys of clients", module="treadle.cli.keys.command"),
-    Entry(name="doctor", summary="check this machine and the configuration", module="treadle.cli.doctor"),
-    Entry(name="config", summary="show, check or write the configuration", module="treadle.cli.config"),
-    Entry(name="trust", summary="agree to a treadle.toml that you found here", module="treadle.cli.trust.command"),
-    Entry(name="eval", summary="run scenarios and report how tools are called", module="treadle.cli.evals.command"),
+    Entry(name="chat", summary="talk to a model here in the terminal", module="treadle.cli.commands.chat_command"),
+    Entry(name="run", summary="answer one prompt and exit, for scripts", module="treadle.cli.commands.run_command"),
     Entry(
-        name="sessions", summary="list, search, fork and export conversations", module="treadle.cli.journal.sessions"
+        name="replay",
+        summary="drive a stored run again, as a proof or a fork",
+        module="treadle.cli.commands.replay_command",
     ),
-    Entry(name="logs", summary="find runs by what was said, called or failed", module="treadle.cli.journal.logs"),
-    Entry(name="ws", summary="workspaces: facts, drafts, locks, proposals", module="treadle.cli.workspace.ws"),
-    Entry(name="approvals", summary="decide about calls that wait for you", module="treadle.cli.approvals.command"),
-    Entry(name="store", summary="copy, restore, check and thin out the journal", module="treadle.cli.store.command"),
-    Entry(name="plan", summary="show exactly what a model call sent", module="treadle.cli.journal.plan"),
-    Entry(name="export", summary="write runs as JSON Lines, exactly", module="treadle.cli.journal.export"),
-    Entry(name="audit", summary="prove that runs are as they were written", module="treadle.cli.journal.audit"),
-    Entry(name="diff", summary="compare two runs, entry by entry", module="treadle.cli.journal.diff"),
-    Entry(name="cassette", summary="make a run a recording, or a scenario", module="treadle.cli.journal.cassette"),
-    Entry(name="wasm", summary="run, call, check, begin and build WASM guests", module="treadle.cli.wasm.command"),
-    Entry(name="completion", summary="print completion for a shell", module="treadle.cli.completion"),
+    Entry(
+        name="tools",
+        summary="list the tools that Treadle runs, and check them",
+        module="treadle.cli.commands.tools_command",
+    ),
+    Entry(name="models", summary="list the models that can be asked", module="treadle.cli.commands.models_command"),
+    Entry(
+        name="dialects",
+        summary="list how models write calls as text, and try it",
+        module="treadle.cli.commands.dialects_command",
+    ),
+    Entry(name="mcp", summary="be an MCP server, or look after others", module="treadle.cli.commands.mcp_command"),
+    Entry(
+        name="login",
+        summary="print a one-time link to the pages, or a key",
+        module="treadle.cli.commands.login_command",
+    ),
+    Entry(name="keys", summary="make, list and revoke the keys of clients", module="treadle.cli.commands.keys_command"),
+    Entry(
+        name="doctor", summary="check this machine and the configuration", module="treadle.cli.commands.doctor_command"
+    ),
+    Entry(
+        name="config", summary="show, check or write the configuration", module="treadle.cli.commands.config_command"
+    ),
+    Entry(
+        name="trust", summary="agree to a treadle.toml that you found here", module="treadle.cli.commands.trust_command"
+    ),
+    Entry(
+        name="eval", summary="run scenarios and report how tools are called", module="treadle.cli.commands.eval_command"
+    ),
+    Entry(
+        name="sessions",
+        summary="list, search, fork and export conversations",
+        module="treadle.cli.commands.sessions_command",
+    ),
+    Entry(
+        name="logs", summary="find runs by what was said, called or failed", module="treadle.cli.commands.logs_command"
+    ),
+    Entry(
+        name="ws",
+        summary="workspaces: facts, drafts, locks, proposals",
+        module="treadle.cli.commands.workspace_command",
+    ),
+    Entry(
+        name="approvals",
+        summary="decide about calls that wait for you",
+        module="treadle.cli.commands.approvals_command",
+    ),
+    Entry(
+        name="store",
+        summary="copy, restore, check and thin out the journal",
+        module="treadle.cli.commands.store_command",
+    ),
+    Entry(name="plan", summary="show exactly what a model call sent", module="treadle.cli.commands.plan_command"),
+    Entry(name="export", summary="write runs as JSON Lines, exactly", module="treadle.cli.commands.export_command"),
+    Entry(
+        name="audit", summary="prove that runs are as they were written", module="treadle.cli.commands.audit_command"
+    ),
+    Entry(name="diff", summary="compare two runs, entry by entry", module="treadle.cli.commands.diff_command"),
+    Entry(
+        name="cassette", summary="make a run a recording, or a scenario", module="treadle.cli.commands.cassette_command"
+    ),
+    Entry(
+        name="wasm", summary="run, call, check, begin and build WASM guests", module="treadle.cli.commands.wasm_command"
+    ),
+    Entry(name="completion", summary="print completion for a shell", module="treadle.cli.commands.completion_command"),
 )
 _TOP_FLAGS = ("-h", "--help", "--version")
 

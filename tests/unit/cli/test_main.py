@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from treadle.cli import command, main
+from treadle.cli import command_base as command
+from treadle.cli import main
 from treadle.core.errors import ConfigError, NotApproved, NotFound, UpstreamTimeout
 
 HEAVY = ("prompt_toolkit", "rich", "aiohttp", "uvicorn", "apsw", "treadle.runtime", "treadle.server", "treadle.config")
@@ -108,7 +109,7 @@ def test_an_error_is_one_line_a_hint_and_a_code(
     def fail(args: object) -> int:
         raise error
 
-    monkeypatch.setattr("treadle.cli.config.run", fail)
+    monkeypatch.setattr("treadle.cli.commands.config_command.run", fail)
     assert main.main(["config", "show"]) == code
     hint = f"  hint: {error.hint}\n" if error.hint else ""
     assert capsys.readouterr().err == f"treadle: {error.message}\n{hint}"
@@ -151,7 +152,7 @@ def test_output_that_can_not_be_written_is_one_line(
     def fail(args: object) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("treadle.cli.config.run", fail)
+    monkeypatch.setattr("treadle.cli.commands.config_command.run", fail)
     assert main.main(["config", "show"]) == 1
     assert capsys.readouterr().err == "treadle: the output can not be written: No space left on device\n"
 
@@ -162,7 +163,7 @@ def test_an_interrupt_has_its_code(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(args: object) -> int:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("treadle.cli.config.run", fail)
+    monkeypatch.setattr("treadle.cli.commands.config_command.run", fail)
     assert main.main(["config", "show"]) == command.CANCELLED
 
 

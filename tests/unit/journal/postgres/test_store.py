@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from postgres import SECRET_USER, postgres_server
-from treadle.cli import config as config_command
-from treadle.cli.checks import check_store
-from treadle.cli.serve import greeting
+from treadle.cli.commands import config_command
+from treadle.cli.commands.serve_command import greeting
+from treadle.cli.doctor.check_list import check_store
 from treadle.config import Settings, StoreSection, read_settings
 from treadle.core.errors import StoreError
 from treadle.core.events import RunEnded

@@ -3,7 +3,7 @@
 import pytest
 
 from dialects.own import TOOLS
-from treadle.cli.wire.render import render
+from treadle.cli.dialect_rendering import render
 from treadle.protocols.text_calls import parse, read_tools
 from treadle.protocols.text_calls.dialect_grammar import Dialect, Elements, Tagged, Whole
 from treadle.protocols.text_calls.dialect_table import BY_ID, DIALECTS

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dialects.own import TOOLS
-from treadle.cli.wire.render import render
+from treadle.cli.dialect_rendering import render
 from treadle.protocols.text_calls import read_tools
 from treadle.protocols.text_calls.dialect_grammar import Whole
 from treadle.protocols.text_calls.dialect_table import BY_ID, DIALECTS

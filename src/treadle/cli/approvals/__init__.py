@@ -1,1 +1,0 @@
-"""`treadle approvals`: calls that wait for a person, decided from a terminal."""

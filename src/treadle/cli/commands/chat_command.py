@@ -1,0 +1,180 @@
+"""`treadle chat`: a conversation in the terminal, inline, so that the scrollback stays.
+
+This module opens it: which Treadle, which conversation, which face. The loop is in `talk/chat`, drawing in `terminal/`
+and `inline/`, the slash commands in `slash/`.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+import time
+from collections.abc import AsyncGenerator, Callable
+from typing import TYPE_CHECKING, TextIO
+
+from treadle.cli import command_base as command
+from treadle.core.errors import RequestError
+from treadle.terminal.rendering.stdout_capture import own_screen, own_stdout
+from treadle.terminal.rendering.styles import THEMES, look_of
+
+if TYPE_CHECKING:
+    from treadle.config import Settings
+    from treadle.terminal.conversation.chat_loop import Chat
+    from treadle.terminal.conversation.interrupts import Interrupts
+    from treadle.terminal.editor.screen_interface import Face
+    from treadle.terminal.rendering.styles import Look
+
+QUIT_S = 1.0
+EPILOG = """\
+keys: Enter sends, Alt-Enter or Ctrl-J starts a new line, Ctrl-C stops the turn (or clears the line), Ctrl-D leaves.
+What is typed during a turn is sent after it. /help lists the commands and all keys.
+Without a terminal (or with TERM=dumb, or --plain) it is a plain loop, one line each, with numbered choices.
+
+examples:
+  treadle                      the demo model, no key needed
+  treadle chat -m gpt-5        a model of a configured upstream
+  treadle chat --tools my.py   with your own @tool functions
+  treadle -c                   go on with the last conversation of this folder
+  treadle -r "trip to Lyon"    go on with the conversation of that name
+  treadle --server https://treadle.example.org --key-env TREADLE_KEY   the same screen, at a Treadle elsewhere"""
+
+
+def describe(parser: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    parser.epilog = EPILOG
+    add_session_flags(parser)
+    parser.add_argument(
+        "--policy", choices=("plan", "ask", "auto-edit", "trust"), help="what runs unasked (default: terminal.policy)"
+    )
+    parser.add_argument("--plain", action="store_true", help="plain lines and numbered choices, for screen readers")
+    parser.add_argument("--no-animations", action="store_true", help="show text only when its block is finished")
+    parser.add_argument("--theme", choices=tuple(THEMES), help="colours (default: terminal.theme)")
+    command.add_server_flags(parser)
+    command.add_model_flag(parser)
+    command.add_config_flags(parser)
+
+
+def add_session_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags that choose a conversation."""
+    which = parser.add_mutually_exclusive_group()
+    which.add_argument(
+        "-c", "--continue", dest="continues", action="store_true", help="go on with the last one of this folder"
+    )
+    which.add_argument("-r", "--resume", metavar="SESSION", help="go on with this one, by its id or name")
+    which.add_argument("--fork", metavar="SESSION", help="go on from this one under another name")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Talk until the person leaves."""
+    from treadle.terminal.conversation.interrupts import run_interruptible
+
+    settings = command.terminal_settings(args)
+    command.quiet_logs()
+    with own_stdout() as out:
+        return run_interruptible(lambda interrupts: _chat(interrupts, settings, args, out))
+
+
+async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.Namespace, out: TextIO) -> int:
+    from treadle.terminal.conversation.chat_loop import Chat
+    from treadle.terminal.conversation.conversation import Conversation
+    from treadle.terminal.conversation.open_conversation import make_policy, opened_host
+    from treadle.terminal.rendering.run_renderer import Screen
+    from treadle.terminal.rendering.tool_results import Folds
+    from treadle.terminal.slash_commands.command_registry import COMMANDS
+
+    interrupts.watch()
+    terminal = settings.terminal
+    is_plain = args.plain or terminal.plain or not sys.stdin.isatty()
+    look = look_of(out, os.environ, theme=args.theme or terminal.theme, is_plain=is_plain)
+    root = settings.tools.local.root
+    face = _face(settings, look, out, is_animated=terminal.animations and not args.no_animations)
+    shown = terminal.preview_lines if terminal.fold == "on" else terminal.fold_lines
+    screen = Screen(face, look, folds=Folds(preview_lines=shown, full_lines=terminal.fold_lines))
+    heard: list[Callable[[str], None]] = []
+    with own_screen(screen.printed):
+        opening = opened_host(args, settings, lambda text: [tell(text) for tell in heard])
+        async with _opened(face) as leaving, opening as host:
+            conversation = Conversation(host, command.asked_model(args, settings), folder=root)
+            policy = make_policy(terminal.policy, root, None if args.server else settings.tools.local.writable)
+            chat = Chat(conversation, face, screen, policy, COMMANDS, root)
+            heard.append(chat.activity.progress)
+            interrupts.guard(chat)
+            interrupts.leave = chat.leave
+            interrupts.idle = _Twice(screen.say).press
+            face.serve(chat)
+            await _begin(chat, args)
+            leaving.cancel()
+            if not interrupts.is_terminated:
+                await chat.run()
+            await face.close()
+    return interrupts.exit_code if interrupts.is_terminated else command.OK
+
+
+@contextlib.asynccontextmanager
+async def _opened(face: "Face") -> "AsyncGenerator[asyncio.Future[None], None]":
+    """Have the face there before the rest is loaded: a person can type at once, and leave, until that is called off."""
+    await face.open()
+    opening, leaving = asyncio.current_task(), asyncio.ensure_future(face.left())
+    assert opening is not None
+    leaving.add_done_callback(lambda done: None if done.cancelled() else opening.cancel())
+    try:
+        yield leaving
+    finally:
+        leaving.cancel()
+        await face.close()
+
+
+async def _begin(chat: "Chat", args: argparse.Namespace) -> None:
+    """Greet, and show the conversation that is gone on with. Raises: TreadleError."""
+    conversation, host = chat.conversation, chat.conversation.host
+    where = f" at {host.place}" if host.place else ""
+    model = f", model {conversation.model}" if conversation.model else ""
+    chat.screen.say(f"Treadle{where}{model}. /help lists the commands, Ctrl-D leaves.")
+    if (args.continues or args.resume or args.fork) and not host.keeps:
+        raise RequestError("nothing is kept here: store.persistence is off", param="resume")
+    if args.continues:
+        await chat.resumed(await conversation.resume_last())
+    elif args.resume or args.fork:
+        entries = await conversation.resume(args.resume or args.fork)
+        if args.fork:
+            await conversation.fork()
+        await chat.resumed(entries)
+
+
+def _face(settings: "Settings", look: "Look", out: TextIO, *, is_animated: bool) -> "Face":
+    """Return the best face that standard input and output allow."""
+    if not look.rich or sys.platform == "win32":
+        from treadle.terminal.editor.plain_mode import PlainFace
+
+        return PlainFace(sys.stdin.fileno(), out)
+    from treadle.config.loader import data_directory
+    from treadle.terminal.editor.input_buffer import open_history
+    from treadle.terminal.editor.screen_app import Inline
+    from treadle.terminal.editor.tab_completion import Completions
+    from treadle.terminal.slash_commands.command_registry import COMMANDS
+
+    keeps = settings.store.persistence == "on"
+    history = open_history(data_directory(os.environ) / "chat_history" if keeps else None)
+    names = {name: slash.summary for name, slash in COMMANDS.items()}
+    words = {"/policy": ("plan", "ask", "auto-edit"), "/theme": tuple(THEMES)}
+    root = os.path.realpath(settings.tools.local.root)
+    completer = Completions(names, words, root, lambda: history.get_strings()[::-1])
+    return Inline(out, look, history=history, completer=completer, is_animated=is_animated)
+
+
+class _Twice:
+    """Ctrl-C on an idle plain line: the first one warns, a second one soon after leaves."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._at = float("-inf")
+
+    def press(self) -> bool:
+        """Return whether the program goes on."""
+        now = time.monotonic()
+        is_second = now - self._at <= QUIT_S
+        self._at = now
+        if not is_second:
+            self._say("Ctrl-C again to quit, or Ctrl-D")
+        return not is_second

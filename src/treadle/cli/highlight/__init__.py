@@ -1,1 +1,0 @@
-"""Code in colours, line by line as it comes."""

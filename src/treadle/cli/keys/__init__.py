@@ -1,1 +1,0 @@
-"""`treadle keys`: make, list and revoke the keys of clients."""

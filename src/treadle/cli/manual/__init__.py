@@ -1,1 +1,0 @@
-"""What `--help` says beside flags."""

@@ -1,1 +1,0 @@
-"""Commands that speak MCP, on either side."""

@@ -1,1 +1,0 @@
-"""Completion scripts, one module for each shell, all written from one tree."""

@@ -1,1 +1,0 @@
-"""`treadle store`."""

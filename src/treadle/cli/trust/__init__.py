@@ -1,1 +1,0 @@
-"""Trust in files of configuration: `treadle trust`, and the question at a terminal."""

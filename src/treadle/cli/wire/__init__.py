@@ -1,1 +1,0 @@
-"""Commands about what is said on the wire."""

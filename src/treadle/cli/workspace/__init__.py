@@ -1,4 +1,0 @@
-"""`treadle ws`: workspaces in the terminal.
-
-The rules are in the workspace room.
-"""

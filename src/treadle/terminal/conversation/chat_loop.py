@@ -1,0 +1,310 @@
+"""The loop of `treadle chat`: reads, runs and shows, one turn after the other, and does what keys and commands say."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+
+import msgspec
+
+from treadle.core.errors import TreadleError
+from treadle.core.events import RunEnded, RunEvent, ToolFinished
+from treadle.core.items import text_message
+from treadle.core.journal_entries import Entry
+from treadle.terminal.conversation.conversation import Conversation
+from treadle.terminal.conversation.usage_totals import Totals, cost_text, time_text, tokens_text
+from treadle.terminal.conversation.user_shell import Shell
+from treadle.terminal.editor.screen_interface import Face
+from treadle.terminal.permissions.ask_user import Asker
+from treadle.terminal.permissions.permission_policy import MODES, Policy
+from treadle.terminal.rendering.approval_card import file_reader
+from treadle.terminal.rendering.event_messages import plural
+from treadle.terminal.rendering.progress_line import Activity
+from treadle.terminal.rendering.run_renderer import Screen
+from treadle.terminal.rendering.streaming_markdown import warm
+
+NEWS_S = 1.0
+"""How often an idle chat looks whether somebody else went on with its conversation."""
+SLOW_S = 1.0
+"""After so long a command inside the chat can be stopped like a turn."""
+RECALLED_MAX = 200
+PROPOSES = "facts.propose"
+
+
+class Slash(msgspec.Struct, frozen=True, kw_only=True):
+    """A command inside the chat. `is_instant` is done at once, also during a turn; `words` may follow it."""
+
+    summary: str
+    do: "Callable[[Chat, str], Awaitable[None]]"
+    takes: str = ""
+    is_instant: bool = False
+
+
+class Chat:
+    """Fits `Actions`: what keys reach."""
+
+    def __init__(
+        self,
+        conversation: Conversation,
+        face: Face,
+        screen: Screen,
+        policy: Policy,
+        commands: Mapping[str, Slash],
+        root: str,
+    ) -> None:
+        self.conversation = conversation
+        self.face = face
+        self.screen = screen
+        self.policy = policy
+        self.commands = commands
+        self.root = root
+        self.shell = Shell(root)
+        self.activity = Activity()
+        self.totals = Totals()
+        self.is_over = False
+        reader = file_reader(root) if not conversation.host.place else _unreadable
+        self._asker = Asker(conversation.host, policy, face, screen, reader, root)
+        self._shared = ""
+        self._doing: set[asyncio.Future[None]] = set()
+        self._slow: list[asyncio.Future[None]] = []
+
+    async def run(self) -> None:
+        """Talk until the person leaves."""
+        self._spawn(self._find_sandbox())
+        if self.screen.look.rich:
+            self._spawn(asyncio.to_thread(warm))
+        while not self.is_over and (text := await self._next()) is not None:
+            await self.take(text)
+        for task in self._doing:
+            task.cancel()
+
+    async def take(self, text: str) -> None:
+        """Do one thing that was typed."""
+        said = text.strip()
+        if not said:
+            return
+        if not self.face.echoes:
+            self.screen.said(said)
+        if said == "!!":
+            self._share()
+        elif said.startswith("!"):
+            await self._run_shell(said[1:].strip())
+        elif said.startswith("/"):
+            await self.command(said)
+        else:
+            await self.turn(said)
+
+    async def turn(self, said: str) -> None:
+        """Say something and show what comes of it."""
+        whole, self._shared = self._shared + said, ""
+        await self.follow(self.conversation.send(text_message("user", whole)))
+
+    async def follow(self, events: AsyncGenerator[RunEvent, None]) -> RunEnded | None:
+        """Show a run until its end, and answer what it asks."""
+        ended: RunEnded | None = None
+        self.totals.begin()
+        try:
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    self.activity.follow(event)
+                    self.screen.show(event)
+                    self._asker.follow(event)
+                    if isinstance(event, ToolFinished) and event.call.name == PROPOSES and not event.result.is_error:
+                        self.screen.say("  /facts shows what is proposed, /confirm makes it fact", "dim")
+                    ended = event if isinstance(event, RunEnded) else ended
+        except TreadleError as error:
+            self.screen.error(error.operator_info)
+        finally:
+            await self._asker.close()
+        cost = None if ended is None else await self._cost(ended)
+        self.totals.end(ended, cost)
+        if ended is not None:
+            self.screen.status(self._words(ended, cost), ended)
+        return ended
+
+    async def _cost(self, ended: RunEnded) -> float | None:
+        conversation = self.conversation
+        return await conversation.host.cost(conversation.run_id or "", conversation.model, ended.usage)
+
+    def _words(self, ended: RunEnded, cost: float | None) -> list[str]:
+        words = [self.conversation.model, plural(ended.rounds, "round"), plural(ended.calls, "call")]
+        words.append(tokens_text(ended.usage))
+        words += [] if cost is None else [cost_text(cost)]
+        return [*words, time_text(self.totals.last_s)]
+
+    async def command(self, text: str) -> None:
+        """Do a slash command."""
+        from treadle.config.error_messages import nearest
+
+        name, _, argument = text.partition(" ")
+        slash = self.commands.get(name)
+        if slash is None:
+            near = nearest(name.lstrip("/"), [known.lstrip("/") for known in self.commands], cutoff=0.7)
+            meant = f"did you mean /{near}?" if near else "/help lists the commands"
+            self.screen.say(f"there is no command {name}; {meant}")
+            return
+        try:
+            await self._while_wanted(slash.do(self, argument.strip()))
+        except TreadleError as error:
+            self.screen.error(error.operator_info)
+
+    async def _while_wanted(self, work: Awaitable[None]) -> None:
+        """Do something until it is done or, where it takes long, until the person stops it."""
+        task = asyncio.ensure_future(work)
+        timer = asyncio.get_running_loop().call_later(SLOW_S, self._slow.append, task)
+        try:
+            await asyncio.wait({task})
+            if task.cancelled():
+                self.screen.say("stopped", "dim")
+            else:
+                task.result()
+        finally:
+            timer.cancel()
+            task.cancel()
+            if task in self._slow:
+                self._slow.remove(task)
+
+    async def resumed(self, entries: list[Entry]) -> None:
+        """Show what was said, and go on with a turn that is still going on."""
+        if len(entries) > RECALLED_MAX:
+            self.screen.say(f"… {plural(len(entries) - RECALLED_MAX, 'earlier message')} (/export has all)", "dim")
+        self.screen.recall(entries[-RECALLED_MAX:])
+        session = self.conversation.session
+        self.screen.say(f"— resumed: {session.name if session else ''} —", "dim")
+        await self._hear_news("this turn was interrupted, or is going on elsewhere; here is what comes of it")
+
+    async def _next(self) -> str | None:
+        """Wait for the person, and show meanwhile what others say in this conversation."""
+        reading = asyncio.ensure_future(self.face.read())
+        try:
+            while not (await asyncio.wait({reading}, timeout=NEWS_S))[0]:
+                await self._hear_news("said elsewhere:")
+            return reading.result()
+        finally:
+            reading.cancel()
+
+    async def _hear_news(self, words: str) -> None:
+        try:
+            news = await self.conversation.news()
+            if news is None:
+                return
+            self.screen.say(f"— {words}", "dim")
+            self.screen.said(await self.conversation.said_first(news.id))
+        except TreadleError:
+            return  # it is asked again in a moment
+        await self.follow(self.conversation.watch(news.id))
+
+    async def _run_shell(self, command: str) -> None:
+        if not command:
+            self.screen.say("!COMMAND runs a command as you; !! adds what the last one wrote to your next message")
+            return
+        self.totals.begin()
+        try:
+            code = await self.shell.run(command, lambda line: self.screen.say(f"  {line}" if line else " "))
+        except OSError as error:
+            self.screen.say(f"✗ {error.strerror or error}", "error")
+            return
+        finally:
+            self.totals.end(None, None)
+        self.screen.say(f"  exit {code}; the model has not seen this (!! adds it to your next message)", "dim")
+
+    def _share(self) -> None:
+        if not self.shell.command:
+            self.screen.say("no command was run yet: !COMMAND")
+            return
+        self._shared = (
+            f"<shell command={msgspec.json.encode(self.shell.command).decode()}>\n{self.shell.kept}</shell>\n"
+        )
+        self.screen.say(f"what `{self.shell.command}` wrote goes with your next message", "dim")
+
+    async def _find_sandbox(self) -> None:
+        with contextlib.suppress(TreadleError):
+            self.policy.sandbox = await self.conversation.host.sandbox()
+            self.face.refresh()
+
+    def _spawn(self, work: "Awaitable[None]") -> None:
+        task = asyncio.ensure_future(work)
+        self._doing.add(task)
+        task.add_done_callback(self._doing.discard)
+
+    # What keys reach.
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether a turn, or a command of the person's, is going on."""
+        return self.conversation.is_running or self.shell.is_running or bool(self._slow)
+
+    def cancel(self) -> None:
+        """Stop the turn."""
+        self.interrupt()
+
+    def leave(self) -> None:
+        """End the chat after the turn, without asking for more."""
+        self.is_over = True
+
+    def interrupt(self) -> None:
+        """Stop the turn, or the person's command."""
+        if self.shell.is_running:
+            self.shell.stop()
+        elif self.conversation.is_running or not self._slow:
+            self.conversation.cancel()
+        else:
+            self._slow[-1].cancel()
+
+    def status_line(self) -> str:
+        """Return policy, sandbox, model, tokens, cost, time, and which conversation this is."""
+        level = self.policy.sandbox
+        words = [self.policy.mode]
+        words += [f"sandbox L{level}"] if level is not None else []
+        words += [self.conversation.model or "its default model"]
+        if self.totals.turns:
+            words += [tokens_text(self.totals.usage), cost_text(self.totals.cost), time_text(self.totals.seconds)]
+        words += [self.conversation.host.place] if self.conversation.host.place else []
+        session = self.conversation.session
+        return " " + " · ".join([*words, session.name if session else "/help"])
+
+    def activity_line(self) -> str:
+        """Return what is waited for, and for how long."""
+        if not self.is_running:
+            return ""
+        what = f"{self.shell.command} runs" if self.shell.is_running else self.activity.words
+        if not self.conversation.is_running and self._slow:
+            return f"… {what} (Ctrl-C stops)"
+        return f"… {what}, {self.totals.seconds:.0f} s (Ctrl-C stops)"
+
+    def press(self, action: str) -> None:
+        """Do what a key stands for."""
+        match action:
+            case "policy":
+                mode = self.policy.cycle()
+                self.screen.say(f"policy {mode}: {MODES[mode]}", "dim")
+            case "unfold":
+                self.screen.unfold()
+            case "earlier":
+                self._spawn(self._offer_earlier())
+            case _:
+                raise AssertionError(action)
+
+    async def _offer_earlier(self) -> None:
+        """Go back one turn more, in a fork, and put what was said then into the editor."""
+        try:
+            said = await self.conversation.step_back()
+        except TreadleError as error:
+            self.screen.say(error.message)
+            return
+        self.screen.say("— back to before this message; the conversation goes on in a fork —", "dim")
+        self.face.offer(said)
+
+    def is_instant(self, text: str) -> bool:
+        """Tell whether a command is done at once."""
+        slash = self.commands.get(text.strip().partition(" ")[0])
+        return slash is not None and slash.is_instant
+
+    def do_now(self, text: str) -> None:
+        """Do such a command."""
+        self.screen.said(text)
+        self._spawn(self.command(text.strip()))
+
+
+def _unreadable(path: str) -> str | None:
+    """Say that files of another machine can not be read from here."""
+    return None

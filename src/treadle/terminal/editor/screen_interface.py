@@ -1,0 +1,101 @@
+"""What the chat needs of whatever a person sits at: a line to read, a question to answer, a surface to draw on."""
+
+from typing import Protocol
+
+from treadle.terminal.rendering.approval_card import Choice
+from treadle.terminal.rendering.drawing_surface import Surface
+
+
+class Actions(Protocol):
+    """What keys reach of the chat."""
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether a turn is going on."""
+        ...
+
+    def status_line(self) -> str:
+        """Return the line below the editor."""
+        ...
+
+    def activity_line(self) -> str:
+        """Return what is waited for; nothing while nothing is."""
+        ...
+
+    def interrupt(self) -> None:
+        """Stop the turn."""
+        ...
+
+    def press(self, action: str) -> None:
+        """Do what a key stands for: policy, unfold, earlier."""
+        ...
+
+    def is_instant(self, text: str) -> bool:
+        """Tell whether a command is done at once, also during a turn."""
+        ...
+
+    def do_now(self, text: str) -> None:
+        """Do such a command."""
+        ...
+
+
+class Face(Surface, Protocol):
+    """Where a person reads and writes."""
+
+    async def open(self) -> None:
+        """Be there from now on; what is typed is kept until somebody reads it."""
+        ...
+
+    def serve(self, actions: Actions) -> None:
+        """Let keys reach the chat."""
+        ...
+
+    async def close(self) -> None:
+        """Leave the terminal as it was."""
+        ...
+
+    async def read(self) -> str | None:
+        """Return what was said next; None when the person has left."""
+        ...
+
+    async def left(self) -> None:
+        """Return when the person wants to leave before anything is read; never, where a signal says so."""
+        ...
+
+    async def choose(self, choices: list[Choice]) -> str | None:
+        """Return the key of the answer that was chosen; None when nobody can answer. May be cancelled."""
+        ...
+
+    async def line(self, label: str, text: str = "") -> str | None:
+        """Ask for one line, beginning with a text; None when the person would rather not."""
+        ...
+
+    def offer(self, text: str) -> None:
+        """Put a text where the person writes, to be changed and sent."""
+        ...
+
+    def redraw(self) -> None:
+        """Draw the screen again."""
+        ...
+
+    def clear(self) -> None:
+        """Begin on an empty screen."""
+        ...
+
+    def copy(self, text: str) -> bool:
+        """Put a text on the clipboard; tell whether there is one."""
+        ...
+
+    def refresh(self) -> None:
+        """Show the status anew: something in it has changed."""
+        ...
+
+    @property
+    def echoes(self) -> bool:
+        """Tell whether what was typed stands there already."""
+        ...
+
+    @property
+    def can_ask(self) -> bool:
+        """Tell whether there is somebody to ask."""
+        ...
