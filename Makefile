@@ -91,7 +91,7 @@ chaos: $(STAMP) ## kill, freeze and starve real processes; minutes
 	done
 	@$(BIN)/python -m pytest tests/chaos $(ARGS)
 
-mutants: $(STAMP) ## put small faults into canon, engine and wire and list those that no test notices; long
+mutants: $(STAMP) ## put small faults into core, engine and protocols and list those that no test notices; long
 	@cd tests && ../$(BIN)/python -m mutants $(ARGS)
 
 fuzz: $(STAMP) ## long property runs over codecs, store, tools, read-only commands (FUZZ_SECONDS) and HTTP; minutes

@@ -1,1 +1,1 @@
-../src/treadle/cli/wasm/starters/treadle_cchat.h
+../src/treadle/cli/starters/treadle_cchat.h

@@ -1,1 +1,1 @@
-../../src/treadle/cli/wasm/starters/session.wat
+../../src/treadle/cli/starters/session.wat

@@ -1,1 +1,1 @@
-../../src/treadle/cli/wasm/starters/session.c
+../../src/treadle/cli/starters/session.c

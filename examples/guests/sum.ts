@@ -1,1 +1,1 @@
-../../src/treadle/cli/wasm/starters/session.ts
+../../src/treadle/cli/starters/session.ts

@@ -1,1 +1,1 @@
-../../src/treadle/cli/wasm/starters/tools.c
+../../src/treadle/cli/starters/tools.c

@@ -1,1 +1,1 @@
-../../src/treadle/cli/wasm/starters/tools.js
+../../src/treadle/cli/starters/tools.js

@@ -1,1 +1,1 @@
-../../src/treadle/cli/wasm/starters/tools.py.txt
+../../src/treadle/cli/starters/tools.py.txt

@@ -7,6 +7,8 @@ a command that needs few of them starts quickly.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from treadle.moved_modules import install
+
 if TYPE_CHECKING:
     from treadle.config import Settings, load_settings
     from treadle.core.errors import TreadleError
@@ -52,6 +54,8 @@ _HOME = {
     "load_settings": "treadle.config",
     "tool": "treadle.tools",
 }
+
+install()
 
 
 def __getattr__(name: str) -> Any:

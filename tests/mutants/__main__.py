@@ -27,8 +27,8 @@ from mutants.walks import QUIET, Walks, load, record
 
 ROOT = Path(__file__).parents[2]
 KNOWN = Path(__file__).with_name("known.toml")
-ROOMS = ("canon", "engine", "wire")
-NEAR = ("tests/unit/canon", "tests/unit/engine", "tests/unit/wire", "tests/stream", "tests/dialects")
+ROOMS = ("core", "engine", "protocols")
+NEAR = ("tests/unit/core", "tests/unit/engine", "tests/unit/protocols", "tests/stream", "tests/dialects")
 OUTSIDE = ("tests/unit/runs", "tests/unit/upstream", "tests/sim", "tests/gateway")
 HEAVY = ("hypothesis", "msgspec", "openai", "anthropic", "google.genai", "httpx2", "aiohttp", "pydantic")
 _NAMED = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -38,7 +38,7 @@ NOT_COPIED = ("__pycache__", ".venv", ".git", ".hypothesis", "build", ".*cache")
 def main() -> int:
     """Return 0 if no fault was missed."""
     parser = argparse.ArgumentParser(prog="make mutants ARGS=…", description=__doc__)
-    parser.add_argument("--room", action="append", help="canon, engine, wire or a path below them (may be repeated)")
+    parser.add_argument("--room", action="append", help="core, engine, protocols or a path below them (may be repeated)")
     parser.add_argument("--each", type=int, default=3, help="faults to try in each module (%(default)s); 0: all")
     parser.add_argument("--seed", type=int, default=1, help="which ones: another number, others (%(default)s)")
     parser.add_argument("--near", action="store_true", help="only the tests of the three rooms, not those from outside")

@@ -8,7 +8,7 @@ import pytest
 from rules.tree import modules, parsed, shown
 
 CONNECTS = "src/treadle/journal/sqlite/connection.py"
-NEAR = ("src/treadle/store/", "src/treadle/cli/store/", "src/treadle/cli/checkup/", "src/treadle/cli/journal/")
+NEAR = ("src/treadle/journal/", "src/treadle/cli/")
 """Where paths of journals are at hand."""
 OPENS = {
     ("src/treadle/journal/sqlite/database_files.py", "create"): "makes an empty file where there is none",

@@ -113,5 +113,5 @@ def test_the_wheel_has_the_kit(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     [wheel] = tmp_path.glob("treadle-*.whl")
     with zipfile.ZipFile(wheel) as archive:
-        packed = {name.rpartition("/")[2] for name in archive.namelist() if "cli/wasm/starters/" in name}
-    assert packed == {file.name for file in (ROOT / "src" / "treadle" / "cli" / "wasm" / "starters").iterdir()}
+        packed = {name.rpartition("/")[2] for name in archive.namelist() if "cli/starters/" in name}
+    assert packed == {file.name for file in (ROOT / "src" / "treadle" / "cli" / "starters").iterdir()}

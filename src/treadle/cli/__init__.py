@@ -1,4 +1,4 @@
-"""The command line: one module per command, and the terminal's screen."""
+"""The command line: argument parsing, help, and what several commands share."""
 
 import sys
 

@@ -1,8 +1,4 @@
-"""Settings: one frozen struct tree from TOML, environment and flags.
-
-Nothing here opens a socket, a store or a tool; keys of providers are only ever named by environment variable, never
-held.
-"""
+"""Settings from `treadle.toml`, the environment and flags, with checks and helpful errors."""
 
 from treadle.config.example_file import write_example as write_example
 from treadle.config.loader import Loaded as Loaded

@@ -1,4 +1,1 @@
-"""The loop that keeps turning: a pure state machine that decides, and a shell that does.
-
-Canonical nouns only: no wire word, no provider, no database, no tool's inside.
-"""
+"""The tool loop of one run: `run_state` decides what comes next, `run_loop` does it."""

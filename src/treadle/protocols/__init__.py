@@ -1,5 +1,1 @@
-"""One codec per protocol, in both directions, as pure translators between bytes and the canonical nouns.
-
-No IO, no clock, no logging: what a translation repaired or dropped is returned as notes. Only this room knows a
-provider's spelling.
-"""
+"""Translates between bytes and core types: one package per API, plus what they share. Pure: no IO, no clock."""

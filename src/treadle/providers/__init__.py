@@ -1,4 +1,1 @@
-"""Everything that answers a plan: HTTP endpoints, scripts and the demo model, found by a model's name.
-
-No run, no tool and no journal is known here.
-"""
+"""Sends a plan to a model: provider endpoints, the router that picks one, and their error handling."""

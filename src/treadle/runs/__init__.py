@@ -1,7 +1,4 @@
-"""The life of a run, from the request that starts it to the last reader of its events.
-
-It joins engine, upstream, tools and store; it knows no HTTP and no protocol's spelling.
-"""
+"""The life of a run: started, supervised, observed, cancelled, ended."""
 
 from treadle.runs.active_run import RunHandle
 from treadle.runs.dependencies import Instead, Rooms, RunsOptions

@@ -1,4 +1,4 @@
-"""Builds everything a process needs from its settings. Server, terminal, evaluations and library all start here."""
+"""Builds everything a process needs from its settings. Server, terminal and library start here."""
 
 from treadle.runtime.injected_parts import Parts, RandomIds, SystemClock
 from treadle.runtime.provider_setup import repair_rules

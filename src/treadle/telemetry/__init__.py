@@ -1,8 +1,4 @@
-"""What Treadle says of itself: metrics, log lines, spans; and what must never be written.
-
-It hears events and numbers; it asks nobody for anything, and sends nothing that the settings do not name a receiver
-for.
-"""
+"""Metrics, log lines and spans, and the redaction of secrets in them."""
 
 from treadle.telemetry.log_context import ModelCall, model_call, trace_parent, upstream_request
 from treadle.telemetry.log_lines import Gathered, JsonLines, say

@@ -1,1 +1,1 @@
-"""Terminal."""
+"""The interactive chat in the terminal."""

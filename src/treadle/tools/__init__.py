@@ -1,7 +1,4 @@
-"""Tools that Treadle runs: functions made into tools, held in a registry, run within their policy.
-
-No wire word, no database, no other sibling; a failing tool is an Outcome, never an exception.
-"""
+"""Tools that Treadle runs: registered, validated against their schema, and run within their policy."""
 
 from treadle.tools.function_tools import Tool, tool
 from treadle.tools.result_rendering import file, image

@@ -1,4 +1,1 @@
-"""WASM session guests: the cchat host calls and what guests send through them.
-
-Nothing raises because of what a guest sent.
-"""
+"""WASM guests: tools and programs in a WebAssembly sandbox, and the cchat interface they call."""

@@ -1,4 +1,1 @@
-"""What is being worked on, apart from the chat: facts, draft, locks and proposals.
-
-Only a person confirms facts. No wire word, no model here.
-"""
+"""Workspaces: facts, drafts, locks, and proposals that a person confirms."""

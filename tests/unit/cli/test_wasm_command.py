@@ -77,7 +77,7 @@ def test_new_writes_a_guest_that_runs_and_overwrites_nothing(capsys: pytest.Capt
 
 def test_the_repository_shows_the_files_of_the_kit_and_no_copies() -> None:
     """include/ and examples/guests point into the package: there is one source of each file."""
-    kit = ROOT / "src" / "treadle" / "cli" / "wasm" / "starters"
+    kit = ROOT / "src" / "treadle" / "cli" / "starters"
     shown = [*(ROOT / "include").iterdir(), *(ROOT / "examples" / "guests").glob("*.*[!d]")]
     assert {file.resolve().parent for file in shown} == {kit}
     assert {file.resolve().name for file in shown} == {file.name for file in kit.iterdir()}

@@ -5,7 +5,7 @@ import pkgutil
 
 import msgspec
 
-from treadle import core as canon
+from treadle import core
 
 DEFAULTS: dict[str, object] = {
     "ErrorInfo.status": 500,
@@ -87,8 +87,8 @@ DEFAULTS: dict[str, object] = {
 
 def _structs() -> list[type[msgspec.Struct]]:
     found: list[type[msgspec.Struct]] = []
-    for info in pkgutil.iter_modules(canon.__path__):
-        module = importlib.import_module(f"{canon.__name__}.{info.name}")
+    for info in pkgutil.iter_modules(core.__path__):
+        module = importlib.import_module(f"{core.__name__}.{info.name}")
         for thing in vars(module).values():
             if isinstance(thing, type) and issubclass(thing, msgspec.Struct) and thing.__module__ == module.__name__:
                 found.append(thing)

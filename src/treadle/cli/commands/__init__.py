@@ -1,1 +1,1 @@
-"""The commands that read the journal."""
+"""One module for each command of `treadle`."""

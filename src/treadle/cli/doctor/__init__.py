@@ -1,1 +1,1 @@
-"""The looks of `treadle doctor`, by what they look at."""
+"""The checks of `treadle doctor`."""

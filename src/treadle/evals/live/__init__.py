@@ -1,1 +1,1 @@
-"""Scenarios with real models: the plan and its bound, the ledger, the runner, and what raw streams show."""
+"""Evaluations with real models: plan, spending limit, runner."""

@@ -1,1 +1,1 @@
-"""The journal on PostgreSQL."""
+"""The journal on PostgreSQL. Modules have the names of their twins in `journal/sqlite`."""

@@ -1,1 +1,1 @@
-"""The journal on SQLite."""
+"""The journal on SQLite. Modules have the names of their twins in `journal/postgres`."""

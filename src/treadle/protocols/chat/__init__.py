@@ -1,7 +1,4 @@
-"""The Chat Completions API in both directions: towards clients and towards upstreams.
-
-No IO, no clock; nothing here runs a tool or decides what a run does next.
-"""
+"""The Chat Completions API: `client_*` modules face clients, `upstream_*` modules face providers."""
 
 from treadle.protocols.chat.client_encoder import Choices, Encoder
 from treadle.protocols.chat.client_request import read_request

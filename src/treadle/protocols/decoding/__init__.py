@@ -1,4 +1,1 @@
-"""An answer put together from the pieces an upstream sends: items and their events, whatever the protocol.
-
-No protocol's words, no IO.
-"""
+"""Builds items and events from the pieces that a provider streams, for all four protocols."""

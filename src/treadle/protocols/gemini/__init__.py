@@ -1,8 +1,4 @@
-"""Gemini's generateContent API in both directions: towards clients and towards upstreams.
-
-Both spellings of a field are read everywhere, camelCase is written. No IO, no clock; nothing here runs a tool or
-decides what a run does next.
-"""
+"""Gemini's generateContent API: `client_*` modules face clients, `upstream_*` modules face providers."""
 
 from treadle.protocols.gemini.client_encoder import Candidates, Encoder
 from treadle.protocols.gemini.client_request import read_request

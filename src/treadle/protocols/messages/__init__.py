@@ -1,7 +1,4 @@
-"""The Anthropic Messages API in both directions: towards clients and towards upstreams.
-
-No IO, no clock; nothing here runs a tool or decides what a run does next.
-"""
+"""The Anthropic Messages API: `client_*` modules face clients, `upstream_*` modules face providers."""
 
 from treadle.protocols.messages.client_encoder import Encoder
 from treadle.protocols.messages.client_request import read_request

@@ -1,7 +1,4 @@
-"""The OpenAI Responses API towards clients: its requests read, its events and response object written.
-
-No IO, no clock; nothing here knows an upstream or runs a tool.
-"""
+"""The OpenAI Responses API: `client_*` modules face clients, `upstream_*` modules face providers."""
 
 from treadle.protocols.responses.client_encoder import Encoder
 from treadle.protocols.responses.client_request import read_request

@@ -1,8 +1,4 @@
-"""Calls that models wrote as text, made calls again.
-
-A dialect that only renames tags is a row and needs no code. Nothing is completed, nothing is evaluated, all of it is
-linear.
-"""
+"""Finds tool calls that a model wrote as text, repairs their JSON, and turns them into calls."""
 
 from collections.abc import Sequence
 from typing import Any, cast

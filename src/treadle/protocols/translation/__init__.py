@@ -1,4 +1,1 @@
-"""The stage between a plan and an upstream's codec: what the upstream cannot take is mapped, and mapped back.
-
-Canonical in, canonical out: no protocol is spelled here, and nothing is lost without a note.
-"""
+"""Fits a request to a provider that lacks some feature, and restores what was changed in its reply."""

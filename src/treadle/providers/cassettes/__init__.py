@@ -1,7 +1,4 @@
-"""Cassettes: upstream calls as the network carried them, recorded to files and played from them.
-
-A request is found by its path and the canonical JSON of its body; secrets are taken out before anything is written.
-"""
+"""Records HTTP exchanges with providers to files, and plays them back."""
 
 from treadle.providers.cassettes.cassette_client import TapedClient
 from treadle.providers.cassettes.file_format import Cassette, load_cassette

@@ -1,7 +1,4 @@
-"""The demo model: deterministic and offline, it calls the tool that fits the text and answers from the result.
-
-Rules and tables only, no randomness.
-"""
+"""The built-in demo model: offline and deterministic, it calls the tool that fits the text."""
 
 from treadle.providers.demo_model.model import DemoModel
 

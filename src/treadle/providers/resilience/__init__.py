@@ -1,7 +1,4 @@
-"""What keeps a sick endpoint from being asked, and a well one from being asked too often: breaker, budget, places.
-
-No protocol, no socket.
-"""
+"""Circuit breaker, retries and limits on concurrent calls for each endpoint."""
 
 from treadle.providers.resilience.circuit_breaker import BreakerRules
 from treadle.providers.resilience.endpoint_guard_state import Health, Meter, Ward, WardRules

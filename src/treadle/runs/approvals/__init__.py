@@ -1,4 +1,1 @@
-"""Approvals of calls: the desk that asks people, the rules that answer for them, and deciding.
-
-It knows no HTTP and runs no tool.
-"""
+"""Approvals of tool calls: asks a person, applies remembered rules, carries the decision to the run."""

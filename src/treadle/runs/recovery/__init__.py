@@ -1,1 +1,1 @@
-"""Recovery."""
+"""Continues runs whose process died, from their journal."""

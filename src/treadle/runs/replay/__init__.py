@@ -1,1 +1,1 @@
-"""Runs read back from their journal: told again, gone on with, and proved."""
+"""Replays recorded runs: for clients that reconnect, for `treadle replay`, and as cassettes."""

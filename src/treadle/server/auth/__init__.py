@@ -1,4 +1,1 @@
-"""Logins of people: links, cookies, scopes, and the gate before Treadle's own API and its pages.
-
-Programs with API keys are not handled here.
-"""
+"""Identifies the client of a request by key, cookie or login link, and checks what it may use."""

@@ -1,4 +1,1 @@
-"""How an answer is carried: what the client asks of it beside the body, who still reads it, how it is told again.
-
-No routes, and no protocol's words.
-"""
+"""Delivers a run to its clients: subscribers, disconnects, and streams that are resumed."""

@@ -1,4 +1,1 @@
-"""Treadle's tools for MCP clients. The SDK is imported when the first of them comes.
-
-Every call is a run: one policy, one journal.
-"""
+"""Serves Treadle's tools to MCP clients. The SDK is imported when the first client connects."""

@@ -1,4 +1,1 @@
-"""What the server answers, as an OpenAPI document: one table of operations, and the document made of it.
-
-A route that is not in the table fails a test.
-"""
+"""The OpenAPI document, built from one table of operations."""

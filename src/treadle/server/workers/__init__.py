@@ -1,1 +1,1 @@
-"""Several processes that serve one port: who starts and replaces them, and what each is told."""
+"""Several worker processes behind one port: started, replaced and stopped by a supervisor."""

@@ -1,1 +1,1 @@
-"""A conversation as the terminal holds it, in this process or at a Treadle elsewhere. Draws nothing, reads no keys."""
+"""A chat session in this process or on a remote server. Draws nothing, reads no keys."""

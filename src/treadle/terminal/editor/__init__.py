@@ -1,4 +1,1 @@
-"""The terminal's screen with keys: an editor below the conversation, which scrolls up into the scrollback.
-
-No run is started here, and nothing that has scrolled away is painted again.
-"""
+"""The input editor below the conversation: keys, completion, layout."""

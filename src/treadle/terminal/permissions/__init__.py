@@ -1,4 +1,1 @@
-"""Whether a call may run: what the terminal's policy says, what a person wants remembered, what a command holds.
-
-What cannot be taken apart is asked about.
-"""
+"""Decides whether a tool call may run: the policy, remembered permissions, and what a shell command does."""

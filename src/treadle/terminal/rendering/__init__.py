@@ -1,4 +1,1 @@
-"""The terminal: harmless text, finished blocks, and a line to type in.
-
-Nothing here starts a run or knows a protocol.
-"""
+"""Draws a run in the terminal: safe text, Markdown, highlighted code, tool results, cards."""

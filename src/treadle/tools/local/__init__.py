@@ -1,4 +1,4 @@
-"""Tools on the files below one root and a shell in a sandbox, with the result shapes of S3."""
+"""Tools for the files below one root, and a shell in the sandbox."""
 
 import functools
 from collections.abc import Callable, Sequence

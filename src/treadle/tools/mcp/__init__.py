@@ -1,7 +1,4 @@
-"""Tools of MCP servers, over stdio and streamable HTTP. Importing this does not import the SDK.
-
-A server is a stranger: everything it says has a bound.
-"""
+"""Tools of MCP servers, over stdio and streamable HTTP. Importing this does not import the SDK."""
 
 from treadle.tools.mcp.server_options import ServerOptions
 from treadle.tools.mcp.tool_names import join_name

@@ -1,7 +1,4 @@
-"""Commands in a sandbox: levels found by a real probe, one helper process that kills all it started.
-
-`execd` and what it imports run in a bare helper process: standard library only, nothing else of Treadle.
-"""
+"""Runs commands in the strongest isolation that this machine offers, found by a probe."""
 
 from treadle.tools.sandbox.helper_client import Rules, Sandbox
 from treadle.tools.sandbox.isolation_level import (

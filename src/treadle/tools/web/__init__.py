@@ -1,7 +1,4 @@
-"""Guarded egress for tools, and `http_get` behind it.
-
-Nothing here reads a proxy, a cookie or a credential from anywhere.
-"""
+"""The `http_get` tool, and the HTTP client that refuses private addresses."""
 
 from treadle.tools.web.guarded_client import Fetched, GuardedClient
 from treadle.tools.web.http_get import web_tools

@@ -1,4 +1,1 @@
-"""The sandbox: one WASM instance, its limits, its memory, and how it is stopped.
-
-Host functions never raise: they return a number or end the guest. No chat, no run, no tool here.
-"""
+"""One WebAssembly instance: compiled, limited, given its memory and grants, and stopped."""

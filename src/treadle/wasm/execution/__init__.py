@@ -1,4 +1,1 @@
-"""Where guests run: as a thread or as a process, and the desk that makes runs of what they send.
-
-Guests never run on the thread of the event loop.
-"""
+"""Runs guests in threads or processes, and turns what they send into runs."""
