@@ -38,7 +38,7 @@ NOT_COPIED = ("__pycache__", ".venv", ".git", ".hypothesis", "build", ".*cache")
 def main() -> int:
     """Return 0 if no fault was missed."""
     parser = argparse.ArgumentParser(prog="make mutants ARGS=…", description=__doc__)
-    parser.add_argument("--room", action="append", help="core, engine, protocols or a path below them (may be repeated)")
+    parser.add_argument("--room", action="append", help="core, engine, protocols or a path below (may be repeated)")
     parser.add_argument("--each", type=int, default=3, help="faults to try in each module (%(default)s); 0: all")
     parser.add_argument("--seed", type=int, default=1, help="which ones: another number, others (%(default)s)")
     parser.add_argument("--near", action="store_true", help="only the tests of the three rooms, not those from outside")

@@ -15,8 +15,8 @@ PLACES = {
     "src/treadle/runs/run_supervisor.py": "the supervisor of runs: a bug ends one run, not the process",
     "src/treadle/runs/event_feed.py": "what a reader of a run does wrong is told to that reader, not to the run",
     "src/treadle/runs/run_service.py": "the supervisor of runs, where it keeps their leases",
-    "src/treadle/runtime/replica_comparison.py": "the look at the others: one that breaks is logged, and the next one is made",
-    "src/treadle/runtime/store_health_check.py": "the look at the store: one that breaks is a failure, and the next one is made",
+    "src/treadle/runtime/replica_comparison.py": "a look at the others that breaks is logged, and the next is made",
+    "src/treadle/runtime/store_health_check.py": "a look at the store that breaks is a failure, and the next is made",
 }
 
 

@@ -1,4 +1,4 @@
-"""The files of a SQLite journal are opened by SQLite alone, in one place: see `treadle/journal/sqlite/database_files.py`."""
+"""The files of a SQLite journal are opened by SQLite alone, in one place: `journal/sqlite/database_files.py`."""
 
 import ast
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The processes that share a store, as each kind of store keeps them; the promises are in `journal/replicas_interface`."""
+"""The processes that share a store, as each kind of store keeps them; see `journal/replicas_interface`."""
 
 from store.sample import LEASE_S, OTHER, OWNER, SetClock, run_row
 from treadle.journal.journal_interface import Store

@@ -21,7 +21,7 @@ _NEVER_RAN = frozenset({"interrupted", "cancelled"})
 
 
 class Survey:
-    """What there is in a history that an upstream may not take. Fits `core.incremental_folds.Fold`: one look at each item.
+    """What there is in a history that an upstream may not take. Fits `incremental_folds.Fold`: one look at each item.
 
     `names` are of the tools that were called, or that results are of.
     """

@@ -1,6 +1,6 @@
 """What happens to runs whose process died: they are gone on with from their journal, or, where that cannot be, ended.
 
-The run's loop is made again from what is frozen in the journal and driven through the record; see `engine.recorded_run`.
+The run's loop is made again from what is frozen in the journal and driven through the record, `engine.recorded_run`.
 """
 
 import contextlib

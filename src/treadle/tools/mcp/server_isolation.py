@@ -1,4 +1,4 @@
-"""What a stdio server is kept from: Treadle's files, its secret and its ports. See `tools/sandbox/process_isolation`."""
+"""What a stdio server is kept from: Treadle's files, its secret and its ports. See `sandbox/process_isolation`."""
 
 import asyncio
 import errno
