@@ -18,11 +18,11 @@ SLACK = 0.03
 """By how much a count may be below its bound before the bound has to follow."""
 
 BOUNDS = {
-    "folders of packages": 94,
-    "folders with fewer than three modules": 21,
+    "folders of packages": 60,
+    "folders with fewer than three modules": 0,
     "modules under 60 lines": 84,
     "repeated names of public classes": 137,
-    "lines of source": 114_500,
+    "lines of source": 114_400,
 }
 
 
