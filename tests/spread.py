@@ -21,11 +21,11 @@ UNITS = {
 
 
 LONG = (
-    "tests/unit/cli/checkup/",
+    "tests/unit/cli/doctor/",
     "tests/unit/evals/",
-    "tests/unit/guests/sandbox/",
-    "tests/unit/server/crew/",
-    "tests/unit/wire/dialects/",
+    "tests/unit/wasm/engine/",
+    "tests/unit/server/workers/",
+    "tests/unit/protocols/text_calls/",
 )
 """Where there are files that take long although most of those around them do not: they go before those."""
 LAST = "tests/unit/"

@@ -1,1 +1,1 @@
-../../src/treadle/cli/wasm/starters/tools.wat
+../../src/treadle/cli/starters/tools.wat

@@ -18,7 +18,7 @@ BOUND_S = 60.0
 NEWER = """
 import sys
 from treadle.journal.{engine} import store
-from treadle.journal.{engine}.migrate import Migration
+from treadle.journal.{engine}.migrations import Migration
 known = store.read_migrations()
 more = Migration(version=9_999, sql={sql!r})
 store.read_migrations = lambda: (*known, more)

@@ -170,7 +170,7 @@ def test_facts_commit_is_refused_and_counted_whatever_way_it_comes(
     with gateway(tmp_path, turn, ScriptTurn(text="Then not."), protocol=protocol) as treadle:
         make(treadle)
         run(treadle, "Make it fact.")
-        offered = treadle.providers.received[0].body.decode()
+        offered = treadle.upstream.received[0].body.decode()
         assert "propose" in offered
         assert "commit" not in offered
         assert '"is_error":true' in run_entries(treadle)

@@ -15,7 +15,7 @@ def picture() -> dict[str, str]:
     """Return the rooms of the picture, each with what is said of it."""
     rooms: dict[str, str] = {}
     room = ""
-    for line in TEXT.split("```")[1].splitlines()[2:]:
+    for line in next(block for block in TEXT.split("```") if "src/treadle/" in block).splitlines()[2:]:
         found = _ROW.match(line)
         room = found[1] if found else room
         rooms[room] = f"{rooms.get(room, '')} {found[2] if found else line}"

@@ -8,7 +8,15 @@ import pytest
 from rules.tree import modules, parsed, shown
 
 CONNECTS = "src/treadle/journal/sqlite/connection.py"
-NEAR = ("src/treadle/journal/", "src/treadle/cli/")
+NEAR = (
+    "src/treadle/journal/",
+    "src/treadle/cli/doctor/",
+    "src/treadle/cli/open_journal.py",
+    *(
+        f"src/treadle/cli/commands/{name}_command.py"
+        for name in ("audit", "cassette", "diff", "export", "logs", "plan", "replay", "sessions", "store")
+    ),
+)
 """Where paths of journals are at hand."""
 OPENS = {
     ("src/treadle/journal/sqlite/database_files.py", "create"): "makes an empty file where there is none",

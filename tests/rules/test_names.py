@@ -6,7 +6,7 @@ import pytest
 
 from rules.tree import SOURCE, modules, parsed, shown
 
-VAGUE = {"util", "utils", "helper", "helpers", "common", "base", "manager", "managers", "shared", "misc", "core"}
+VAGUE = {"util", "utils", "helper", "helpers", "common", "base", "manager", "managers", "shared", "misc"}
 
 
 def test_no_module_has_a_name_that_says_nothing() -> None:

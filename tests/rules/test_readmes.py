@@ -27,5 +27,5 @@ def test_a_readme_names_modules_and_packages_with_what_they_are_for() -> None:
     """Each by the first sentence of its docstring."""
     text = write_readme(SOURCE / "runtime")
     assert text.startswith("# runtime\n\nBuilds everything a process needs from its settings.")
-    assert "\n| `process.py` | " in text
+    assert "\n| `runtime.py` | " in text
     assert [line for line in text.splitlines() if line.endswith("|  |")] == []

@@ -14,7 +14,7 @@ from treadle.wasm.cchat_abi import calls_of
 from treadle.wasm.engine.wasmtime_engine import load_wasmtime
 from treadle.wasm.guest_pool import read_guest
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(autouse=True)

@@ -110,7 +110,7 @@ def test_every_code_has_words_for_clients() -> None:
     """A code of the store that is not in the table can be met only at a start or by a command."""
     codes: set[str] = set()
     for file in Path(treadle.__file__).parent.rglob("*.py"):
-        if file.parts[-2] in ("backup",):
+        if file.name == "backup.py":
             continue  # what commands say of files
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("store_"):

@@ -39,7 +39,7 @@ def test_a_name_taken_twice_names_both_places() -> None:
     with pytest.raises(ConfigError) as caught:
         Registry([ant, other])
     assert caught.value.message == f'two tools are named "ant": {ant.origin} and {other.origin}'
-    assert "test_registry.py:" in ant.origin
+    assert "test_tool_registry.py:" in ant.origin
     assert ant.origin != other.origin
 
 

@@ -13,7 +13,8 @@ from treadle.evals.scenario_file import Scenario
 _EVALS = Path(__file__).parents[1]
 _PACKAGE = _EVALS.parent
 _CHARS = 16
-_GRADERS = ("graders.py", "matching.py", "invariants.py", "wiring.py", "transcript.py")
+_TOOLKIT = ("scenario_tools.py", "distractor_tools.py", "constant_tools.py", "sample_world.py")
+_GRADERS = ("graders.py", "call_matching.py", "journal_invariants.py", "protocol_checks.py", "transcript.py")
 
 
 def scenario_fingerprint(scenario: Scenario) -> str:
@@ -26,8 +27,8 @@ def code_fingerprints() -> dict[str, str]:
     """Return the fingerprints of what judges and plays: graders, toolkit, quirk table, and all of Treadle."""
     return {
         "graders": _files(_EVALS / name for name in _GRADERS),
-        "toolkit": _files([_EVALS / "toolkit.py", *sorted((_EVALS / "kit").glob("*.py"))]),
-        "quirks": _files(sorted((_PACKAGE / "upstream" / "quirks").glob("*.py"))),
+        "toolkit": _files([_EVALS / name for name in _TOOLKIT]),
+        "quirks": _files(sorted((_PACKAGE / "providers").glob("quirk_*.py"))),
         "source": _files(sorted(_PACKAGE.rglob("*.py"))),
         "treadle": _version(),
     }
