@@ -13,8 +13,8 @@ from treadle.core.items import MessageItem
 from treadle.core.plan import Plan
 from treadle.core.tool_definitions import ToolSpec
 from treadle.protocols.text_calls.dialect_table import DIALECTS
-from treadle.protocols.text_calls.scanner import Found, TextScanner
-from treadle.protocols.text_calls.schema_values import Tools
+from treadle.protocols.text_calls.scanner import FoundCalls, TextScanner
+from treadle.protocols.text_calls.schema_values import TextTools
 from treadle.protocols.text_calls.text_call_recovery import RepairRules, Scanner
 
 TOOL = ToolSpec(name="save_page", parameters=msgspec.Raw(b'{"properties": {"body": {"type": "string"}}}'))
@@ -56,9 +56,9 @@ def scan(events: list[ModelEvent]) -> list[ModelEvent]:
 
 def read_call(text: str) -> None:
     """Read one call in small deltas."""
-    scanner = TextScanner(Tools([TOOL]), DIALECTS)
+    scanner = TextScanner(TextTools([TOOL]), DIALECTS)
     pieces = [piece for at in range(0, len(text), DELTA_CHARS) for piece in scanner.feed(text[at : at + DELTA_CHARS])]
-    assert any(isinstance(piece, Found) for piece in [*pieces, *scanner.finish()])
+    assert any(isinstance(piece, FoundCalls) for piece in [*pieces, *scanner.finish()])
 
 
 def main() -> None:

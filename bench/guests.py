@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from treadle.wasm.engine.guest_instance import Control, Sandbox
+from treadle.wasm.engine.guest_instance import Control, GuestSandbox
 from treadle.wasm.engine.guest_limits import SandboxLimits
 from treadle.wasm.engine.wasmtime_engine import THREAD_STACK_BYTES, EngineSpec, engine_of, load_wasmtime
 from treadle.wasm.execution.tool_call import ToolCall, run_tool
@@ -38,8 +38,8 @@ GUEST = """(module
     (i32.store (local.get 3) (local.get 1)) (i32.const 0)))"""
 
 
-def opened(module: object) -> Sandbox:
-    sandbox = Sandbox(module, SPEC, Control(LIMITS))
+def opened(module: object) -> GuestSandbox:
+    sandbox = GuestSandbox(module, SPEC, Control(LIMITS))
     sandbox.start({}, lambda _module, _name: None)
     return sandbox
 
@@ -59,7 +59,7 @@ def resident_bytes() -> int:
     return int(pages) * resource.getpagesize()
 
 
-def used(module: object) -> Sandbox:
+def used(module: object) -> GuestSandbox:
     sandbox = opened(module)
     Caller(sandbox).call(sandbox.function("tool_echo", TOOL_SIGNATURE), ARGUMENTS, 65_536)
     return sandbox

@@ -31,7 +31,7 @@ from treadle.engine.limits import Limits
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.journal.open_store import open_store
 from treadle.journal.store_url import PostgresAddress
-from treadle.runs import Rooms, Runs, RunsOptions
+from treadle.runs import RunDependencies, Runs, RunsOptions
 from treadle.runtime import RandomIds, SystemClock
 from treadle.telemetry import Metrics
 
@@ -167,7 +167,7 @@ async def round_s(store: Store, *, is_kept: bool) -> float:
             return [ServerTool(spec=ToolSpec(name="look"), policy=ToolPolicy(effect="read"))]
 
     ports = Ports()
-    rooms = Rooms(
+    rooms = RunDependencies(
         store=store,
         models=ports,
         tools=ports,

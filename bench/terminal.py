@@ -80,13 +80,13 @@ async def ours(text: str, lags: Lags) -> None:
     from treadle.core.events import RunEnded, TextDelta
     from treadle.terminal.editor.screen_app import Inline
     from treadle.terminal.editor.tab_completion import Completions
-    from treadle.terminal.rendering.run_renderer import Screen
+    from treadle.terminal.rendering.run_renderer import RunRenderer
     from treadle.terminal.rendering.streaming_markdown import warm
-    from treadle.terminal.rendering.styles import Look
+    from treadle.terminal.rendering.styles import TextStyle
 
-    look = Look(rich=True, colour=True)
+    look = TextStyle(rich=True, colour=True)
     face = Inline(sys.stdout, look, history=InMemoryHistory(), completer=Completions({}, {}, ".", list))
-    screen = Screen(face, look)
+    screen = RunRenderer(face, look)
     await face.open()
     face.serve(Status())
     await asyncio.to_thread(warm)

@@ -24,7 +24,7 @@ from treadle.tools import ToolContext
 from treadle.tools.local.glob_tool import make_glob
 from treadle.tools.local.grep_tool import find_ripgrep, make_grep
 from treadle.tools.local.safe_open import Root
-from treadle.tools.sandbox import Found, Sandbox, choose_level, find_level
+from treadle.tools.sandbox import CommandSandbox, FoundLevel, choose_level, find_level
 
 FILES, FOLDERS = 50_000, 500
 PATTERN = "needle_[0-9]+"
@@ -60,7 +60,7 @@ def make_tree(folder: Path, files: int) -> None:
 
 async def measure(folder: Path, rounds: int) -> None:
     best = find_level()
-    boxes = {level: Sandbox(found=choose_level(f"L{level}", best)) for level in range(best.level + 1)}
+    boxes = {level: CommandSandbox(found=choose_level(f"L{level}", best)) for level in range(best.level + 1)}
     times: dict[str, list[float]] = {}
     async with turn_cases() as turns:
         cases = {**search_cases(folder, boxes[best.level]), **command_cases(folder, boxes), **turns}
@@ -78,9 +78,9 @@ async def measure(folder: Path, rounds: int) -> None:
         print(f"  {name:<42}{middle:>9.1f}{middle / base:>8.1f}x")
 
 
-def search_cases(folder: Path, box: Sandbox) -> dict[str, Case]:
+def search_cases(folder: Path, box: CommandSandbox) -> dict[str, Case]:
     root, ripgrep = Root(folder), find_ripgrep()
-    glob, worker_box = make_glob(root), Sandbox(found=Found(level=0))
+    glob, worker_box = make_glob(root), CommandSandbox(found=FoundLevel(level=0))
     by_ripgrep, by_worker = make_grep(root, box, ripgrep), make_grep(root, worker_box, None)
 
     async def bare(*options: str) -> None:
@@ -99,13 +99,13 @@ def search_cases(folder: Path, box: Sandbox) -> dict[str, Case]:
     }
 
 
-def command_cases(folder: Path, boxes: dict[int, Sandbox]) -> dict[str, Case]:
+def command_cases(folder: Path, boxes: dict[int, CommandSandbox]) -> dict[str, Case]:
     async def bare() -> None:
         await asyncio.to_thread(subprocess.run, ["/bin/bash", "-c", ":"], check=False)
 
     here = os.path.realpath(folder)
 
-    def boxed(box: Sandbox) -> Case:
+    def boxed(box: CommandSandbox) -> Case:
         async def run() -> None:
             place = box.scratch("bench")
             order = box.command(["/bin/bash", "-c", ":"], cwd=here, write=[here], place=place, timeout_s=10)

@@ -24,7 +24,7 @@ from treadle.cli.commands.serve_command import GC_THRESHOLDS
 from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.core.usage import Usage
-from treadle.http.client_pool import Pool
+from treadle.http.client_pool import ClientPool
 from treadle.journal.journal_interface import RunRow
 from treadle.journal.sqlite.store import SqliteStore
 from treadle.runtime.injected_parts import RandomIds
@@ -86,7 +86,7 @@ class Floor:
     def __init__(self, url: str, store: SqliteStore | None) -> None:
         self._url = url
         self._store = store
-        self._pool = Pool(1_000)
+        self._pool = ClientPool(1_000)
 
     async def close(self) -> None:
         """Give the connections up."""

@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.abc import Loader
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
@@ -42,7 +43,7 @@ class _Finder:
         return None
 
 
-class _Loader:
+class _Loader(Loader):
     """Fills a module with what the one at the new place holds."""
 
     def create_module(self, spec: ModuleSpec) -> None:

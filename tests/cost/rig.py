@@ -16,7 +16,7 @@ from treadle import tool
 from treadle.config import Settings, StoreSection, Upstream
 from treadle.http.asgi import EDGE_IN_SCOPE, GONE_IN_SCOPE, WHOLE_IN_SCOPE
 from treadle.http.client_connection import Take
-from treadle.providers.provider_client import Answer, HttpClient
+from treadle.providers.provider_client import HttpAnswer, HttpClient
 from treadle.providers.provider_endpoint import Endpoint
 from treadle.runtime import Runtime
 from treadle.server.app import App
@@ -153,7 +153,7 @@ class Canned:
 
 async def _send(
     _: HttpClient, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str
-) -> Answer:
+) -> HttpAnswer:
     return Canned(_answer(body), is_slow=b'"slow-' in body)
 
 

@@ -17,7 +17,7 @@ from treadle.core.journal_entries import Entry, item_of_entry
 from treadle.journal.audit_verification import audit_run
 from treadle.journal.journal_interface import AuditLine, Evidence, RunRow, Store
 from treadle.runs.conversation_history import close_orphans, read_history
-from treadle.runs.replay.event_replay import Damaged, Teller, tell_all
+from treadle.runs.replay.event_replay import Damaged, EventReplay, tell_all
 
 RETRYABLE = ("read", "idempotent")
 READS = frozenset({"look", "read_one"})
@@ -245,7 +245,7 @@ def _resumed(history: History) -> Iterator[str]:
 
 def _uncut(entries: Sequence[Entry]) -> int:
     """Return how many events come before the words of the first model call that was cut."""
-    teller, begun = Teller(), 0
+    teller, begun = EventReplay(), 0
     for entry in entries:
         teller.tell(entry)
         if entry.kind == "plan":

@@ -12,7 +12,7 @@ from treadle.core.request import Protocol as ProtocolName
 from treadle.core.request import Request, Surface
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.runs.replay.event_replay import Damaged, tell_all
-from treadle.server.delivery.replay_encoders import MendedRun, RunIds, tell_again
+from treadle.server.delivery.replay_encoders import AppendOnlyWriter, RunIds, tell_again
 from treadle.server.delivery.stream_event_ids import Frames, Position, read_position
 
 
@@ -146,7 +146,7 @@ class Streamed:
         elif self.has_ended and (text, self._last) != (answer, whole._last):
             yield f"a {name} client has {text!r}, and the answer is {answer!r}"
 
-    def _telling(self, position: Position | None) -> MendedRun:
+    def _telling(self, position: Position | None) -> AppendOnlyWriter:
         encoder = PROTOCOLS[self._request.protocol].encoder(self._request, RunIds(self._run_id))
         first = int(self._request.protocol != "responses")
         return tell_again(self._request, encoder, Frames(position=position, first=first, shows_ids=True))

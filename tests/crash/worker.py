@@ -29,7 +29,7 @@ from treadle.core.tool_definitions import ToolSpec
 from treadle.engine.ports import Model
 from treadle.journal.journal_interface import SessionRow, Store
 from treadle.journal.open_store import open_store
-from treadle.runs import Rooms, Runs, RunsOptions
+from treadle.runs import RunDependencies, Runs, RunsOptions
 from treadle.runs import live_event_relay as relay
 from treadle.runs.session_locks import Sessions
 from treadle.runtime import RandomIds, SystemClock
@@ -90,7 +90,7 @@ class Process:
         self.fatal = FatalStore(self.store, points)
         self.running = asyncio.Event()
         toolbox = SceneToolbox(self.ledger, self._begun)
-        rooms = Rooms(
+        rooms = RunDependencies(
             store=self.fatal,
             models=self,
             tools=self,

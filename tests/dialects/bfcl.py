@@ -20,7 +20,7 @@ from treadle.cli.dialect_rendering import Call, render
 from treadle.protocols.text_calls import read_tools
 from treadle.protocols.text_calls.dialect_grammar import Dialect
 from treadle.protocols.text_calls.dialect_table import DIALECTS
-from treadle.protocols.text_calls.scanner import Found, TextScanner
+from treadle.protocols.text_calls.scanner import FoundCalls, TextScanner
 
 WHEEL_VARIABLE = "TREADLE_BFCL"
 _SETS = (
@@ -127,7 +127,7 @@ def comes_back(entry: Entry, dialect: Dialect, seed: int) -> bool:
         pieces += scanner.feed(text[at : at + size])
         at += size
     pieces += scanner.finish()
-    found = [call for piece in pieces if isinstance(piece, Found) for call in piece.calls]
+    found = [call for piece in pieces if isinstance(piece, FoundCalls) for call in piece.calls]
     return [(call.name, json.loads(call.arguments)) for call in found] == entry.calls
 
 

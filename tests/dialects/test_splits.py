@@ -7,7 +7,7 @@ from treadle.core.json import read_json
 from treadle.protocols.text_calls import read_tools
 from treadle.protocols.text_calls.dialect_grammar import Dialect
 from treadle.protocols.text_calls.dialect_table import DIALECTS
-from treadle.protocols.text_calls.scanner import Found, TextScanner
+from treadle.protocols.text_calls.scanner import FoundCalls, TextScanner
 
 TOOLS = read_tools(
     [
@@ -47,7 +47,7 @@ def read(pieces: list[str]) -> tuple[str, list[tuple[str, str]]]:
     scanner = TextScanner(TOOLS, DIALECTS)
     found = [each for piece in pieces for each in scanner.feed(piece)] + scanner.finish()
     text = "".join(each for each in found if isinstance(each, str))
-    return text, [(call.name, call.arguments) for each in found if isinstance(each, Found) for call in each.calls]
+    return text, [(call.name, call.arguments) for each in found if isinstance(each, FoundCalls) for call in each.calls]
 
 
 def misread(text: str) -> list[int]:

@@ -11,7 +11,7 @@ with atheris.instrument_imports(include=["treadle"]):
     from dialects.own import TOOLS
     from treadle.protocols.text_calls import read_tools
     from treadle.protocols.text_calls.dialect_table import DIALECTS
-    from treadle.protocols.text_calls.scanner import Found, TextScanner
+    from treadle.protocols.text_calls.scanner import FoundCalls, TextScanner
 
 HELD_CHARS_MAX = 2_048
 KNOWN = read_tools(TOOLS)
@@ -24,7 +24,7 @@ def _scan(text: str, size: int) -> tuple[str, list[str]]:
         pieces += scanner.feed(text[start : start + size])
         assert scanner.held_chars <= HELD_CHARS_MAX + size
     pieces += scanner.finish()
-    calls = [call.name for piece in pieces if isinstance(piece, Found) for call in piece.calls]
+    calls = [call.name for piece in pieces if isinstance(piece, FoundCalls) for call in piece.calls]
     return "".join(piece for piece in pieces if isinstance(piece, str)), calls
 
 

@@ -8,7 +8,7 @@ import httpx2
 import msgspec
 
 from gateway.gateway import Gateway
-from treadle.protocols.sse import Frame, SseReader
+from treadle.protocols.sse import SseFrame, SseReader
 
 QUESTION = "What is the weather in Paris?"
 BOUND_S = 30.0
@@ -64,7 +64,7 @@ def frames(body: bytes) -> list[bytes]:
     return [frame + b"\n\n" for frame in body.split(b"\n\n") if frame]
 
 
-def read_frames(body: bytes) -> list[Frame]:
+def read_frames(body: bytes) -> list[SseFrame]:
     """Read the frames of a stream."""
     reader = SseReader()
     return [*reader.feed(body), *reader.finish()]

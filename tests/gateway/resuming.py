@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import httpx2
 
 from gateway.apis import APIS, text_of
-from treadle.protocols.sse import Frame, SseReader
+from treadle.protocols.sse import SseFrame, SseReader
 from warm.start import Popen
 
 BOUND_S = 90.0
@@ -159,7 +159,7 @@ class Client:
         self.kind = kind
         self._api = kind if kind in APIS else "responses"
         self.name = name
-        self._frames: list[Frame] = []
+        self._frames: list[SseFrame] = []
         self._run_id = ""
         self.refusals: list[str] = []
         self._more = asyncio.Event()
@@ -209,7 +209,7 @@ class Client:
             headers["last-event-id"] = self._frames[-1].id
         return http.stream("POST", origin + api.stream_path, json=body, headers=headers)
 
-    def _take(self, frame: Frame) -> None:
+    def _take(self, frame: SseFrame) -> None:
         if "kept_alive" in frame.event:
             return
         data = {} if frame.data == "[DONE]" else json.loads(frame.data)
@@ -266,7 +266,7 @@ def _count(group: list[dict[str, Any]]) -> int:
     return 1 if kinds[-1:] == ["response.failed"] else max(1, len(kinds))
 
 
-def _text_of_events(frames: list[Frame]) -> str:
+def _text_of_events(frames: list[SseFrame]) -> str:
     """Put a run's text together as its documentation says: what does not stand is dropped, and what was broken off."""
     events: list[tuple[int, dict[str, Any]]] = []
     for frame in frames:

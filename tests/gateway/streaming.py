@@ -12,14 +12,14 @@ from collections.abc import AsyncGenerator, Iterator
 from prompt_toolkit.history import InMemoryHistory
 
 from treadle.core.events import RunEnded, RunEvent, RunStarted, TextDelta
-from treadle.terminal.conversation.chat_loop import Chat
+from treadle.terminal.conversation.chat_loop import ChatLoop
 from treadle.terminal.conversation.conversation import Conversation
 from treadle.terminal.editor.screen_app import FRAME_S, Inline
 from treadle.terminal.editor.tab_completion import Completions
-from treadle.terminal.permissions.permission_policy import Policy
+from treadle.terminal.permissions.permission_policy import PermissionPolicy
 from treadle.terminal.permissions.remembered_permissions import Allowances
-from treadle.terminal.rendering.run_renderer import Screen
-from treadle.terminal.rendering.styles import Look
+from treadle.terminal.rendering.run_renderer import RunRenderer
+from treadle.terminal.rendering.styles import TextStyle
 from treadle.terminal.slash_commands.command_registry import COMMANDS
 from unit.terminal.conversation.fake import FakeHost
 
@@ -96,11 +96,13 @@ async def signal(name: str) -> None:
 async def main(tokens: int, rate: float) -> None:
     """Say one thing, show the answer, then wait to be ended."""
     host = Streamer(document(tokens), rate)
-    look = Look(rich=True)
+    look = TextStyle(rich=True)
     completer = Completions({}, {}, os.getcwd(), list)
     face = Inline(sys.stdout, look, history=InMemoryHistory(), completer=completer)
-    screen = Screen(face, look)
-    chat = Chat(Conversation(host, "m"), face, screen, Policy("ask", Allowances("/")), COMMANDS, os.getcwd())
+    screen = RunRenderer(face, look)
+    chat = ChatLoop(
+        Conversation(host, "m"), face, screen, PermissionPolicy("ask", Allowances("/")), COMMANDS, os.getcwd()
+    )
     await face.open()
     face.serve(chat)
     await signal("began")

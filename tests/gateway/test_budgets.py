@@ -13,7 +13,7 @@ import pytest
 from chaos.server import Server, prepare, servers
 from postgres import postgres_server
 from treadle.access.keyring import Keyring
-from treadle.journal.keys_interface import Budget, Grant
+from treadle.journal.keys_interface import KeyBudget, KeyGrant
 from treadle.journal.open_store import open_store
 from treadle.runtime import RandomIds, SystemClock
 from treadle.server.auth.installation_secret import secret_for
@@ -45,7 +45,7 @@ def key(store: str, name: str, tokens: int) -> str:
         await opened.open()
         try:
             ring = Keyring(opened.keys, secret_for("keys", SECRET.encode()), clock=SystemClock(), ids=RandomIds())
-            return (await ring.create(name, Grant(budget=Budget(tokens=tokens))))[1].text
+            return (await ring.create(name, KeyGrant(budget=KeyBudget(tokens=tokens))))[1].text
         finally:
             await opened.close()
 

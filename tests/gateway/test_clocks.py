@@ -12,7 +12,7 @@ from treadle.config import Settings, StoreSection
 from treadle.core.errors import Unauthorised
 from treadle.core.items import text_message
 from treadle.core.request import Request
-from treadle.journal.keys_interface import Grant
+from treadle.journal.keys_interface import KeyGrant
 from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
 from treadle.providers.fakes.scripted_reply import ReplyCall
 from treadle.runs.approvals.decisions import Answer
@@ -82,8 +82,8 @@ async def test_a_key_expires_for_every_replica_at_the_same_time(wrong_s: float) 
     async with pair(wrong_s) as both:
         rings = [Keyring(each.store.keys, PEPPER, clock=each.clock, ids=each.ids) for each in both]
         for n, maker in enumerate(rings):
-            _, token = await maker.create(f"half-{n}", Grant(), expires_in_s=HOUR_S / 2)
-            made, short = await maker.create(f"short-{n}", Grant(), expires_in_s=1e-3)
+            _, token = await maker.create(f"half-{n}", KeyGrant(), expires_in_s=HOUR_S / 2)
+            made, short = await maker.create(f"short-{n}", KeyGrant(), expires_in_s=1e-3)
             while both[0].clock.now() < made.expires_at or both[1].clock.now() < made.expires_at:
                 await both[0].clock.sleep(0.001)
             for ring in rings:

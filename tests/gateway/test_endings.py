@@ -25,7 +25,7 @@ from treadle.core.errors import StoreError
 from treadle.core.items import ResultItem
 from treadle.core.plan import Plan
 from treadle.core.run_endings import ENDINGS, REVOKED, SERVER_STOPPING, Ending, failure_of, may_retry
-from treadle.engine.run_state import Turn
+from treadle.engine.run_state import RunState
 from treadle.journal.write_futures import failed
 from treadle.providers.fakes.scripted_reply import Faults, Reply, ReplyCall
 from treadle.runs.active_run import LiveRun
@@ -293,11 +293,11 @@ def _break_store(desk: Desk, _: Callable[[], Iterator[Read]]) -> None:
 
 
 def _break_engine(desk: Desk, _: Callable[[], Iterator[Read]]) -> None:
-    def broken(_: Turn) -> Any:
+    def broken(_: RunState) -> Any:
         raise LookupError("a bug")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Turn, "decide", broken)
+        patch.setattr(RunState, "decide", broken)
         desk.release()
         _until_over(desk)
 

@@ -20,7 +20,7 @@ from treadle.core.tool_definitions import CallContext, Envelope, Outcome
 from treadle.providers.fakes.scripted_model import Script, ScriptTurn, Sees
 from treadle.providers.fakes.scripted_reply import ReplyCall
 from treadle.runtime import SystemClock
-from treadle.tools import Runner, Tool, tool
+from treadle.tools import Tool, ToolRunner, tool
 
 QUIET = Script(turns=(ScriptTurn(text="Hello."),))
 ECHO_MODULE = """(module (memory (export "memory") 2)
@@ -75,7 +75,7 @@ def everything(folder: Path) -> Gateway:
 
 def outcome(gateway: Gateway, name: str, arguments: Any) -> Outcome:
     """Run one call with the tools of a gateway."""
-    runner = Runner(gateway.runtime.registry, clock=SystemClock())
+    runner = ToolRunner(gateway.runtime.registry, clock=SystemClock())
     call = CallItem(call_id="call_1", name=name, arguments=json.dumps(arguments))
     try:
         return gateway.ask(runner.run(call, CallContext(run_id="run_1", call_id="call_1")))

@@ -18,7 +18,7 @@ from treadle.config import Settings, StoreSection
 from treadle.config.access_settings import KeysSection
 from treadle.config.settings import Price
 from treadle.core.usage import Usage
-from treadle.journal.keys_interface import Budget, Grant, Rates
+from treadle.journal.keys_interface import KeyBudget, KeyGrant, KeyRates
 from treadle.providers.fakes.scripted_model import Script, ScriptTurn
 from treadle.server.auth.installation_secret import kept_secret, secret_for
 
@@ -39,7 +39,7 @@ def key(gateway: Gateway, tmp_path: Path, name: str, **grant: Any) -> str:
     settings = Settings(store=StoreSection(url=f"sqlite:///{tmp_path}/treadle.db"))
     runtime = gateway.runtime
     ring = Keyring(runtime.store.keys, secret_for("keys", kept_secret(settings)), clock=runtime.clock, ids=runtime.ids)
-    return gateway.ask(ring.create(name, Grant(**grant)))[1].text
+    return gateway.ask(ring.create(name, KeyGrant(**grant)))[1].text
 
 
 class Sdks:
@@ -111,7 +111,7 @@ def test_a_wrong_key_is_each_sdks_own_error(gateway: Gateway, sdks: Sdks, wrong:
 
 def test_too_much_is_each_sdks_rate_limit_error(gateway: Gateway, sdks: Sdks, tmp_path: Path) -> None:
     """With the time to come back where that SDK looks for it."""
-    text = key(gateway, tmp_path, "one", rates=Rates(requests_per_min=1))
+    text = key(gateway, tmp_path, "one", rates=KeyRates(requests_per_min=1))
     sdks.openai(text).chat.completions.create(model="m", messages=ASK)
     with pytest.raises(openai.RateLimitError) as refused:
         sdks.openai(text).responses.create(model="m", input="hi")
@@ -137,7 +137,7 @@ def test_a_scope_is_each_sdks_permission_error(gateway: Gateway, sdks: Sdks, tmp
 
 def test_a_budget_in_money_ends_with_the_run_that_uses_it_up(gateway: Gateway, sdks: Sdks, tmp_path: Path) -> None:
     """Ten tokens at a dollar each; an SDK that would try again is told not to."""
-    text = key(gateway, tmp_path, "poor", budget=Budget(usd=10.0, period="month"))
+    text = key(gateway, tmp_path, "poor", budget=KeyBudget(usd=10.0, period="month"))
     patient = sdks.openai(text, retries=2)
     patient.chat.completions.create(model="m", messages=ASK)
     with pytest.raises(openai.RateLimitError, match=r"\$10.00 of \$10.00"):

@@ -14,7 +14,7 @@ from gateway.mistakes import refusing_upstream
 from treadle.access.keyring import Keyring
 from treadle.config import ServerSection, Settings, StoreSection, Upstream
 from treadle.config.access_settings import KeysSection
-from treadle.journal.keys_interface import Grant, Rates
+from treadle.journal.keys_interface import KeyGrant, KeyRates
 from treadle.providers.fakes.scripted_model import Script, ScriptTurn
 from treadle.server.auth.installation_secret import kept_secret, secret_for
 
@@ -57,11 +57,11 @@ def make_keys(gateway: Gateway, folder: Path) -> dict[str, str]:
 
     mine = ring(kept_secret(settings))
     made = {
-        "good": gateway.ask(mine.create("good", Grant(role="viewer"))),
-        "narrow": gateway.ask(mine.create("narrow", Grant(apis=("messages",), models=("x-*",)))),
-        "stale": gateway.ask(ring(OTHER_SECRET).create("stale", Grant())),
-        "revoked": gateway.ask(mine.create("revoked", Grant())),
-        "busy": gateway.ask(mine.create("busy", Grant(rates=Rates(requests_per_min=1)))),
+        "good": gateway.ask(mine.create("good", KeyGrant(role="viewer"))),
+        "narrow": gateway.ask(mine.create("narrow", KeyGrant(apis=("messages",), models=("x-*",)))),
+        "stale": gateway.ask(ring(OTHER_SECRET).create("stale", KeyGrant())),
+        "revoked": gateway.ask(mine.create("revoked", KeyGrant())),
+        "busy": gateway.ask(mine.create("busy", KeyGrant(rates=KeyRates(requests_per_min=1)))),
     }
     gateway.ask(mine.revoke("revoked"))
     return {name: token.text for name, (_, token) in made.items()}

@@ -13,7 +13,7 @@ from redis.asyncio import Redis as AsyncRedis
 from places import socket_folder
 from treadle.access.client_identity import Client
 from treadle.access.redis_counters import RedisRates
-from treadle.access.sliding_window import Rates, Window
+from treadle.access.sliding_window import SlidingWindow, Window
 from treadle.config import Settings, StoreSection
 from treadle.config.access_settings import RatesSection
 from treadle.core.errors import ConfigError, Exhausted, StoreError
@@ -106,7 +106,7 @@ async def test_the_last_minute_fades_as_it_does_in_one_process(redis: Redis) -> 
     await server.hset("treadle:window:a", mapping={**span, "span": span["span"] - 1})
     hit = await rates.take("a", 40, 60.0)
     after = await seconds(server)
-    expected = [Rates(lambda at=at: at) for at in (before, after)]
+    expected = [SlidingWindow(lambda at=at: at) for at in (before, after)]
     for each, at in zip(expected, (before, after), strict=True):
         each._windows["a"] = Window(int(at / 60), 0, 40)
     hits = [each.take("a", 40, 60.0) for each in expected]

@@ -14,8 +14,8 @@ from gateway.streaming import document
 from places import socket_folder
 from treadle.core.events import RunEnded, TextDelta
 from treadle.terminal.rendering.drawing_surface import Painter
-from treadle.terminal.rendering.run_renderer import Screen
-from treadle.terminal.rendering.styles import Look
+from treadle.terminal.rendering.run_renderer import RunRenderer
+from treadle.terminal.rendering.styles import TextStyle
 
 COLUMNS, ROWS = 100, 30
 TOKENS = 10_000
@@ -48,7 +48,7 @@ class Paper:
 def canonical(text: str) -> list[str]:
     """Return the lines of a text that came in one piece."""
     paper = Paper()
-    screen = Screen(paper, Look(rich=True))
+    screen = RunRenderer(paper, TextStyle(rich=True))
     screen.show(TextDelta(index=0, text=text))
     screen.show(RunEnded(status="completed"))
     return [line.rstrip() for line in paper.text.splitlines()]

@@ -12,18 +12,18 @@ from treadle.core.journal_entries import Entry, item_of_entry
 from treadle.core.tool_definitions import CallContext, Outcome, ServerTool
 from treadle.engine.limits import Limits
 from treadle.journal.sqlite.store import SqliteStore
-from treadle.runs import Rooms, Runs, RunsOptions
+from treadle.runs import RunDependencies, Runs, RunsOptions
 from treadle.runtime import SystemClock
 from treadle.telemetry import Metrics
 from treadle.wasm.engine.compiler import Compiler
 from treadle.wasm.engine.guest_limits import EngineMode, Isolation, SandboxLimits
-from treadle.wasm.engine.wasi_grants import Grant
+from treadle.wasm.engine.wasi_grants import WasiGrant
 from treadle.wasm.engine.wasmtime_engine import load_wasmtime
-from treadle.wasm.execution.conversation_runs import Desk
-from treadle.wasm.execution.process_workers import Worker, Workers
-from treadle.wasm.execution.session_program import Ended
+from treadle.wasm.execution.conversation_runs import ConversationRuns
+from treadle.wasm.execution.process_workers import GuestWorker, GuestWorkers
+from treadle.wasm.execution.session_program import ProgramEnded
 from treadle.wasm.execution.thread_messages import Said
-from treadle.wasm.guest_pool import GuestModule, Quarters
+from treadle.wasm.guest_pool import GuestModule, GuestPool
 from treadle.wasm.guest_service import Guests
 from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, say
 
@@ -46,18 +46,18 @@ class Names:
         return self._tools
 
 
-class OnePool(Workers):
+class OnePool(GuestWorkers):
     """Workers for any module: a process for each of a hundred guests would be most of the test."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.busy: list[Worker] = []
+        self.busy: list[GuestWorker] = []
 
-    async def take(self, key: str) -> Worker:
+    async def take(self, key: str) -> GuestWorker:
         self.busy.append(await super().take("any"))
         return self.busy[-1]
 
-    async def give_back(self, key: str, worker: Worker) -> None:
+    async def give_back(self, key: str, worker: GuestWorker) -> None:
         self.busy.remove(worker)
         await super().give_back("any", worker)
 
@@ -65,7 +65,7 @@ class OnePool(Workers):
 class Played(msgspec.Struct, frozen=True, kw_only=True):
     """How a guest ended, what it said, and what the journal has of its runs."""
 
-    ended: Ended
+    ended: ProgramEnded
     said: list[Said]
     entries: list[Entry]
     statuses: list[str]
@@ -85,7 +85,7 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
 class Stage:
     """Guests on a private journal, with a model."""
 
-    def __init__(self, quarters: Quarters, store: SqliteStore) -> None:
+    def __init__(self, quarters: GuestPool, store: SqliteStore) -> None:
         self.quarters = quarters
         self.store = store
         self.runs: Runs | None = None
@@ -103,7 +103,7 @@ class Stage:
         grants: tuple[str, ...] = (),
         stdin: bytes = b"",
         name: str = "guest",
-        wasi: Grant | None = None,
+        wasi: WasiGrant | None = None,
     ) -> Played:
         """Run one guest to its end."""
         wasm = bytes(load_wasmtime().wat2wasm(wat)) if isinstance(wat, str) else wat
@@ -126,7 +126,7 @@ class Stage:
         """Return guests whose sends this model answers."""
         names = Names(model, tools)
         toolbox = FakeToolbox(**{tool.name: _server_result for tool in tools})
-        rooms = Rooms(
+        rooms = RunDependencies(
             store=self.store,
             models=names,
             tools=names,
@@ -137,7 +137,7 @@ class Stage:
         )
         limits = loop_limits or Limits()
         self.runs = Runs(rooms, RunsOptions(owner="test", limits=limits))
-        return Guests(self.quarters, Desk(self.runs, names, toolbox, limits, default_model="m"))
+        return Guests(self.quarters, ConversationRuns(self.runs, names, toolbox, limits, default_model="m"))
 
 
 _ids = CountingIds()
@@ -150,7 +150,7 @@ def _server_result(_: object) -> Outcome:
 @asynccontextmanager
 async def stage(live_max: int = 256) -> AsyncIterator[Stage]:
     """Open a private journal and quarters that compile here."""
-    quarters = Quarters(Compiler(in_child=False), live_max=live_max)
+    quarters = GuestPool(Compiler(in_child=False), live_max=live_max)
     quarters.workers = OnePool()
     store = SqliteStore(":memory:", clock=SystemClock().now)
     await store.open()

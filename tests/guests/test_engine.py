@@ -7,7 +7,7 @@ import pytest
 
 from treadle.core.errors import ConfigError
 from treadle.wasm.engine import wasmtime_engine as engine
-from treadle.wasm.engine.guest_instance import Control, Sandbox
+from treadle.wasm.engine.guest_instance import Control, GuestSandbox
 from treadle.wasm.engine.guest_limits import SandboxLimits
 from treadle.wasm.engine.wasmtime_engine import EngineSpec, engine_of, load_wasmtime
 
@@ -51,7 +51,7 @@ async def test_a_guest_never_runs_on_the_thread_of_an_event_loop() -> None:
     """There it would wait for an answer that needs the very same thread."""
     module = load_wasmtime().Module(engine_of(EngineSpec()), GUESTS["too deep"])
     with pytest.raises(AssertionError, match="event loop"):
-        Sandbox(module, EngineSpec(), Control(SandboxLimits()))
+        GuestSandbox(module, EngineSpec(), Control(SandboxLimits()))
 
 
 def test_without_wasmtime_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

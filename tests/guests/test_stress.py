@@ -2,8 +2,8 @@
 
 import threading
 
-from treadle.wasm.engine.guest_instance import Control, Import, Sandbox
-from treadle.wasm.engine.guest_limits import SandboxLimits, Stopped
+from treadle.wasm.engine.guest_instance import Control, GuestSandbox, Import
+from treadle.wasm.engine.guest_limits import GuestStopped, SandboxLimits
 from treadle.wasm.engine.wasmtime_engine import EngineSpec, engine_of, load_wasmtime
 
 CALLS = 26_000
@@ -22,7 +22,7 @@ def ends(wat: str, code: str, wrong: list[str]) -> None:
         control.end("exit", "mine", 7)
         return 0
 
-    sandbox = Sandbox(module, SPEC, control)
+    sandbox = GuestSandbox(module, SPEC, control)
     sandbox.start({("treadle", "f"): Import(signature=((), ("i32",)), function=exits)}, lambda _m, _n: None)
     run = sandbox.function("run", ((), ("i32",)))
     assert run is not None
@@ -31,7 +31,7 @@ def ends(wat: str, code: str, wrong: list[str]) -> None:
         try:
             sandbox.call(run)
             wrong.append("returned")
-        except Stopped as stopped:
+        except GuestStopped as stopped:
             if stopped.stop.code != code:
                 wrong.append(stopped.stop.message)
     sandbox.close()

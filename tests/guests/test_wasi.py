@@ -10,7 +10,7 @@ from guests.playing import Played, stage
 from guests.wat import Wat
 from treadle.core.errors import ConfigError
 from treadle.wasm.engine.guest_limits import Isolation, SandboxLimits
-from treadle.wasm.engine.wasi_grants import Folder, Grant, GrantWords, read_grant
+from treadle.wasm.engine.wasi_grants import Folder, GrantWords, WasiGrant, read_grant
 
 WASI = "wasi_snapshot_preview1"
 OPEN = f"""(import "{WASI}" "path_open"
@@ -37,15 +37,15 @@ def opening(path: str, *, flags: int = 0, rights: int = READ) -> str:
     return wat.build(body, wasi=OPEN, more='(data (i32.const 4096) "mark")')
 
 
-async def play(wat: str, grant: Grant | None, *, isolation: Isolation = "process", stdin: bytes = b"") -> Played:
+async def play(wat: str, grant: WasiGrant | None, *, isolation: Isolation = "process", stdin: bytes = b"") -> Played:
     """Run a guest with this grant."""
     async with stage() as opened:
         return await opened.play(wat, wasi=grant, isolation=isolation, stdin=stdin)
 
 
-def granted(folder: Path, *, is_writable: bool = False) -> Grant:
+def granted(folder: Path, *, is_writable: bool = False) -> WasiGrant:
     """Grant one folder."""
-    return Grant(folders=(Folder(host=str(folder), guest="/data", is_writable=is_writable),))
+    return WasiGrant(folders=(Folder(host=str(folder), guest="/data", is_writable=is_writable),))
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ async def test_variables_arguments_and_input_are_handed_in() -> None:
     (i32.store (i32.const 20) (i32.add (i32.add (i32.load (i32.const 4)) (i32.load (i32.const 12)))
       (i32.load (i32.const 24))))
     (call $write (i32.const 1) (i32.const 16) (i32.const 1) (i32.const 28))"""
-    grant = Grant(env=(("LANG", "C"),), args=("guest", "two"))
+    grant = WasiGrant(env=(("LANG", "C"),), args=("guest", "two"))
     played = await play(Wat().build(body, wasi=wasi), grant, stdin=b"in")
     assert "".join(said.text for said in played.said) == "LANG=C\0guest\0two\0in"
 
@@ -174,7 +174,7 @@ async def test_a_guest_that_sleeps_through_its_time_is_killed() -> None:
     """The engine's sleep cannot be interrupted, so the process goes; the next guest gets another."""
     limits = SandboxLimits(cpu_s=0.2, wall_s=0.3)
     async with stage() as opened:
-        played = await opened.play(Wat().build(HOUR, wasi=SLEEP), wasi=Grant(), isolation="process", limits=limits)
+        played = await opened.play(Wat().build(HOUR, wasi=SLEEP), wasi=WasiGrant(), isolation="process", limits=limits)
         after = await opened.play(Wat().build("(i32.const 7)"), isolation="process")
     assert (played.answer, after.answer) == ("timeout", 7)
 
@@ -196,7 +196,7 @@ async def test_a_guest_that_sleeps_through_its_time_is_killed() -> None:
 async def test_the_limits_hold_for_guests_with_a_grant(body: str, wasi: str, answer: int | str) -> None:
     """As they do for all others."""
     body = f"(i32.store (i32.const 0) (i32.const 4096)) (i32.store (i32.const 4) (i32.const 4096)) {body}"
-    assert (await play(Wat().build(body, wasi=wasi), Grant())).answer == answer
+    assert (await play(Wat().build(body, wasi=wasi), WasiGrant())).answer == answer
 
 
 async def test_a_folder_that_is_gone_is_said_so(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_grant_is_read_from_words(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     words = GrantWords(read=(f"{tmp_path}/in",), write=(f"{tmp_path}/in:/out/x",), env=("A", "B"), args=("me",))
     host = os.path.realpath(tmp_path / "in")
-    assert read_grant(words, {"A": "1", "C": "3"}) == Grant(
+    assert read_grant(words, {"A": "1", "C": "3"}) == WasiGrant(
         folders=(Folder(host=host, guest="/in"), Folder(host=host, guest="/out/x", is_writable=True)),
         env=(("A", "1"),),
         args=("me",),

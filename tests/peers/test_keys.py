@@ -21,7 +21,7 @@ from treadle.config.access_settings import KeysSection
 from treadle.core.events import RunEnded
 from treadle.core.usage import Usage
 from treadle.journal.journal_interface import RunRow
-from treadle.journal.keys_interface import Budget, Grant
+from treadle.journal.keys_interface import KeyBudget, KeyGrant
 from treadle.providers.fakes.scripted_reply import Reply
 from treadle.runtime import Runtime
 from treadle.server.auth.installation_secret import kept_secret, secret_for
@@ -59,7 +59,7 @@ def served(tmp_path: Path) -> Iterator[Gateway]:
         yield running
 
 
-def make(served: Gateway, name: str, grant: Grant) -> str:
+def make(served: Gateway, name: str, grant: KeyGrant) -> str:
     """Make a key."""
     runtime = served.runtime
     pepper = secret_for("keys", kept_secret(runtime.settings))
@@ -81,7 +81,7 @@ async def connected(served: Gateway, key: str, mode: str) -> AsyncIterator[Clien
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 async def test_a_client_has_the_tools_of_its_key(served: Gateway, mode: str) -> None:
     """Listed, run, and charged to it; one that it may not use is as if there were none."""
-    key = make(served, "adder", Grant(apis=("mcp",), tools=("add",)))
+    key = make(served, "adder", KeyGrant(apis=("mcp",), tools=("add",)))
     async with connected(served, key, mode) as client:
         assert [each.name for each in (await client.list_tools()).tools] == ["add"]
         assert not (await client.call_tool("add", {"a": 1, "b": 2})).is_error
@@ -102,7 +102,7 @@ async def use_up(runtime: Runtime, key_id: str) -> None:
 
 async def test_a_budget_holds_for_calls_too(served: Gateway) -> None:
     """What is used up is used up, wherever it is asked for."""
-    key = make(served, "poor", Grant(budget=Budget(tokens=1)))
+    key = make(served, "poor", KeyGrant(budget=KeyBudget(tokens=1)))
     (row,) = served.ask(served.runtime.store.keys.page())
     served.ask(use_up(served.runtime, row.id))
     async with connected(served, key, "auto") as client:
@@ -112,7 +112,7 @@ async def test_a_budget_holds_for_calls_too(served: Gateway) -> None:
 
 def test_a_session_is_its_keys_alone(served: Gateway) -> None:
     """Whoever learns its id and has another key finds nothing there; without a key nobody begins one."""
-    mine, other = make(served, "mine", Grant()), make(served, "other", Grant())
+    mine, other = make(served, "mine", KeyGrant()), make(served, "other", KeyGrant())
     assert _post(served, INITIALIZE, {})[0] == 401
     status, session = _post(served, INITIALIZE, {"authorization": f"Bearer {mine}"})
     assert (status, bool(session)) == (200, True)

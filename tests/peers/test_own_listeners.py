@@ -10,7 +10,7 @@ import pytest
 
 from treadle.core.errors import ToolError
 from treadle.tools.blocked_ports import OwnPorts, is_own, meanings
-from treadle.tools.web import GuardedClient, Policy
+from treadle.tools.web import GuardedClient, WebPolicy
 
 EVERYWHERE = ("0.0.0.0/0", "::/0")
 FINE = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nok"
@@ -68,7 +68,7 @@ async def site() -> AsyncIterator[Listener]:
 def client(treadle: Listener, *others: Listener, **options: object) -> GuardedClient:
     """Return a client to which every address and these ports are allowed, but not Treadle's own."""
     ports = tuple(each.port for each in (treadle, *others))
-    policy = Policy(networks=EVERYWHERE, ports=ports, timeout_s=10.0)
+    policy = WebPolicy(networks=EVERYWHERE, ports=ports, timeout_s=10.0)
     return GuardedClient(policy, own_ports=OwnPorts(listeners=[treadle.port]), **options)  # type: ignore[arg-type]
 
 
@@ -130,7 +130,7 @@ HOSTS = [
 async def test_treadle_is_not_asked_under_any_spelling(treadle: Listener, host: str, is_wide: bool) -> None:
     """Also where the operator allowed every network: nothing connects."""
     shown = f"[{host}]" if ":" in host and not host.startswith("[") else host
-    asker = client(treadle) if is_wide else GuardedClient(Policy(ports=(treadle.port,)))
+    asker = client(treadle) if is_wide else GuardedClient(WebPolicy(ports=(treadle.port,)))
     url = f"http://{shown}:{treadle.port}/treadle/v1/approvals"
     if "#" in host:
         url = f"http://127.0.0.1:{treadle.port}#@example.org/"

@@ -10,7 +10,7 @@ import pytest
 
 from peers.visit import hostile, toy, until, visit
 from treadle.core.items import FilePart, ImagePart
-from treadle.tools import Registry, tool
+from treadle.tools import ToolRegistry, tool
 from treadle.tools.mcp import Pins, ServerOptions
 from treadle.tools.mcp import server_connection as server
 
@@ -166,7 +166,7 @@ async def test_a_name_that_is_taken_is_not_taken_over() -> None:
         """Be here first."""
         return "own"
 
-    async with visit(hostile("ok"), registry=Registry([own])) as seen:
+    async with visit(hostile("ok"), registry=ToolRegistry([own])) as seen:
         assert (await seen.call("mcp__bad__act")).text == "own"
 
 

@@ -13,7 +13,7 @@ from treadle.core.items import CallItem
 from treadle.core.json import write_json
 from treadle.core.tool_definitions import CallContext, Outcome
 from treadle.runtime import SystemClock
-from treadle.tools import Registry, Runner
+from treadle.tools import ToolRegistry, ToolRunner
 from treadle.tools.mcp import Pins, ServerOptions
 from treadle.tools.mcp.server_connection import Server
 from treadle.tools.mcp.server_isolation import Hiding
@@ -26,7 +26,7 @@ WAIT_S = 20.0
 class Visit:
     """What a test looks at."""
 
-    def __init__(self, servers: Servers, registry: Registry, runner: Runner, heard: list[str]) -> None:
+    def __init__(self, servers: Servers, registry: ToolRegistry, runner: ToolRunner, heard: list[str]) -> None:
         self.servers = servers
         self.registry = registry
         self.runner = runner
@@ -52,15 +52,15 @@ class Visit:
 @contextlib.asynccontextmanager
 async def visit(
     *options: ServerOptions,
-    registry: Registry | None = None,
+    registry: ToolRegistry | None = None,
     pins: Pins | None = None,
     hiding: Hiding | None = None,
 ) -> AsyncGenerator[Visit, None]:
     """Connect to servers, and close them afterwards."""
-    held = registry or Registry()
+    held = registry or ToolRegistry()
     heard: list[str] = []
     servers = Servers(options, held, environ=os.environ, pins=pins or Pins(), told=lambda: None, hiding=hiding)
-    runner = Runner(held, clock=SystemClock(), report=lambda _, text: heard.append(text))
+    runner = ToolRunner(held, clock=SystemClock(), report=lambda _, text: heard.append(text))
     await servers.open()
     try:
         yield Visit(servers, held, runner, heard)

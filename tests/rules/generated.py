@@ -24,7 +24,7 @@ from treadle.config.repository_file import TIGHTER as REPOSITORY_KEYS
 from treadle.config.settings import ToolRule
 from treadle.core.tool_definitions import SANDBOXES, ToolPolicy
 from treadle.protocols.feature_table import FEATURES, Support
-from treadle.protocols.translation.upstream_features import Rule
+from treadle.protocols.translation.upstream_features import FeatureRule
 from treadle.providers.quirk_table import PRESETS, QUIRKS, Preset, Quirk
 from treadle.runtime import Runtime
 from treadle.server.app import App
@@ -102,7 +102,7 @@ def _quirk(name: str, quirk: Quirk) -> str:
 def _trait(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, Rule):
+    if isinstance(value, FeatureRule):
         return f"{'exactly' if value.exact else 'at most'} {value.chars_max} characters"
     return ", ".join(sorted(cast("frozenset[str]", value))) if isinstance(value, frozenset) else str(value)
 

@@ -29,15 +29,15 @@ from treadle.core.errors import ToolError
 from treadle.core.events import ApprovalRequested
 from treadle.core.items import CallItem
 from treadle.core.json import read_json, write_json
-from treadle.terminal.permissions.permission_policy import Policy, question_of
+from treadle.terminal.permissions.permission_policy import PermissionPolicy, question_of
 from treadle.terminal.permissions.remembered_permissions import Allowances
 from treadle.terminal.permissions.shell_command_analysis import parse
 from treadle.tools import ToolContext
 from treadle.tools.local.bash_tool import make_bash
-from treadle.tools.local.output_read import Shelf
+from treadle.tools.local.output_read import OutputStore
 from treadle.tools.local.safe_open import Root
 from treadle.tools.result_rendering import write_text
-from treadle.tools.sandbox import Found, Rules, Sandbox, find_level
+from treadle.tools.sandbox import CommandSandbox, FoundLevel, SandboxRules, find_level
 
 LEVELS: dict[str, tuple[int, int]] = {
     "L3": (3, 9),
@@ -55,17 +55,17 @@ _MARK = "=== line "
 CONTEXT = ToolContext(run_id="run_1", session_id="sess_1")
 
 
-def found_as(name: str) -> Found | None:
+def found_as(name: str) -> FoundLevel | None:
     """Return a level as this machine has it, or nothing."""
     level, abi = LEVELS[name]
     best = find_level()
-    return Found(level=level, abi=min(abi, best.abi)) if level <= best.level else None
+    return FoundLevel(level=level, abi=min(abi, best.abi)) if level <= best.level else None
 
 
 class Scene:
     """A folder to read in, what lies outside of it, and everything that shows a change. Its lines run one at a time."""
 
-    def __init__(self, place: Path, found: Found) -> None:
+    def __init__(self, place: Path, found: FoundLevel) -> None:
         self.root, self.outside, self.home = place / "root", place / "outside", place / "home"
         self.place = place
         self.level = found.level
@@ -84,11 +84,11 @@ class Scene:
         self._stack.enter_context(listening(f"{self.outside}/socket"))
         shm = self._stack.enter_context(shared_memory())
         self._names |= {"VICTIM": str(self._victim.pid), "TCP": str(server.getsockname()[1]), "SHM": str(shm)}
-        rules = Rules(env=tuple(self._names), read=(sys.base_prefix, str(self.outside)), network=True)
-        self._sandbox = Sandbox(rules, found=self._found, environ={**self._environ, **self._names})
+        rules = SandboxRules(env=tuple(self._names), read=(sys.base_prefix, str(self.outside)), network=True)
+        self._sandbox = CommandSandbox(rules, found=self._found, environ={**self._environ, **self._names})
         self._stack.callback(self._sandbox.close)
-        self._bash = make_bash(Root(self.root), self._sandbox, Shelf())
-        self._policy = Policy("plan", Allowances(str(self.root)), sandbox=self.level)
+        self._bash = make_bash(Root(self.root), self._sandbox, OutputStore())
+        self._policy = PermissionPolicy("plan", Allowances(str(self.root)), sandbox=self.level)
         self._before = self._seen()
         return self
 

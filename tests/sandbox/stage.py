@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from treadle.tools.local.bash_tool import Bash
-from treadle.tools.local.output_read import Shelf
+from treadle.tools.local.output_read import OutputStore
 from treadle.tools.local.result_limits import DEFAULT_CAPS
 from treadle.tools.local.safe_open import Root
-from treadle.tools.sandbox import Found, Rules, Sandbox, choose_level, find_level
-from treadle.tools.sandbox.helper_messages import Ended
+from treadle.tools.sandbox import CommandSandbox, FoundLevel, SandboxRules, choose_level, find_level
+from treadle.tools.sandbox.helper_messages import CommandEnded
 
 LEVELS = (0, 1, 2, 3)
 SECRET = "the-secret-outside"
@@ -27,7 +27,7 @@ PYTHON = os.path.realpath(sys.executable)
 SHM_CREATE = 0o1600
 
 
-def found_at(level: int) -> Found | None:
+def found_at(level: int) -> FoundLevel | None:
     """Return a level as this machine has it, or nothing."""
     best = find_level()
     return choose_level(f"L{level}", best) if level <= best.level else None  # type: ignore[arg-type]
@@ -36,7 +36,7 @@ def found_at(level: int) -> Found | None:
 class Stage:
     """One root and what lies around it; everything is gone at its end."""
 
-    def __init__(self, place: Path, sandbox: Sandbox) -> None:
+    def __init__(self, place: Path, sandbox: CommandSandbox) -> None:
         self.sandbox = sandbox
         self.root, self.outside = place / "root", place / "outside"
         self.root.mkdir()
@@ -67,7 +67,7 @@ class Stage:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    async def play(self, script: str, *, timeout_s: float = 20.0, **changes: Any) -> tuple[str, Ended]:
+    async def play(self, script: str, *, timeout_s: float = 20.0, **changes: Any) -> tuple[str, CommandEnded]:
         """Run a script as the shell tool would, with the stage's variables, and return what it wrote."""
         place = self.sandbox.scratch("hostile")
         root = str(self.root.resolve())
@@ -76,7 +76,7 @@ class Stage:
         )
         order.env.update(self.env | changes.pop("more_env", {}))
         if order.level > 2:
-            order.masked.extend(Bash(Root(root), self.sandbox, Shelf(), DEFAULT_CAPS).masked()[0])
+            order.masked.extend(Bash(Root(root), self.sandbox, OutputStore(), DEFAULT_CAPS).masked()[0])
         written: list[bytes] = []
 
         def take(piece: bytes) -> bool:
@@ -92,7 +92,7 @@ class Stage:
         root = str(self.root.resolve())
         written: list[bytes] = []
         async with self.sandbox.private() as place:
-            hidden, _ = Bash(Root(root), self.sandbox, Shelf(), DEFAULT_CAPS).masked()
+            hidden, _ = Bash(Root(root), self.sandbox, OutputStore(), DEFAULT_CAPS).masked()
             order = self.sandbox.reading(
                 ["/bin/bash", "-c", script], cwd=root, top=root, hidden=hidden, place=place, timeout_s=20.0
             )
@@ -103,10 +103,10 @@ class Stage:
         return b"".join(written).decode("utf-8", "replace")
 
 
-def make_sandbox(found: Found, closed: Callable[[], frozenset[int]] = frozenset) -> Sandbox:
+def make_sandbox(found: FoundLevel, closed: Callable[[], frozenset[int]] = frozenset) -> CommandSandbox:
     """Return a sandbox of a level, in an environment that holds a secret."""
     environ = {**os.environ, "SERVICE_TOKEN": SECRET, "PLAIN_SETTING": SECRET}
-    return Sandbox(Rules(), found=found, environ=environ, closed=closed)
+    return CommandSandbox(SandboxRules(), found=found, environ=environ, closed=closed)
 
 
 def survivors(marker: str) -> list[int]:

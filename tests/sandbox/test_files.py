@@ -15,11 +15,11 @@ from sandbox.stage import LEVELS, SECRET, found_at, make_sandbox
 from treadle.core.errors import ToolError
 from treadle.tools import ToolContext
 from treadle.tools.local.file_read import make_file_read
-from treadle.tools.local.file_write import Seen, make_file_edit, make_file_write
+from treadle.tools.local.file_write import SeenFiles, make_file_edit, make_file_write
 from treadle.tools.local.glob_tool import make_glob
 from treadle.tools.local.grep_tool import find_ripgrep, make_grep
 from treadle.tools.local.safe_open import Opener, Root, open_beneath, open_walking
-from treadle.tools.result_rendering import Answer, write_text
+from treadle.tools.result_rendering import ToolAnswer, write_text
 
 RACE_S = 0.5
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
@@ -68,7 +68,7 @@ def root(request: pytest.FixtureRequest, swapper: Swapper) -> Root:
     return Root(swapper.root, opener=opener)
 
 
-def attempts(work: Callable[[int], Answer]) -> tuple[int, int, list[str]]:
+def attempts(work: Callable[[int], ToolAnswer]) -> tuple[int, int, list[str]]:
     """Work for a while and return how often it was done, how often refused, and what was read."""
     done, refused, texts = 0, 0, []
     until = time.monotonic() + RACE_S
@@ -85,7 +85,7 @@ def attempts(work: Callable[[int], Answer]) -> tuple[int, int, list[str]]:
 
 def test_reading_never_leaves_the_root(swapper: Swapper, root: Root) -> None:
     """Every read gives what is inside, or is refused."""
-    file_read = make_file_read(root, Seen())
+    file_read = make_file_read(root, SeenFiles())
     done, _, texts = attempts(lambda _: file_read(ToolContext(), "box/file"))
     assert done
     assert swapper.swaps
@@ -103,7 +103,7 @@ def test_finding_never_leaves_the_root(swapper: Swapper, root: Root) -> None:
 
 def test_writing_never_leaves_the_root(swapper: Swapper, root: Root) -> None:
     """New files, folders and edits land inside, or are refused; the outside stays as it was."""
-    file_write, file_edit = make_file_write(root, Seen()), make_file_edit(root, Seen())
+    file_write, file_edit = make_file_write(root, SeenFiles()), make_file_edit(root, SeenFiles())
     done, _, _ = attempts(lambda number: file_write(ToolContext(), f"box/new{number % 7}", "x"))
     made, _, _ = attempts(lambda number: file_write(ToolContext(), f"box/sub{number % 7}/new", "x"))
     attempts(lambda _: file_edit(ToolContext(), "box/file", "secret", "gone"))
@@ -142,5 +142,5 @@ def test_a_link_that_stays_is_followed_and_one_that_leads_out_is_not(tmp_path: P
         make_file_read(root)(ToolContext(), "bad")
     for name in ("good", "bad"):
         with pytest.raises(ToolError, match="Not written through a link"):
-            make_file_write(root, Seen())(ToolContext(), name, "x")
+            make_file_write(root, SeenFiles())(ToolContext(), name, "x")
     assert (tmp_path / "a").read_text() == "text"

@@ -10,13 +10,13 @@ import pytest
 
 from sandbox.actions import ACTIONS, Action
 from sandbox.stage import LEVELS, MARKER, Stage, found_at, gone, make_sandbox, survivors
-from treadle.tools.sandbox import Sandbox, find_level
+from treadle.tools.sandbox import CommandSandbox, find_level
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self").exists(), reason="the sandbox is for Linux")
 
 
 @pytest.fixture(scope="module", params=LEVELS, ids=lambda level: f"L{level}")
-def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+def sandbox(request: pytest.FixtureRequest) -> Iterator[CommandSandbox]:
     """A sandbox of each level; one that the machine lacks is skipped and named."""
     found = found_at(request.param)
     if found is None:
@@ -27,7 +27,7 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, sandbox: Sandbox) -> Iterator[Stage]:
+def stage(tmp_path: Path, sandbox: CommandSandbox) -> Iterator[Stage]:
     """A root, and around it everything that must stay out of reach."""
     with Stage(tmp_path, sandbox) as made:
         yield made

@@ -16,8 +16,8 @@ from treadle.core.errors import ConfigError, ToolError
 from treadle.journal.sqlite.store import SqliteStore
 from treadle.runtime.toolset import make_local_tools
 from treadle.tools.blocked_ports import OwnPorts
-from treadle.tools.sandbox import Found, Rules, Sandbox, find_level
-from treadle.tools.sandbox.helper_messages import Ended, Order
+from treadle.tools.sandbox import CommandSandbox, FoundLevel, SandboxRules, find_level
+from treadle.tools.sandbox.helper_messages import CommandEnded, CommandOrder
 
 pytestmark = pytest.mark.skipif(find_level().level < 2, reason="a network needs L2")
 
@@ -118,7 +118,7 @@ class Stage:
         self.box.close()
         self._stack.close()
 
-    async def play(self, attempt: str) -> tuple[str, Ended]:
+    async def play(self, attempt: str) -> tuple[str, CommandEnded]:
         """Try something as a command with a network."""
         root = str(self.root.resolve())
         argv = [PYTHON, "-I", "-c", PRELUDE % attempt, *self.arguments]
@@ -131,7 +131,7 @@ class Stage:
         return self._stack.enter_context(listening(address)).getsockname()[1]
 
 
-async def run(box: Sandbox, order: Order) -> tuple[str, Ended]:
+async def run(box: CommandSandbox, order: CommandOrder) -> tuple[str, CommandEnded]:
     """Run an order and return what it wrote, and how it ended."""
     written: list[bytes] = []
 
@@ -189,7 +189,7 @@ async def test_without_closed_ports_the_same_attempts_arrive(stage: Stage) -> No
 
 async def test_where_the_kernel_has_no_ports_there_is_no_network(stage: Stage) -> None:
     """It is refused in words, before anything is started."""
-    box = make_sandbox(Found(level=1, abi=3))
+    box = make_sandbox(FoundLevel(level=1, abi=3))
     root = str(stage.root.resolve())
     order = box.command(["/bin/true"], cwd=root, write=[root], place=box.scratch("old"), timeout_s=5, network=True)
     with pytest.raises(ToolError, match="Treadle's own ports") as caught:
@@ -226,7 +226,7 @@ async def test_treadles_own_files_read_as_empty_in_whatever_folder_they_lie(tmp_
     secret.write_text("the-secret")
     (tmp_path / "home" / "notes").write_text("notes")
     (tmp_path / "root").mkdir()
-    box = Sandbox(Rules(read=(str(tmp_path / "home"),)), hidden=[str(secret.parent)])
+    box = CommandSandbox(SandboxRules(read=(str(tmp_path / "home"),)), hidden=[str(secret.parent)])
     root = str(tmp_path / "root")
     argv = ["/bin/bash", "-c", f"cat {tmp_path}/home/notes; cat {secret} {secret.parent}/*; echo x > {secret}; true"]
     order = box.command(argv, cwd=root, write=[root], place=box.scratch("hidden"), timeout_s=10)
@@ -248,7 +248,7 @@ async def test_treadles_own_files_are_not_read_beside_a_program(tmp_path: Path, 
     secret.write_text("the-secret")
     (tmp_path / "app" / "lib" / "part").write_text("a-library")
     found = msgspec.structs.replace(find_level(), level=level)
-    box = Sandbox(found=found, environ={"PATH": f"{tmp_path}/app/bin:/usr/bin:/bin"}, hidden=[str(secret)])
+    box = CommandSandbox(found=found, environ={"PATH": f"{tmp_path}/app/bin:/usr/bin:/bin"}, hidden=[str(secret)])
     root = str(tmp_path / "root")
     argv = ["/bin/bash", "-c", f"cat {secret} {tmp_path}/app/lib/part; true"]
     written, _ = await run(box, box.command(argv, cwd=root, write=[root], place=box.scratch("own"), timeout_s=10))
@@ -261,7 +261,7 @@ async def test_treadles_own_files_are_not_read_beside_a_program(tmp_path: Path, 
 def test_where_nothing_can_be_hidden_the_journal_lies_elsewhere(tmp_path: Path, level: int) -> None:
     """Or there are no commands: who writes the journal decides."""
     section = ToolsSection(local=LocalSection(root=str(tmp_path), enabled=("bash",)))
-    box = Sandbox(found=Found(level=level, abi=level + 2))
+    box = CommandSandbox(found=FoundLevel(level=level, abi=level + 2))
     own = [str(tmp_path / "treadle.db")]
     with pytest.raises(ConfigError, match="Treadle's own") as caught:
         make_local_tools(section, box, SqliteStore(":memory:"), OwnPorts(), own)
@@ -273,7 +273,7 @@ def test_where_nothing_can_be_hidden_the_journal_lies_elsewhere(tmp_path: Path, 
 def test_a_network_that_cannot_be_guarded_is_an_error_at_start(tmp_path: Path) -> None:
     """It names the setting and says why."""
     section = ToolsSection(local=LocalSection(root=str(tmp_path), enabled=("bash",), network=True))
-    box = Sandbox(found=Found(level=1, abi=3))
+    box = CommandSandbox(found=FoundLevel(level=1, abi=3))
     with pytest.raises(ConfigError, match="Landlock 3") as caught:
         make_local_tools(section, box, SqliteStore(":memory:"), OwnPorts())
     assert caught.value.param == "tools.local.network"

@@ -11,10 +11,10 @@ import pytest
 
 from sandbox.git_tricks import EVIL, NESTED, PLAIN, TRICKS
 from sandbox.stage import LEVELS, Stage, found_at, make_sandbox
-from treadle.tools.sandbox import Found, Sandbox, find_level
+from treadle.tools.sandbox import CommandSandbox, FoundLevel, find_level
 from treadle.tools.sandbox import git_repositories as git_folders
-from treadle.tools.sandbox.helper_messages import Order
-from treadle.tools.sandbox.path_guard import MARK_NS, Guard
+from treadle.tools.sandbox.helper_messages import CommandOrder
+from treadle.tools.sandbox.path_guard import MARK_NS, PathGuard
 from treadle.tools.sandbox.protected_paths import PROTECTED
 from treadle.tools.sandbox.visible_paths import GIT_WRITE_ENV
 
@@ -26,7 +26,7 @@ CLEAN = {"PATH": os.environ["PATH"], "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLO
 
 
 @pytest.fixture(scope="module", params=LEVELS, ids=lambda level: f"L{level}")
-def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
+def sandbox(request: pytest.FixtureRequest) -> Iterator[CommandSandbox]:
     """A sandbox of each level; one that the machine lacks is skipped and named."""
     found = found_at(request.param)
     if found is None:
@@ -37,7 +37,7 @@ def sandbox(request: pytest.FixtureRequest) -> Iterator[Sandbox]:
 
 
 @pytest.fixture
-def stage(tmp_path: Path, sandbox: Sandbox) -> Stage:
+def stage(tmp_path: Path, sandbox: CommandSandbox) -> Stage:
     """A workspace without a repository."""
     made = Stage(tmp_path, sandbox)
     shutil.rmtree(made.root / ".git")
@@ -160,16 +160,16 @@ async def test_repositories_of_a_person_stay_where_they_are(stage: Stage, monkey
     """Also when a command could not be guarded, and those that could not be seen before."""
     prepare(stage, f"{PLAIN} && {NESTED} && mkdir other && git init -q --bare other/bare")
     top = str(stage.root.resolve())
-    unable = Guard(Order(argv=[], cwd=top, env={}, write=[top], guard=[top]))
+    unable = PathGuard(CommandOrder(argv=[], cwd=top, env={}, write=[top], guard=[top]))
     with monkeypatch.context() as broken:
         broken.setattr(git_folders, "named_by_settings", lambda *_: [][1])
         with pytest.raises(IndexError):
             unable.begin()
     assert unable.end() == []
-    hidden = Guard(Order(argv=[], cwd=top, env={}, write=[top], guard=[top]))
+    hidden = PathGuard(CommandOrder(argv=[], cwd=top, env={}, write=[top], guard=[top]))
     look = git_folders._look
 
-    def closed(folder: str, found: git_folders.Found) -> list[str]:
+    def closed(folder: str, found: git_folders.FoundRepositories) -> list[str]:
         if folder == f"{top}/other":
             raise PermissionError(folder)
         return look(folder, found)
@@ -268,7 +268,7 @@ async def test_what_puts_things_back_is_not_ended_by_the_command(tmp_path: Path,
     best = find_level()
     if best.level < 1 or best.abi < min(abi, 6):
         pytest.skip(f"Landlock {abi} is not to be had here")
-    box = make_sandbox(Found(level=1 if abi < 4 else 2, abi=min(abi, best.abi)))
+    box = make_sandbox(FoundLevel(level=1 if abi < 4 else 2, abi=min(abi, best.abi)))
     stage = Stage(tmp_path, box)
     shutil.rmtree(stage.root / ".git")
     is_shell = ENDINGS[how].startswith("kill ")

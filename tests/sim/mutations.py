@@ -11,10 +11,10 @@ from sim.store import CURRENT
 from treadle.core import events
 from treadle.core.events import Numbered, RunEnded
 from treadle.engine import run_loop as loop
-from treadle.engine.run_loop import Loop
-from treadle.engine.write_buffer import Minutes
+from treadle.engine.run_loop import RunLoop
+from treadle.engine.write_buffer import WriteBuffer
 from treadle.journal.sqlite import leased_writes as fence
-from treadle.journal.sqlite.row_mapping import Place
+from treadle.journal.sqlite.row_mapping import SqliteChainHead
 from treadle.runtime.database_clock import SharedClock
 from treadle.server.delivery.stream_event_ids import Frames, Position
 
@@ -30,14 +30,14 @@ def no_fence(patch: pytest.MonkeyPatch) -> None:
 
 def no_start_mark(patch: pytest.MonkeyPatch) -> None:
     """Tell that a tool starts, and write nothing of it."""
-    announce = Loop._announce
+    announce = RunLoop._announce
 
-    def tell_only(self: Loop, wave: list[loop.PlannedCall]) -> None:
+    def tell_only(self: RunLoop, wave: list[loop.PlannedCall]) -> None:
         before = len(self._steps)
         announce(self, wave)
         self._steps[before:] = [(event, None) for event, _ in self._steps[before:] if event is not None]
 
-    patch.setattr(Loop, "_announce", tell_only)
+    patch.setattr(RunLoop, "_announce", tell_only)
 
 
 def blind_retry(patch: pytest.MonkeyPatch) -> None:
@@ -49,7 +49,7 @@ def sequence_from_memory(patch: pytest.MonkeyPatch) -> None:
     """Number entries by what the process remembers, and not by what is written."""
     append = fence.Append.__call__
 
-    def remembered(self: fence.Append, connection: apsw.Connection) -> Place:
+    def remembered(self: fence.Append, connection: apsw.Connection) -> SqliteChainHead:
         process = CURRENT.get()
         heads: dict[str, int] = process.__dict__.setdefault("heads", {}) if process is not None else {}
         if self.hold.run_id in heads:
@@ -64,7 +64,7 @@ def sequence_from_memory(patch: pytest.MonkeyPatch) -> None:
 def told_before_commit(patch: pytest.MonkeyPatch) -> None:
     """Tell everything at once and write it afterwards."""
 
-    async def write(self: Minutes, ended: RunEnded | None = None) -> None:
+    async def write(self: WriteBuffer, ended: RunEnded | None = None) -> None:
         steps = self.steps.copy()
         self.steps.clear()
         self.publish([Numbered(event=event) for event, _ in steps if event is not None])
@@ -72,7 +72,7 @@ def told_before_commit(patch: pytest.MonkeyPatch) -> None:
         if entries and self._journal is not None:
             await self._journal.append(entries, ended)
 
-    patch.setattr(Minutes, "write", write)
+    patch.setattr(WriteBuffer, "write", write)
 
 
 def numbers_given_twice(patch: pytest.MonkeyPatch) -> None:
@@ -133,7 +133,7 @@ def entries_taken_back(patch: pytest.MonkeyPatch) -> None:
                 "UPDATE leases SET head = head - 1, sha256 = ? WHERE run = ?",
                 (sha256, hold.run),
             )
-            claimed.append((values, hold, Place(place.head - 1, sha256)))
+            claimed.append((values, hold, SqliteChainHead(place.head - 1, sha256)))
         return claimed
 
     patch.setattr(fence, "claim", rewind)

@@ -22,7 +22,7 @@ from treadle.core.plan import Plan
 from treadle.core.tool_definitions import CallContext, Outcome, ServerTool
 from treadle.engine.ports import Model
 from treadle.journal.journal_interface import Chunk, RunJournal, RunRow, Store
-from treadle.runs import Rooms, Runs, RunsOptions
+from treadle.runs import RunDependencies, Runs, RunsOptions
 from treadle.runtime.database_clock import SharedClock
 from treadle.telemetry import Metrics
 
@@ -159,7 +159,7 @@ class Process:
         self._tasks: dict[asyncio.Task[Any], None] = {}
         self._ids = CountingIds(namespace=f"{name}_")
         self.clock = SharedClock(GatedClock(self.gate))
-        rooms = Rooms(
+        rooms = RunDependencies(
             store=GatedStore(store, self.gate),
             models=self,
             tools=self,

@@ -15,7 +15,7 @@ from treadle.core.journal_entries import Entry
 from treadle.core.plan import Plan
 from treadle.core.request import Request, Surface
 from treadle.journal.journal_interface import Chunk, RunJournal
-from treadle.runs import Rooms, Runs, RunsOptions
+from treadle.runs import RunDependencies, Runs, RunsOptions
 from treadle.telemetry import Metrics
 
 COMMIT_S = 0.2
@@ -102,7 +102,7 @@ async def listen(model: Steady, heard: list[float]) -> None:
     """Ask, and note when each piece of the answer arrives."""
     store = SimStore(model.now)
     await store.open()
-    rooms = Rooms(
+    rooms = RunDependencies(
         store=SlowStore(store),
         models=model,
         tools=model,

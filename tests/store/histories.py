@@ -20,7 +20,7 @@ from treadle.core.request import Assent, Options, Request
 from treadle.core.tool_definitions import CallContext, Outcome, ServerTool, ToolPolicy, ToolSpec
 from treadle.engine.limits import GATEWAY_LIMITS, Limits
 from treadle.journal.journal_interface import RunRow, SessionRow, Store
-from treadle.runs import Rooms, Runs, RunsOptions
+from treadle.runs import RunDependencies, Runs, RunsOptions
 from treadle.runs.active_run import RunHandle
 from treadle.runs.approvals.decisions import Answer, Approvals
 from treadle.runs.approvals.durable_approver import ApprovalDesk
@@ -104,7 +104,7 @@ class House:
     def _process(self, owner: str) -> Runs:
         model = Obedient()
         table = _Table(model)
-        rooms = Rooms(
+        rooms = RunDependencies(
             store=self.store,
             models=table,
             tools=table,

@@ -7,12 +7,22 @@ import pytest
 
 from store.sample import COMPLETED, LEASE_S, OWNER, WAIT_S, SetClock, run_row
 from treadle.core.errors import Conflict, NotFound
-from treadle.journal.approvals_interface import DECIDED, USED, ApprovalRow, Decision, Question, Rule, RuleRow
+from treadle.journal.approvals_interface import (
+    DECIDED,
+    USED,
+    ApprovalDecision,
+    ApprovalQuestion,
+    ApprovalRow,
+    ApprovalRule,
+    RuleRow,
+)
 from treadle.journal.journal_interface import RunJournal, SessionRow, Store
 
-QUESTION = Question(tool="wipe", source="python", arguments='{"path":"/tmp/ä"}', digest="d1", reasons=("destructive",))
-YES = Decision(status="approved", at=1_001.0, by="ann", reason="fine")
-NO = Decision(status="denied", at=1_001.0, by="bob", reason="no")
+QUESTION = ApprovalQuestion(
+    tool="wipe", source="python", arguments='{"path":"/tmp/ä"}', digest="d1", reasons=("destructive",)
+)
+YES = ApprovalDecision(status="approved", at=1_001.0, by="ann", reason="fine")
+NO = ApprovalDecision(status="denied", at=1_001.0, by="bob", reason="no")
 
 
 async def begun(store: Store, name: str = "1") -> RunJournal:
@@ -76,8 +86,8 @@ async def test_what_is_late_expires_whatever_was_decided(store: Store) -> None:
         await store.approvals.decide("apr_1", msgspec.structs.replace(YES, at=1_300.0))
     row = await store.approvals.find("apr_1")
     assert row is not None
-    assert (row.status, row.decision) == ("expired", Decision(status="expired", at=1_300.0))
-    expired = await store.approvals.decide("apr_1", Decision(status="expired", at=1_301.0))
+    assert (row.status, row.decision) == ("expired", ApprovalDecision(status="expired", at=1_300.0))
+    expired = await store.approvals.decide("apr_1", ApprovalDecision(status="expired", at=1_301.0))
     assert expired == row
 
 
@@ -170,13 +180,13 @@ async def test_approvals_go_with_the_content_of_their_run(store: Store) -> None:
 async def test_rules_are_kept_found_and_removed(store: Store, clock: SetClock) -> None:
     """Rules are listed by key and tool, and go with their session (A6)."""
     await store.create_session(SessionRow(id="sess_1", created_at=clock.now, updated_at=clock.now))
-    everywhere = RuleRow(id="rule_1", created_at=1.0, rule=Rule(kind="tool", tool="wipe", source="python"))
+    everywhere = RuleRow(id="rule_1", created_at=1.0, rule=ApprovalRule(kind="tool", tool="wipe", source="python"))
     here = RuleRow(
         id="rule_2",
         created_at=2.0,
         session_id="sess_1",
         key_id="key_1",
-        rule=Rule(kind="pattern", tool="fetch", patterns={"url": "https://ä.example/*"}, covers_taint=True),
+        rule=ApprovalRule(kind="pattern", tool="fetch", patterns={"url": "https://ä.example/*"}, covers_taint=True),
     )
     approvals = store.approvals
     await approvals.add_rule(everywhere)

@@ -13,7 +13,7 @@ from treadle.core.items import MessageItem, text_of
 from treadle.core.tool_definitions import Effect, ServerTool, ToolPolicy, ToolSpec
 from treadle.core.usage import Usage
 from treadle.journal.journal_interface import RunRow, Store
-from treadle.runs import Rooms, RunHandle, Runs, RunsOptions
+from treadle.runs import RunDependencies, RunHandle, Runs, RunsOptions
 from treadle.runs.response_cache import HIT, CacheRules
 from treadle.runtime import RandomIds
 from treadle.telemetry import Metrics
@@ -79,7 +79,7 @@ class House:
         self.store = store
         table = Table(model, tools)
         self.metrics = Metrics()
-        rooms = Rooms(
+        rooms = RunDependencies(
             store=store,
             models=table,
             tools=table,

@@ -11,24 +11,24 @@ from treadle.core.usage import Usage
 from treadle.journal.journal_interface import Store
 from treadle.journal.keys_interface import (
     TAKEN,
-    Budget,
     Charge,
     Debt,
-    Grant,
+    KeyBudget,
+    KeyGrant,
+    KeyRates,
     KeyRow,
-    Rates,
     Reservation,
     ReservationResult,
     Spent,
 )
 
-GRANT = Grant(
+GRANT = KeyGrant(
     apis=("chat", "responses"),
     models=("gpt-*",),
     tools=("get_*",),
     role="viewer",
-    rates=Rates(requests_per_min=60, runs_max=4),
-    budget=Budget(tokens=1_000, usd=2.5, period="month"),
+    rates=KeyRates(requests_per_min=60, runs_max=4),
+    budget=KeyBudget(tokens=1_000, usd=2.5, period="month"),
 )
 
 
@@ -168,7 +168,7 @@ def wanted(name: str, tokens: int = 40, usd: float = 0.0, *, until: float = 1_06
     return Reservation(run_id=f"run_{name}", key_id="key_ann", tokens=tokens, usd=usd, until=until)
 
 
-async def made(store: Store, asked: Reservation, budget: Budget, now: float = 1_000.0) -> ReservationResult:
+async def made(store: Store, asked: Reservation, budget: KeyBudget, now: float = 1_000.0) -> ReservationResult:
     """Ask for a reservation."""
     return await store.keys.reserve(asked, budget, "total", now)
 
@@ -178,7 +178,7 @@ async def test_of_all_that_ask_at_once_as_many_get_room_as_there_is(store: Store
     journal = await store.start_run(run_row("0", key_id="key_ann"), [], owner=OWNER, lease_s=LEASE_S)
     await journal.finish([], COMPLETED)
     await store.keys.settle([Charge("run_0", ("total",), Spent(runs=1, input_tokens=25, output_tokens=5, usd=0.5))])
-    budget = Budget(tokens=100)
+    budget = KeyBudget(tokens=100)
     asked = await asyncio.gather(*(made(store, wanted(str(n)), budget) for n in range(1, 21)))
     assert sorted(each.is_reserved for each in asked) == [False] * 18 + [True] * 2
     refused = next(each for each in asked if not each.is_reserved)
@@ -190,7 +190,7 @@ async def test_of_all_that_ask_at_once_as_many_get_room_as_there_is(store: Store
 
 async def test_money_is_reserved_like_tokens(store: Store) -> None:
     """Whichever of the two is used up first."""
-    budget = Budget(tokens=1_000, usd=1.0)
+    budget = KeyBudget(tokens=1_000, usd=1.0)
     assert (await made(store, wanted("1", usd=0.75), budget)).is_reserved
     assert (await made(store, wanted("2", usd=0.75), budget)).is_reserved
     third = await made(store, wanted("3"), budget)
@@ -200,13 +200,13 @@ async def test_money_is_reserved_like_tokens(store: Store) -> None:
 async def test_a_run_asks_again_without_harm(store: Store) -> None:
     """An answer may be lost: its own reservation does not stand in its way."""
     for _ in range(3):
-        standing = await made(store, wanted("1"), Budget(tokens=40))
+        standing = await made(store, wanted("1"), KeyBudget(tokens=40))
         assert (standing.is_reserved, standing.reserved.runs) == (True, 0)
 
 
 async def test_a_charge_takes_the_place_of_a_reservation(store: Store) -> None:
     """In one step: there is never both, and never neither."""
-    budget = Budget(tokens=41)
+    budget = KeyBudget(tokens=41)
     journal = await store.start_run(run_row("1", key_id="key_ann"), [], owner=OWNER, lease_s=LEASE_S)
     assert (await made(store, wanted("1"), budget)).is_reserved
     await journal.finish([], COMPLETED)
@@ -221,7 +221,7 @@ async def test_what_a_dead_process_reserved_counts_as_long_as_its_run_may_go_on(
     store: Store, clock: SetClock, has_run: bool
 ) -> None:
     """Past its time only where nothing of the run is left: no lease, by which another process takes it, and no debt."""
-    budget = Budget(tokens=41)
+    budget = KeyBudget(tokens=41)
     if has_run:
         await store.start_run(run_row("1", key_id="key_ann"), [], owner=OWNER, lease_s=LEASE_S)
     await made(store, wanted("1", 41), budget)
@@ -234,7 +234,7 @@ async def test_what_a_dead_process_reserved_counts_as_long_as_its_run_may_go_on(
 
 async def test_what_was_reserved_for_nothing_is_given_back(store: Store) -> None:
     """But not by a run that goes on, whoever drives it now."""
-    budget = Budget(tokens=41)
+    budget = KeyBudget(tokens=41)
     await made(store, wanted("1", 41), budget)
     await store.keys.release("run_1")
     await store.start_run(run_row("2", key_id="key_ann"), [], owner=OWNER, lease_s=LEASE_S)

@@ -15,7 +15,7 @@ from treadle.core.events import RunEnded, RunEvent, RunStarted
 from treadle.core.ids import CountingIds
 from treadle.core.request import Request, Surface
 from treadle.protocols.messages import Encoder
-from treadle.protocols.sse import Frame, SseReader
+from treadle.protocols.sse import SseFrame, SseReader
 
 STARTED = RunStarted(run_id="run_1", response_id="msg_1", model="m", created_at=1000.5)
 COMPLETED = RunEnded(status="completed", ended_at=1009.0)
@@ -82,7 +82,7 @@ def client(raw: bytes, status: int = 200, kind: str = "text/event-stream") -> an
     return anthropic.Anthropic(api_key="k", base_url="http://sdk.invalid", http_client=http, max_retries=0)
 
 
-def _checked(frames: list[Frame]) -> list[dict[str, Any]]:
+def _checked(frames: list[SseFrame]) -> list[dict[str, Any]]:
     """Return the data of the frames, each valid for the SDK's types and named as its type."""
     events = [json.loads(frame.data) for frame in frames]
     assert [frame.event for frame in frames] == [event["type"] for event in events]

@@ -14,7 +14,7 @@ from treadle.core.events import RunEnded, RunEvent, RunStarted
 from treadle.core.ids import CountingIds
 from treadle.core.request import Request
 from treadle.protocols.responses import Encoder, read_request
-from treadle.protocols.sse import Frame, SseReader
+from treadle.protocols.sse import SseFrame, SseReader
 
 TERMINALS = ("response.completed", "response.incomplete", "response.failed")
 EXTENDED = ("response.output_tool_call.", "response.done")
@@ -68,10 +68,10 @@ def _fold(run: list[RunEvent], asked: Request, *, extended: bool) -> bytes:
     return encoder.body()
 
 
-def _checked(frames: list[Frame], *, extended: bool) -> list[dict[str, Any]]:
+def _checked(frames: list[SseFrame], *, extended: bool) -> list[dict[str, Any]]:
     """Return the data of the frames, each valid for the SDK's strict types and named as its type."""
     if extended:
-        assert frames.pop() == Frame(data="[DONE]")
+        assert frames.pop() == SseFrame(data="[DONE]")
     events = [json.loads(frame.data) for frame in frames]
     assert [frame.event for frame in frames] == [event["type"] for event in events]
     numbers = [event["sequence_number"] for event in events]

@@ -22,7 +22,7 @@ from treadle.protocols.gemini.field_spelling import camel
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.translation.fidelity_report import check_fidelity
 from treadle.providers.provider_endpoint import ProtocolName
-from treadle.providers.provider_model import Call, open_call
+from treadle.providers.provider_model import UpstreamCall, open_call
 
 Expected = str | tuple[str, Any]
 """A place in the body, with its value where that differs; or one of the words below."""
@@ -340,7 +340,7 @@ def _with(body: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
     return {**body, outer: {inner: value}} if dot else {**body, path: value}
 
 
-def _sent(client: str, upstream: ProtocolName, body: dict[str, Any]) -> Call:
+def _sent(client: str, upstream: ProtocolName, body: dict[str, Any]) -> UpstreamCall:
     request = PROTOCOLS[client].read_request(write_json(body))
     system = () if request.instructions is None else (text_message("system", request.instructions),)
     plan = Plan(

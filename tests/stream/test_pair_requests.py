@@ -28,7 +28,7 @@ from treadle.core.plan import Plan
 from treadle.core.request import Request
 from treadle.core.tool_definitions import ToolSpec
 from treadle.protocols.protocol_registry import PROTOCOLS
-from treadle.providers.provider_model import Call, open_call
+from treadle.providers.provider_model import UpstreamCall, open_call
 
 PAIRS = pytest.mark.parametrize(("client", "upstream"), list(product(PROTOCOLS, PROTOCOLS)))
 TOOLS = (ToolSpec(name="book"), ToolSpec(name="cancel"))
@@ -41,7 +41,7 @@ UNSET = object()
 CHOICE_NOTES = ("tool_choice_coerced", "parallel_dropped", "tools_dropped")
 
 
-def sent(protocol: Any, items: tuple[AnyItem, ...], tools: tuple[ToolSpec, ...] = TOOLS) -> Call:
+def sent(protocol: Any, items: tuple[AnyItem, ...], tools: tuple[ToolSpec, ...] = TOOLS) -> UpstreamCall:
     """Write a conversation in a protocol."""
     return open_call(protocol, Plan(items=items, model="m", tools=tools), CountingIds(), "")
 

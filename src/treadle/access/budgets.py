@@ -7,7 +7,16 @@ from functools import lru_cache
 from treadle.access.client_identity import Client
 from treadle.core.errors import Exhausted
 from treadle.core.usage import Usage
-from treadle.journal.keys_interface import Budget, Charge, Debt, KeyStore, Period, Reservation, ReservationResult, Spent
+from treadle.journal.keys_interface import (
+    Charge,
+    Debt,
+    KeyBudget,
+    KeyStore,
+    Period,
+    Reservation,
+    ReservationResult,
+    Spent,
+)
 
 TOTAL = "total"
 DAY_S = 86_400
@@ -46,7 +55,7 @@ def used_by(usage: Usage | None, usd: float | None) -> Spent:
     return Spent(runs=1, input_tokens=taken, output_tokens=given, usd=usd or 0.0)
 
 
-class Ledger:
+class BudgetLedger:
     """Adds up what keys use, and says when it is too much."""
 
     def __init__(self, keys: KeyStore) -> None:
@@ -115,7 +124,7 @@ def held_back(client: Client, standing: ReservationResult) -> Exhausted:
 
 def _check(client: Client, spent: Spent) -> None:
     """Let another run begin as long as something is left. Raises: Exhausted."""
-    budget: Budget = client.grant.budget
+    budget: KeyBudget = client.grant.budget
     if budget.tokens and spent.tokens >= budget.tokens:
         raise _over(client, f"{spent.tokens} of {budget.tokens} tokens", budget.period)
     if budget.usd and spent.usd >= budget.usd:

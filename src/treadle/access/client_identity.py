@@ -5,7 +5,7 @@ from fnmatch import fnmatchcase
 import msgspec
 
 from treadle.core.errors import Forbidden, Unauthorised
-from treadle.journal.keys_interface import Grant, KeyRow, Role
+from treadle.journal.keys_interface import KeyGrant, KeyRow, Role
 
 ROLES: tuple[Role, ...] = ("none", "viewer", "operator", "admin")
 """What each may do in the console, each more than the one before."""
@@ -19,7 +19,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
     key_id: str = ""
     name: str = "local"
-    grant: Grant = Grant(role="admin")
+    grant: KeyGrant = KeyGrant(role="admin")
     may_decide: bool = True
 
     def check_api(self, api: str) -> None:
@@ -71,7 +71,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 LOCAL = Client(may_decide=False)
 """A program that shows no credential, where none is needed."""
 
-ANYBODY = Client(name="anybody", grant=Grant(), may_decide=False)
+ANYBODY = Client(name="anybody", grant=KeyGrant(), may_decide=False)
 """Whoever asks for what is open to all, such as whether the server lives."""
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from treadle.access.budgets import Ledger, expected_tokens, held_back, used_by
+from treadle.access.budgets import BudgetLedger, expected_tokens, held_back, used_by
 from treadle.access.client_identity import Client
 from treadle.access.keyring import Clock
 from treadle.access.rate_limiter import Limiter
@@ -26,13 +26,13 @@ from treadle.core.journal_entries import Entry
 from treadle.core.memoized import Memo
 from treadle.core.usage import Usage
 from treadle.journal.journal_interface import RunRow
-from treadle.journal.keys_interface import Budget, KeyStore, ReservationResult, Spent
-from treadle.journal.keys_interface import Rates as Limits
+from treadle.journal.keys_interface import KeyBudget, KeyStore, ReservationResult, Spent
+from treadle.journal.keys_interface import KeyRates as Limits
 
 log = logging.getLogger("treadle.access")
 
 MINUTE_S = 60.0
-UNBOUNDED = Budget()
+UNBOUNDED = KeyBudget()
 NO_LIMITS = Limits()
 LIMITS_MAX = 1_024
 """Of how many keys is remembered what their limits and those of all come to."""
@@ -63,7 +63,7 @@ class Accounts:
     """Fits the runs room's `Tolls`. `limits` hold for keys that have none of their own, and for whoever has no key."""
 
     def __init__(self, keys: KeyStore, limiter: Limiter, clock: Clock, cost: Cost, limits: Limits) -> None:
-        self._ledger = Ledger(keys)
+        self._ledger = BudgetLedger(keys)
         self._limiter = limiter
         self._clock = clock
         self._cost = cost
@@ -84,7 +84,7 @@ class Accounts:
         self._queues: dict[str, _BudgetQueue] = {}
 
     @property
-    def ledger(self) -> Ledger:
+    def ledger(self) -> BudgetLedger:
         """Return what keys have used."""
         return self._ledger
 

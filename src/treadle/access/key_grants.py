@@ -4,14 +4,14 @@ import math
 
 from treadle.access.client_identity import fits
 from treadle.core.errors import ProtocolError
-from treadle.journal.keys_interface import Budget, Grant, Rates
+from treadle.journal.keys_interface import KeyBudget, KeyGrant, KeyRates
 
 APIS = ("chat", "responses", "messages", "gemini", "treadle", "mcp")
 PATTERNS_MAX = 100
 PATTERN_CHARS_MAX = 200
 
 
-def check_grant(grant: Grant) -> None:
+def check_grant(grant: KeyGrant) -> None:
     """Say what is wrong with a grant.
 
     Raises: ProtocolError, naming the field.
@@ -21,7 +21,7 @@ def check_grant(grant: Grant) -> None:
     for pattern in grant.apis:
         if not any(fits(api, (pattern,)) for api in APIS):
             raise ProtocolError(f"There is no API {pattern[:100]!r}; there are {', '.join(APIS)}.", param="apis")
-    for name in Rates.__struct_fields__:
+    for name in KeyRates.__struct_fields__:
         if getattr(grant.rates, name) < 0:
             raise ProtocolError(f"{name} is a whole number from 0, which sets no bound.", param=f"rates.{name}")
     _check_budget(grant.budget)
@@ -37,7 +37,7 @@ def _check_patterns(field: str, patterns: tuple[str, ...]) -> None:
             raise ProtocolError(f"A pattern has 1 to {PATTERN_CHARS_MAX} printable characters.", param=field)
 
 
-def _check_budget(budget: Budget) -> None:
+def _check_budget(budget: KeyBudget) -> None:
     if budget.tokens < 0:
         raise ProtocolError("tokens is a whole number from 0, which sets no bound.", param="budget.tokens")
     if not (budget.usd >= 0 and math.isfinite(budget.usd)):

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from treadle.access.budgets import Ledger
-from treadle.journal.keys_interface import Budget, KeyRow, Period, Rates, Role, Spent
+from treadle.access.budgets import BudgetLedger
+from treadle.journal.keys_interface import KeyBudget, KeyRates, KeyRow, Period, Role, Spent
 
 PERIODS: tuple[Period, ...] = ("day", "month", "total")
 
@@ -21,8 +21,8 @@ class KeyView(msgspec.Struct, frozen=True, kw_only=True):
     models: tuple[str, ...]
     tools: tuple[str, ...]
     role: Role
-    rates: Rates
-    budget: Budget
+    rates: KeyRates
+    budget: KeyBudget
     used: dict[str, Spent]
 
 
@@ -32,7 +32,7 @@ class MadeKey(KeyView, frozen=True, kw_only=True):
     key: str
 
 
-async def view_of(row: KeyRow, ledger: Ledger, now: float) -> KeyView:
+async def view_of(row: KeyRow, ledger: BudgetLedger, now: float) -> KeyView:
     """Return a key as it is shown. Raises: StoreError."""
     grant = row.grant
     return KeyView(

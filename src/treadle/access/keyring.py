@@ -14,7 +14,7 @@ from treadle.access.key_grants import check_grant
 from treadle.access.key_token import PEPPER_BYTES_MIN, Token, is_proved, mac_of, new_token, read_token
 from treadle.core.errors import ConfigError, NotFound, ProtocolError, StoreError, Unauthorised
 from treadle.core.ids import KEY, IdSource
-from treadle.journal.keys_interface import Grant, KeyRow, KeyStore
+from treadle.journal.keys_interface import KeyGrant, KeyRow, KeyStore
 
 log = logging.getLogger("treadle.access")
 
@@ -74,7 +74,7 @@ class Keyring:
         self._revoked = 0
         self._proved = proved
 
-    async def create(self, name: str, grant: Grant, *, expires_in_s: float | None = None) -> tuple[KeyRow, Token]:
+    async def create(self, name: str, grant: KeyGrant, *, expires_in_s: float | None = None) -> tuple[KeyRow, Token]:
         """Make a key and keep what proves it. The token is shown now or never.
 
         Raises: ProtocolError, naming the field; Conflict, where the name is taken; StoreError.

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
-from treadle.access.sliding_window import Hit, Rates
+from treadle.access.sliding_window import Hit, SlidingWindow
 from treadle.core.errors import StoreError
 
 log = logging.getLogger("treadle.access")
@@ -57,7 +57,7 @@ class Limiter:
 
     def __init__(
         self,
-        rates: Rates,
+        rates: SlidingWindow,
         monotonic: Callable[[], float],
         *,
         shared: Shared | None = None,

@@ -64,7 +64,7 @@ class Window:
         return max(0.0, min(1.0, faded) - part)
 
 
-class Rates:
+class SlidingWindow:
     """Sliding windows by name."""
 
     def __init__(self, monotonic: Callable[[], float], *, names_max: int = NAMES_MAX) -> None:

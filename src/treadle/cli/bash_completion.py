@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from treadle.cli.command_tree import Place
+from treadle.cli.command_tree import ArgumentPlace
 
 _SCRIPT = """\
 # Completion of treadle for bash: source <(treadle completion bash)
@@ -27,7 +27,7 @@ complete -o default -F _treadle treadle
 """
 
 
-def write_bash(places: Iterable[Place]) -> str:
+def write_bash(places: Iterable[ArgumentPlace]) -> str:
     """Write the script."""
     listed = list(places)
     paths = "|".join(f'"{place.path}"' for place in listed[1:])
@@ -41,7 +41,7 @@ def write_bash(places: Iterable[Place]) -> str:
     )
 
 
-def _values(place: Place) -> list[str]:
+def _values(place: ArgumentPlace) -> list[str]:
     """Say what comes behind a flag."""
     lines: list[str] = []
     for flag in place.flags:
@@ -54,7 +54,7 @@ def _values(place: Place) -> list[str]:
     return lines
 
 
-def _words(place: Place) -> str:
+def _words(place: ArgumentPlace) -> str:
     """Offer flags to who began one, and words to all others."""
     flags = " ".join(name for flag in place.flags for name in flag.names)
     words = " ".join(word.text for word in place.words)

@@ -13,7 +13,7 @@ Kind = Literal["nothing", "choice", "file", "text"]
 _FILES = frozenset({"FILE", "PATH", "DIR", "FOLDER", "FILE_OR_MODULE", "ACTION or PATH"})
 
 
-class Flag(msgspec.Struct, frozen=True, kw_only=True):
+class CommandFlag(msgspec.Struct, frozen=True, kw_only=True):
     """A flag: its spellings, what it is for, and what comes behind it."""
 
     names: tuple[str, ...]
@@ -29,11 +29,11 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
     summary: str
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class ArgumentPlace(msgspec.Struct, frozen=True, kw_only=True):
     """A command or one of its actions: `path` is what has been typed so far, such as `treadle keys create`."""
 
     path: str
-    flags: tuple[Flag, ...]
+    flags: tuple[CommandFlag, ...]
     words: tuple[Word, ...]
     takes_files: bool = False
 
@@ -43,7 +43,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         return self.path.split()[1:]
 
 
-def read_places(parser: argparse.ArgumentParser, path: str = "treadle") -> Iterator[Place]:
+def read_places(parser: argparse.ArgumentParser, path: str = "treadle") -> Iterator[ArgumentPlace]:
     """Yield every place below a parser, itself first."""
     inner = commands_of(parser)
     positional = [each for each in actions_of(parser) if not each.option_strings]
@@ -53,7 +53,7 @@ def read_places(parser: argparse.ArgumentParser, path: str = "treadle") -> Itera
         words += _eval_actions(path)
     flags = [_flag(each) for each in actions_of(parser) if each.option_strings]
     takes_files = any(_kind(each) == "file" for each in positional)
-    yield Place(path=path, flags=tuple(flags), words=tuple(words), takes_files=takes_files)
+    yield ArgumentPlace(path=path, flags=tuple(flags), words=tuple(words), takes_files=takes_files)
     for name, each in inner.items():
         yield from read_places(each, f"{path} {name}")
 
@@ -73,9 +73,9 @@ def _summary(parser: argparse.ArgumentParser, name: str) -> str:
     return next((str(each.help) for each in listed if each.dest == name), "")
 
 
-def _flag(action: Any) -> Flag:
+def _flag(action: Any) -> CommandFlag:
     choices = tuple(str(choice) for choice in action.choices or ())
-    return Flag(
+    return CommandFlag(
         names=tuple(action.option_strings),
         summary=str(action.help or "").replace("%%", "%"),
         kind=_kind(action),

@@ -19,7 +19,7 @@ from treadle.terminal.rendering.sanitize import clean
 if TYPE_CHECKING:
     from treadle.evals.bfcl.bfcl_runner import BfclOptions
     from treadle.evals.results.result_folder import RunFolder
-    from treadle.evals.results.sample_rows import Row
+    from treadle.evals.results.sample_rows import SampleRow
 
 SHOWN = 20
 
@@ -36,7 +36,7 @@ def play_bfcl(args: argparse.Namespace) -> int:
     folder = None if args.out is None else _folder(args.out, options)
     bar = Bar(total, sys.stderr)
 
-    def told(row: "Row") -> None:
+    def told(row: "SampleRow") -> None:
         if folder is not None:
             folder.add(row, None)
         bar.tell(row)
@@ -98,7 +98,7 @@ def _read_options(args: argparse.Namespace, *, asks_models: bool) -> "BfclOption
     )
 
 
-def _tell(rows: "list[Row]", *, as_json: bool) -> None:
+def _tell(rows: "list[SampleRow]", *, as_json: bool) -> None:
     """Print what failed, then the rates."""
     from treadle.evals.results.terminal_table import summarise, write_summary
 
@@ -111,7 +111,7 @@ def _tell(rows: "list[Row]", *, as_json: bool) -> None:
         print(clean(f"{write_summary(rows)}{write_sets(rows)}"), end="")
 
 
-def write_sets(rows: "list[Row]") -> str:
+def write_sets(rows: "list[SampleRow]") -> str:
     """Write the rate of each set, for each model."""
     from treadle.evals.results.sample_rows import by
     from treadle.evals.results.statistics import wilson
@@ -128,11 +128,11 @@ def write_sets(rows: "list[Row]") -> str:
 def _folder(path: Path, options: "BfclOptions") -> "RunFolder":
     """Begin the folder of the run: every answer is kept as soon as it is judged."""
     from treadle.evals.results.fingerprint import code_fingerprints
-    from treadle.evals.results.result_folder import RunFolder, RunInfo
+    from treadle.evals.results.result_folder import EvalRunInfo, RunFolder
 
     folder = RunFolder(path)
     folder.create(
-        RunInfo(
+        EvalRunInfo(
             name="bfcl",
             mode="bfcl",
             started_at=time.time(),

@@ -19,10 +19,10 @@ from treadle.terminal.rendering.sanitize import clean
 if TYPE_CHECKING:
     from treadle.config import Settings
     from treadle.evals.live.live_runner import LiveOptions, LiveRunner
-    from treadle.evals.live.prices import Price
+    from treadle.evals.live.prices import EvalPrice
     from treadle.evals.live.sample_plan import LivePlan, Work
-    from treadle.evals.results.result_folder import RunFolder, RunInfo
-    from treadle.evals.results.sample_rows import Row
+    from treadle.evals.results.result_folder import EvalRunInfo, RunFolder
+    from treadle.evals.results.sample_rows import SampleRow
     from treadle.evals.scenario_file import Scenario
 
 JOBS = 4
@@ -135,13 +135,13 @@ def models_of(named: Sequence[str] | None, settings: "Settings", env: Mapping[st
     return [settings.model] if settings.upstream and settings.model else []
 
 
-def _configured(settings: "Settings", models: Sequence[str]) -> "dict[str, Price]":
+def _configured(settings: "Settings", models: Sequence[str]) -> "dict[str, EvalPrice]":
     """Return the prices that the configuration names."""
-    from treadle.evals.live.prices import Price
+    from treadle.evals.live.prices import EvalPrice
     from treadle.runtime.provider_setup import Prices
 
     found = {model: price for model in models if (price := Prices(settings).price(model)) is not None}
-    return {model: Price(input_usd=each.input, output_usd=each.output) for model, each in found.items()}
+    return {model: EvalPrice(input_usd=each.input, output_usd=each.output) for model, each in found.items()}
 
 
 def _scenarios(args: argparse.Namespace) -> "tuple[list[Scenario], list[str]]":
@@ -156,7 +156,7 @@ def _scenarios(args: argparse.Namespace) -> "tuple[list[Scenario], list[str]]":
     return found, [f"{file}: {reason}" for file, reason in unread.items()]
 
 
-async def _listed(settings: "Settings", models: Sequence[str], env: Mapping[str, str]) -> "dict[str, Price]":
+async def _listed(settings: "Settings", models: Sequence[str], env: Mapping[str, str]) -> "dict[str, EvalPrice]":
     """Ask the endpoints of the models for their prices; most tell none, and that is no error."""
     from treadle.evals.live.live_runner import alone
     from treadle.evals.live.prices import read_listing
@@ -166,8 +166,8 @@ async def _listed(settings: "Settings", models: Sequence[str], env: Mapping[str,
     from treadle.runtime import Parts, Runtime
 
     router = Runtime(alone(settings), parts=Parts(env=env)).router
-    found: dict[str, Price] = {}
-    lists: dict[str, dict[str, Price]] = {}
+    found: dict[str, EvalPrice] = {}
+    lists: dict[str, dict[str, EvalPrice]] = {}
     client = HttpClient()
     try:
         for name in models:
@@ -234,13 +234,13 @@ def _check_same(folder: "RunFolder", plan: "LivePlan") -> None:
         )
 
 
-def _info(args: argparse.Namespace, options: "LiveOptions") -> "RunInfo":
+def _info(args: argparse.Namespace, options: "LiveOptions") -> "EvalRunInfo":
     from treadle.evals.results.fingerprint import code_fingerprints, scenario_fingerprint
-    from treadle.evals.results.result_folder import RunInfo
+    from treadle.evals.results.result_folder import EvalRunInfo
 
     plan = options.plan
     sampling = {"temperature": args.temperature, "seed": args.seed, "max_tokens": args.max_tokens, "judge": args.judge}
-    return RunInfo(
+    return EvalRunInfo(
         name=args.name,
         mode="live",
         started_at=time.time(),
@@ -276,7 +276,7 @@ def _finish(args: argparse.Namespace, folder: "RunFolder", runner: "LiveRunner",
 
 
 def print_gate(
-    args: argparse.Namespace, folder: "RunFolder", rows: "list[Row]", *, unread: Sequence[str], is_exhausted: bool
+    args: argparse.Namespace, folder: "RunFolder", rows: "list[SampleRow]", *, unread: Sequence[str], is_exhausted: bool
 ) -> int:
     """Print which scenarios failed and why the run does not pass, and return the exit code."""
     from treadle.evals.results.compare import check_comparable, compare, write_comparison

@@ -64,14 +64,14 @@ def _sizes(cuts: Sequence[str] | None) -> tuple[int | None, ...]:
 def _keep(path: Path, scenarios: "Sequence[Scenario]", played: "Sequence[Played]") -> None:
     """Write the folder of the run; two plays of the same scenarios write the same bytes."""
     from treadle.evals.results.fingerprint import code_fingerprints, scenario_fingerprint
-    from treadle.evals.results.result_folder import RunFolder, RunInfo
+    from treadle.evals.results.result_folder import EvalRunInfo, RunFolder
     from treadle.evals.results.sample_rows import row_of
 
     shown = {each.sample.scenario for each in played if each.evidence is not None}
     scenarios = [each for each in scenarios if each.id in shown]
     folder = RunFolder(path)
     folder.create(
-        RunInfo(
+        EvalRunInfo(
             name="offline",
             fingerprints=code_fingerprints(),
             scenario_fingerprints={each.id: scenario_fingerprint(each) for each in scenarios},

@@ -2,8 +2,8 @@
 
 from typing import TextIO
 
-from treadle.evals.live.spending_ledger import Ledger
-from treadle.evals.results.sample_rows import Row
+from treadle.evals.live.spending_ledger import SpendingLedger
+from treadle.evals.results.sample_rows import SampleRow
 
 _WIDTH = 24
 _LINES = 10
@@ -19,7 +19,7 @@ class Bar:
         self._counts = {"pass": 0, "fail": 0, "broken": 0}
         self._is_drawn = out.isatty()
 
-    def tell(self, row: Row, ledger: Ledger | None = None) -> None:
+    def tell(self, row: SampleRow, ledger: SpendingLedger | None = None) -> None:
         """Count a sample; with a ledger, show what it has used."""
         self._counts[row.outcome] += 1
         done = sum(self._counts.values())
@@ -34,7 +34,7 @@ class Bar:
         if self._is_drawn:
             self._out.write("\n")
 
-    def _line(self, done: int, ledger: Ledger | None) -> str:
+    def _line(self, done: int, ledger: SpendingLedger | None) -> str:
         filled = _WIDTH * done // max(1, self._total)
         counts = ", ".join(f"{count} {name}" for name, count in self._counts.items() if count)
         bar = f"[{'#' * filled}{'.' * (_WIDTH - filled)}]"

@@ -13,7 +13,7 @@ from treadle.terminal.rendering.sanitize import clean
 
 if TYPE_CHECKING:
     from treadle.evals.results.result_folder import RunFolder
-    from treadle.evals.results.sample_rows import Row
+    from treadle.evals.results.sample_rows import SampleRow
     from treadle.evals.scenario_file import Scenario
 
 FOLDER = "eval-runs"
@@ -68,7 +68,7 @@ def regrade(args: argparse.Namespace) -> int:
     return judge_run(rows).exit_code
 
 
-def _renew(folder: "RunFolder", known: "dict[str, Scenario]", rows: "list[Row]") -> None:
+def _renew(folder: "RunFolder", known: "dict[str, Scenario]", rows: "list[SampleRow]") -> None:
     """Write the run as it is graded now: with the graders and expectations of now, played as it was then."""
     import msgspec
 

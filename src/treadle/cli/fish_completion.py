@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from treadle.cli.command_tree import Flag, Place
+from treadle.cli.command_tree import ArgumentPlace, CommandFlag
 
 _HEAD = """\
 # Completion of treadle for fish: treadle completion fish > ~/.config/fish/completions/treadle.fish
@@ -18,7 +18,7 @@ complete -c treadle -f
 """
 
 
-def write_fish(places: Iterable[Place]) -> str:
+def write_fish(places: Iterable[ArgumentPlace]) -> str:
     """Write the script."""
     listed = list(places)
     lines = [_HEAD.format(places=" ".join(quoted(place.path) for place in listed[1:]))]
@@ -38,7 +38,7 @@ def quoted(text: str) -> str:
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
-def _flag(flag: Flag) -> str:
+def _flag(flag: CommandFlag) -> str:
     names = [f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in flag.names]
     match flag.kind:
         case "nothing":

@@ -47,7 +47,7 @@ exit codes: 0 done, 1 error, 2 usage or configuration; `treadle run --help` and 
 """
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class CommandEntry(msgspec.Struct, frozen=True, kw_only=True):
     """One command: its name, what it is for, and the module that knows it."""
 
     name: str
@@ -68,82 +68,98 @@ class CommandModule(Protocol):
 
 
 COMMANDS = (
-    Entry(
+    CommandEntry(
         name="serve", summary="start the gateway: the APIs and the pages", module="treadle.cli.commands.serve_command"
     ),
-    Entry(name="chat", summary="talk to a model here in the terminal", module="treadle.cli.commands.chat_command"),
-    Entry(name="run", summary="answer one prompt and exit, for scripts", module="treadle.cli.commands.run_command"),
-    Entry(
+    CommandEntry(
+        name="chat", summary="talk to a model here in the terminal", module="treadle.cli.commands.chat_command"
+    ),
+    CommandEntry(
+        name="run", summary="answer one prompt and exit, for scripts", module="treadle.cli.commands.run_command"
+    ),
+    CommandEntry(
         name="replay",
         summary="drive a stored run again, as a proof or a fork",
         module="treadle.cli.commands.replay_command",
     ),
-    Entry(
+    CommandEntry(
         name="tools",
         summary="list the tools that Treadle runs, and check them",
         module="treadle.cli.commands.tools_command",
     ),
-    Entry(name="models", summary="list the models that can be asked", module="treadle.cli.commands.models_command"),
-    Entry(
+    CommandEntry(
+        name="models", summary="list the models that can be asked", module="treadle.cli.commands.models_command"
+    ),
+    CommandEntry(
         name="dialects",
         summary="list how models write calls as text, and try it",
         module="treadle.cli.commands.dialects_command",
     ),
-    Entry(name="mcp", summary="be an MCP server, or look after others", module="treadle.cli.commands.mcp_command"),
-    Entry(
+    CommandEntry(
+        name="mcp", summary="be an MCP server, or look after others", module="treadle.cli.commands.mcp_command"
+    ),
+    CommandEntry(
         name="login",
         summary="print a one-time link to the pages, or a key",
         module="treadle.cli.commands.login_command",
     ),
-    Entry(name="keys", summary="make, list and revoke the keys of clients", module="treadle.cli.commands.keys_command"),
-    Entry(
+    CommandEntry(
+        name="keys", summary="make, list and revoke the keys of clients", module="treadle.cli.commands.keys_command"
+    ),
+    CommandEntry(
         name="doctor", summary="check this machine and the configuration", module="treadle.cli.commands.doctor_command"
     ),
-    Entry(
+    CommandEntry(
         name="config", summary="show, check or write the configuration", module="treadle.cli.commands.config_command"
     ),
-    Entry(
+    CommandEntry(
         name="trust", summary="agree to a treadle.toml that you found here", module="treadle.cli.commands.trust_command"
     ),
-    Entry(
+    CommandEntry(
         name="eval", summary="run scenarios and report how tools are called", module="treadle.cli.commands.eval_command"
     ),
-    Entry(
+    CommandEntry(
         name="sessions",
         summary="list, search, fork and export conversations",
         module="treadle.cli.commands.sessions_command",
     ),
-    Entry(
+    CommandEntry(
         name="logs", summary="find runs by what was said, called or failed", module="treadle.cli.commands.logs_command"
     ),
-    Entry(
+    CommandEntry(
         name="ws",
         summary="workspaces: facts, drafts, locks, proposals",
         module="treadle.cli.commands.workspace_command",
     ),
-    Entry(
+    CommandEntry(
         name="approvals",
         summary="decide about calls that wait for you",
         module="treadle.cli.commands.approvals_command",
     ),
-    Entry(
+    CommandEntry(
         name="store",
         summary="copy, restore, check and thin out the journal",
         module="treadle.cli.commands.store_command",
     ),
-    Entry(name="plan", summary="show exactly what a model call sent", module="treadle.cli.commands.plan_command"),
-    Entry(name="export", summary="write runs as JSON Lines, exactly", module="treadle.cli.commands.export_command"),
-    Entry(
+    CommandEntry(
+        name="plan", summary="show exactly what a model call sent", module="treadle.cli.commands.plan_command"
+    ),
+    CommandEntry(
+        name="export", summary="write runs as JSON Lines, exactly", module="treadle.cli.commands.export_command"
+    ),
+    CommandEntry(
         name="audit", summary="prove that runs are as they were written", module="treadle.cli.commands.audit_command"
     ),
-    Entry(name="diff", summary="compare two runs, entry by entry", module="treadle.cli.commands.diff_command"),
-    Entry(
+    CommandEntry(name="diff", summary="compare two runs, entry by entry", module="treadle.cli.commands.diff_command"),
+    CommandEntry(
         name="cassette", summary="make a run a recording, or a scenario", module="treadle.cli.commands.cassette_command"
     ),
-    Entry(
+    CommandEntry(
         name="wasm", summary="run, call, check, begin and build WASM guests", module="treadle.cli.commands.wasm_command"
     ),
-    Entry(name="completion", summary="print completion for a shell", module="treadle.cli.commands.completion_command"),
+    CommandEntry(
+        name="completion", summary="print completion for a shell", module="treadle.cli.commands.completion_command"
+    ),
 )
 _TOP_FLAGS = ("-h", "--help", "--version")
 

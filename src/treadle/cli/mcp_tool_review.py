@@ -9,7 +9,7 @@ from shutil import get_terminal_size
 from treadle.terminal.rendering.column_width import chop
 from treadle.terminal.rendering.column_width import columns as columns_of
 from treadle.terminal.rendering.sanitize import one_line, reveal
-from treadle.tools.mcp.tool_pins import Pins, Waiting
+from treadle.tools.mcp.tool_pins import Pins, ToolAwaitingReview
 
 CONTEXT_LINES = 2
 LINES_MAX = 400
@@ -21,7 +21,7 @@ _WORDS = {
 }
 
 
-def lines_of(server: str, waiting: Waiting, columns: int) -> list[str]:
+def lines_of(server: str, waiting: ToolAwaitingReview, columns: int) -> list[str]:
     """Show one tool: old words and schemas on the left, new ones on the right, `|` between lines that differ."""
     head = f"{server}: {one_line(reveal(waiting.tool))} {_WORDS[waiting.kind]}"
     if waiting.kind != "new" and not waiting.before:
@@ -34,7 +34,7 @@ def lines_of(server: str, waiting: Waiting, columns: int) -> list[str]:
     return [head, _row("agreed to" if waiting.before else "", " ", "now", width), *shown]
 
 
-def ask(pins: Pins, place: str, server: str, waiting: Waiting) -> None:
+def ask(pins: Pins, place: str, server: str, waiting: ToolAwaitingReview) -> None:
     """Show one tool and do what the person at the terminal says."""
     print("\n".join(lines_of(server, waiting, get_terminal_size().columns)))
     print("Accept it? [a]ccept, [r]efuse, Enter leaves it waiting: ", end="", flush=True)

@@ -10,10 +10,10 @@ from treadle.core.errors import NotFound
 from treadle.core.items import CallItem
 from treadle.core.tool_definitions import CallContext, Outcome
 from treadle.terminal.rendering.sanitize import clean
-from treadle.tools import Registry, Runner
+from treadle.tools import ToolRegistry, ToolRunner
 from treadle.wasm.engine.compiler import Compiler
 from treadle.wasm.execution.thread_messages import Said
-from treadle.wasm.guest_pool import GuestModule, Quarters
+from treadle.wasm.guest_pool import GuestModule, GuestPool
 from treadle.wasm.tool_modules import ToolGuest
 
 if TYPE_CHECKING:
@@ -53,12 +53,12 @@ async def _call(settings: "Settings", module: GuestModule, tool: str, arguments:
     from treadle.runtime import SystemClock
     from treadle.runtime.toolset import compiled_folder
 
-    quarters = Quarters(Compiler(compiled_folder(settings, os.environ)))
-    registry = Registry(ToolGuest(quarters, module, hear=_show).tools())
+    quarters = GuestPool(Compiler(compiled_folder(settings, os.environ)))
+    registry = ToolRegistry(ToolGuest(quarters, module, hear=_show).tools())
     if registry.get(tool) is None:
         known = ", ".join(each.name for each in registry.tools())
         raise NotFound(f"{module.name} has no tool {tool!r}", param="tool", hint=f"there is {known}")
-    runner = Runner(registry, clock=SystemClock())
+    runner = ToolRunner(registry, clock=SystemClock())
     try:
         item = CallItem(call_id="call_1", name=tool, arguments=arguments)
         return await runner.run(item, CallContext(run_id="", call_id="call_1"))

@@ -19,7 +19,7 @@ TOOL_GUEST = "tool guest"
 _ENTRIES = ("run", "_start", "main")
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class GuestFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What a guest is, and what is wrong with it."""
 
     kind: str
@@ -45,7 +45,7 @@ def check(path: str, *, as_json: bool) -> int:
     return command.ERROR if finding.problems else command.OK
 
 
-def look(wasm: bytes) -> Finding:
+def look(wasm: bytes) -> GuestFinding:
     """Return what a guest is, and what would keep it from running.
 
     Raises: BadGuest.
@@ -64,7 +64,7 @@ def look(wasm: bytes) -> Finding:
         problems.append("it exports no memory named `memory`")
     if not has_entry and not tools:
         problems.append(f"it exports neither {', '.join(_ENTRIES)} (a session guest) nor tool_<name> (a tool guest)")
-    return Finding(
+    return GuestFinding(
         kind="session guest" if has_entry else TOOL_GUEST,
         bytes=len(wasm),
         imports=[f"{each.module}.{each.name}" for each in imports],
@@ -75,7 +75,7 @@ def look(wasm: bytes) -> Finding:
     )
 
 
-def _look_at_component(wasm: bytes, component: Any, engine: Any) -> Finding:
+def _look_at_component(wasm: bytes, component: Any, engine: Any) -> GuestFinding:
     imports, exports = sorted(component.type.imports(engine)), sorted(component.type.exports(engine))
     problems = [f"it exports no `{name}`" for name in ("describe", "call") if name not in exports]
     strange = [name for name in imports if name not in LOG_INTERFACES]
@@ -85,7 +85,7 @@ def _look_at_component(wasm: bytes, component: Any, engine: Any) -> Finding:
     problems += [f"it imports {name}, which is not there" for name in strange if not name.startswith("wasi:")]
     if hints:
         problems.append("it imports WASI, which is there only with a grant")
-    return Finding(
+    return GuestFinding(
         kind="component (tools)", bytes=len(wasm), imports=imports, exports=exports, problems=problems, hints=hints
     )
 
@@ -135,7 +135,7 @@ def _signature(kind: Any) -> Signature:
     return tuple(str(each) for each in kind.params), tuple(str(each) for each in kind.results)
 
 
-def _lines(path: str, finding: Finding) -> list[str]:
+def _lines(path: str, finding: GuestFinding) -> list[str]:
     lines = [f"{path}: {finding.kind}, {finding.bytes} bytes"]
     for label, names in (("imports", finding.imports), ("exports", finding.exports), ("tools", finding.tools)):
         if names:

@@ -7,7 +7,7 @@ from treadle.terminal.rendering.proposal_card import diff_lines, when
 from treadle.terminal.rendering.sanitize import clean
 
 if TYPE_CHECKING:
-    from treadle.workspace.workspace_state import Record
+    from treadle.workspace.workspace_state import WorkspaceRecord
     from treadle.workspace.workspace_store import Standing
 
 
@@ -25,7 +25,7 @@ def standing_lines(standing: "Standing") -> list[str]:
     return lines
 
 
-def record_lines(record: "Record", *, has_diff: bool) -> list[str]:
+def record_lines(record: "WorkspaceRecord", *, has_diff: bool) -> list[str]:
     """Return one version of a history."""
     by = " ".join(word for word in (record.actor, record.who, record.run_id or "") if word)
     what = record.path or record.proposal_id or ("" if record.restored is None else f"version {record.restored}")

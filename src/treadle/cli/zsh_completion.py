@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from treadle.cli.command_tree import Flag, Place
+from treadle.cli.command_tree import ArgumentPlace, CommandFlag
 
 _SCRIPT = """\
 #compdef treadle
@@ -27,7 +27,7 @@ if [ "$funcstack[1]" = "_treadle" ]; then _treadle "$@"; else compdef _treadle t
 """
 
 
-def write_zsh(places: Iterable[Place]) -> str:
+def write_zsh(places: Iterable[ArgumentPlace]) -> str:
     """Write the script."""
     listed = list(places)
     flags = [flag for place in listed for flag in place.flags if flag.kind != "nothing"]
@@ -45,17 +45,17 @@ def quoted(text: str) -> str:
     return "'" + text.replace("'", "'\\''") + "'"
 
 
-def _values(place: Place) -> list[str]:
+def _values(place: ArgumentPlace) -> list[str]:
     return [_value(place, flag) for flag in place.flags if flag.kind != "nothing"]
 
 
-def _value(place: Place, flag: Flag) -> str:
+def _value(place: ArgumentPlace, flag: CommandFlag) -> str:
     spelled = "|".join(quoted(f"{place.path} {name}") for name in flag.names)
     offers = {"choice": f"compadd -- {' '.join(flag.choices)}", "file": "_files", "text": "_message value"}
     return f"({spelled}) {offers[flag.kind]}; return ;;"
 
 
-def _words(place: Place) -> str:
+def _words(place: ArgumentPlace) -> str:
     flags = " ".join(_described(name, flag.summary) for flag in place.flags for name in flag.names)
     words = " ".join(_described(word.text, word.summary) for word in place.words)
     lines = [f"    ({quoted(place.path)})", f"      if [[ ${{words[CURRENT]}} == -* ]]; then found=({flags})"]

@@ -18,7 +18,7 @@ _HEAD = """\
 """
 
 
-class Key(msgspec.Struct, frozen=True, kw_only=True):
+class ExampleKey(msgspec.Struct, frozen=True, kw_only=True):
     """One key as the documents show it."""
 
     path: str
@@ -44,7 +44,7 @@ def write_example() -> str:
     return "\n".join(lines) + "\n"
 
 
-def list_keys(kind: Any = Settings, path: Path = ()) -> Iterable[Key]:
+def list_keys(kind: Any = Settings, path: Path = ()) -> Iterable[ExampleKey]:
     """Yield every key with its default and description, for `config show` and the documents."""
     for field in msgspec.structs.fields(kind):
         here = (*path, field.name)
@@ -55,7 +55,7 @@ def list_keys(kind: Any = Settings, path: Path = ()) -> Iterable[Key]:
             for key in list_keys(row):
                 yield msgspec.structs.replace(key, path=f"{dotted(here)}[].{key.path}", variable="")
         else:
-            yield Key(
+            yield ExampleKey(
                 path=dotted(here),
                 default="" if field.required else _toml(default_of(field)),
                 description=_description(field.type),

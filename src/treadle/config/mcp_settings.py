@@ -10,8 +10,8 @@ from treadle.config.settings import Mcp, Settings, sqlite_path
 from treadle.core.errors import ConfigError
 from treadle.journal.store_url import is_postgres
 from treadle.tools.mcp import Pins, ServerOptions
-from treadle.tools.mcp.tool_pins import Waiting
-from treadle.tools.tool_registry import Registry
+from treadle.tools.mcp.tool_pins import ToolAwaitingReview
+from treadle.tools.tool_registry import ToolRegistry
 
 if TYPE_CHECKING:
     from treadle.tools.mcp.server_set import Servers
@@ -24,7 +24,7 @@ JOURNAL_ENDS = ("", "-wal", "-shm", "-journal")
 def make_servers(
     settings: Settings,
     env: Mapping[str, str],
-    registry: Registry,
+    registry: ToolRegistry,
     told: Callable[[], None],
     closed: Callable[[], frozenset[int]],
 ) -> "Servers | None":
@@ -76,7 +76,7 @@ def pins_of(settings: Settings, env: Mapping[str, str]) -> Pins:
     return Pins(folder / PINS_NAME)
 
 
-def waiting_tools(settings: Settings, env: Mapping[str, str]) -> list[tuple[Mcp, Waiting]]:
+def waiting_tools(settings: Settings, env: Mapping[str, str]) -> list[tuple[Mcp, ToolAwaitingReview]]:
     """Return the tools of the configured servers that stay out until a person decides, or that one refused.
 
     Raises: ConfigError.

@@ -317,7 +317,7 @@ class NotApproved(ToolError):
     code = "denied"
 
 
-class Interrupted(ToolError):
+class RunInterrupted(ToolError):
     """The call was interrupted and its outcome is not known."""
 
     code = "interrupted"

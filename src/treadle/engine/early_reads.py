@@ -18,7 +18,7 @@ Run = Callable[[PlannedCall], Awaitable[Outcome]]
 _NOT_RUN, _UNUSED = "Not run: ", "Begun early, and its result is not used: "
 
 
-class Begun:
+class StartedReads:
     """One call under way: when it began, and, once it has, when it ended."""
 
     def __init__(self, planned: PlannedCall, run: Run, clock: Clock) -> None:
@@ -40,7 +40,7 @@ class Early(msgspec.Struct):
     """
 
     clock: Clock
-    under_way: dict[str, Begun] = {}
+    under_way: dict[str, StartedReads] = {}
     seen: tuple[str, ...] = ()
     marked: tuple[PlannedCall, ...] = ()
     is_marked: bool = False
@@ -62,9 +62,9 @@ class Early(msgspec.Struct):
         marked, self.marked, self.is_marked = self.marked, (), False
         for planned in marked:
             self.seen += (planned.call.call_id,)
-            self.under_way[planned.call.call_id] = Begun(planned, run, self.clock)
+            self.under_way[planned.call.call_id] = StartedReads(planned, run, self.clock)
 
-    def take(self, call_id: str) -> Begun | None:
+    def take(self, call_id: str) -> StartedReads | None:
         """Hand over a call that has begun, to whoever waits for it."""
         return self.under_way.pop(call_id, None)
 

@@ -16,7 +16,7 @@ from treadle.engine.approval_reasons import DecisionRecord, as_run
 from treadle.engine.ports import Verdict
 from treadle.engine.recorded_run import AbortRecord, Ending, ReplyRecord
 from treadle.engine.run_decisions import AskAgain, AskModel, PlannedCall
-from treadle.engine.run_state import Turn
+from treadle.engine.run_state import RunState
 
 Step = tuple[RunEvent | None, Entry | None]
 """An event to tell, an entry to make durable before it, or both."""
@@ -54,7 +54,7 @@ def round_step(ask: AskModel, limit: str | None, at: float) -> Step:
     return event, Entry(kind="plan", name=plan.model, data=msgspec.Raw(msgspec.json.encode(data)), at=at)
 
 
-def reply_entry(ending: Ending, turn: Turn, at: float) -> Entry:
+def reply_entry(ending: Ending, turn: RunState, at: float) -> Entry:
     """Write down how a model call ended, and in which pieces it came."""
     finish = turn.finish if ending == "finished" else None
     if finish is None:

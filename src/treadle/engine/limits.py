@@ -30,7 +30,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 GATEWAY_LIMITS = Limits()
 
 
-class Budget(msgspec.Struct):
+class RunBudget(msgspec.Struct):
     """Counts the rounds and calls of one run and says when a limit is reached.
 
     `rounds` are model calls that may call tools: whoever makes one counts it. `max_tool_calls` is what the request

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from treadle.core.events import Batches, LiveBatches, ModelEvent, Noted
 from treadle.engine.deadline import Deadline
 from treadle.engine.early_reads import Early
-from treadle.engine.run_state import Turn
+from treadle.engine.run_state import RunState
 
 _ABOUT_CALLS = frozenset({"upstream_retried", "upstream_fallback"})
 """Notes on what had to be done to make a call: they hold of the one that is made again too."""
@@ -19,7 +19,7 @@ def may_wait(batch: Sequence[ModelEvent], early: Early, *, is_private: bool) -> 
     return not early.is_marked if is_private else all(type(event) is Noted for event in batch)
 
 
-async def forget(stream: Batches, turn: Turn, early: Early, deadline: Deadline, attempt: int) -> list[ModelEvent]:
+async def forget(stream: Batches, turn: RunState, early: Early, deadline: Deadline, attempt: int) -> list[ModelEvent]:
     """Let the turn forget a call that broke, once it may be made again, and return what to say of that.
 
     Nothing where it may not, and then the turn stays as it is.

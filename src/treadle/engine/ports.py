@@ -64,7 +64,7 @@ class Clock(Protocol):
         ...
 
 
-class Plea(msgspec.Struct, frozen=True, kw_only=True):
+class PermissionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What is asked about one concrete call, and why. `is_deferred` when the run will not wait for the answer."""
 
     call: CallItem
@@ -74,7 +74,7 @@ class Plea(msgspec.Struct, frozen=True, kw_only=True):
     is_deferred: bool = False
 
 
-class Ticket(msgspec.Struct, frozen=True, kw_only=True):
+class PendingApproval(msgspec.Struct, frozen=True, kw_only=True):
     """A question that somebody has been asked, to be waited for; `digest` is what the answer is bound to."""
 
     approval_id: str
@@ -96,7 +96,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 class Approver(Protocol):
     """Someone to ask before a call runs."""
 
-    async def ask(self, plea: Plea, context: CallContext) -> Ticket | Verdict:
+    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | Verdict:
         """Put the question; return where to wait for the answer, or the answer where it is known already.
 
         Asked about the same call of the same run again, it is the same question.

@@ -92,7 +92,7 @@ class _EndData(msgspec.Struct):
     limit: str | None = None
 
 
-class Past:
+class RecordedRun:
     """The record of one run, read from its entries. `heard` is what an unfinished last model call was heard to say.
 
     Raises: MsgspecError, ValueError for a journal that cannot be read.

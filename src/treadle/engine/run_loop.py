@@ -1,11 +1,11 @@
-"""The shell of a run: does what `turn` decides, through the five ports, and tells what happens as events.
+"""Drives a run: does what `run_state` decides, through the five ports, and publishes each step as an event.
 
-What must be durable before anybody sees it is journalled here first: a call before its tool starts, a result before
-the next model call, an item before its `done`, the end before the terminal event. Deltas are told at once. A call of a
+What must be durable before a client sees it is journalled first: a call before its tool starts, a result before the
+next model call, an item before its `done`, the end before the terminal event. Deltas are published at once. A call of a
 tool that only reads may run meanwhile: where it answers at once, both are written together.
 
-With a `Past` the loop is driven again: it takes the same way through what the journal knows, tells it as it was told,
-and from the first thing that the journal does not know goes on by itself.
+With a `RecordedRun` the loop replays the journal through the same code and publishes the same events; after the last
+journalled step it continues live.
 """
 
 import asyncio
@@ -42,11 +42,11 @@ from treadle.engine.deadline import Deadline
 from treadle.engine.early_reads import Early, unused
 from treadle.engine.journal_steps import Step, only_reads, policy_of, record_of, source_of, unless_failed
 from treadle.engine.model_retries import forget, may_wait
-from treadle.engine.ports import Approver, Clock, Journal, Model, Plea, Ticket, Toolbox, Verdict
-from treadle.engine.recorded_run import Ending, Past
+from treadle.engine.ports import Approver, Clock, Journal, Model, PendingApproval, PermissionRequest, Toolbox, Verdict
+from treadle.engine.recorded_run import Ending, RecordedRun
 from treadle.engine.run_decisions import AskAgain, AskModel, Decision, End, PlannedCall, RunTools
-from treadle.engine.run_state import Turn
-from treadle.engine.write_buffer import Minutes, Publish, wait_out
+from treadle.engine.run_state import RunState
+from treadle.engine.write_buffer import Publish, WriteBuffer, wait_out
 
 UNKNOWN = failure("interrupted", "Interrupted, outcome unknown.")
 RETRYABLE = frozenset({"read", "idempotent"})
@@ -65,7 +65,7 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
     ids: IdSource
 
 
-class Stopped(Exception):
+class LoopStopped(Exception):
     """The run is to end here: so the record says, or somebody asked for it while the record was gone through."""
 
     def __init__(self, error: ErrorInfo | None) -> None:
@@ -73,7 +73,7 @@ class Stopped(Exception):
         self.error = error
 
 
-class Loop:
+class RunLoop:
     """Drives one turn to its end. Call `begin` for the first steps, make them durable, then `run`.
 
     `is_replaying` says that it still goes through what the journal knows, `has_asked` that people were asked.
@@ -81,26 +81,26 @@ class Loop:
 
     def __init__(
         self,
-        turn: Turn,
+        turn: RunState,
         ports: Ports,
         context: CallContext,
         wall_s: float | None,
         final_s: float,
-        past: Past | None = None,
+        past: RecordedRun | None = None,
     ) -> None:
         self._past = past
         self.is_replaying = past is not None
         self.has_asked = False
         self._asked = 0
         self._is_asking = False
-        self._stop: Stopped | None = None
+        self._stop: LoopStopped | None = None
         self._turn = turn
         self._ports = ports
         self._now = ports.clock.now
         self._context = context
         self._deadline = Deadline(ports.clock, wall_s)
         self._final_s = final_s
-        self._minutes = Minutes()
+        self._minutes = WriteBuffer()
         self._steps = self._minutes.steps
         self._started: dict[str, float] = {}
         self._announced: set[str] = set()
@@ -151,7 +151,7 @@ class Loop:
                 else:
                     assert type(decision) is AskAgain, "there is no other"
                     decision = self._void(decision)
-        except Stopped as stop:
+        except LoopStopped as stop:
             return await self.abort(stop.error)
         finally:
             if self._early.seen:
@@ -159,7 +159,7 @@ class Loop:
 
     def stop(self, error: ErrorInfo | None = None) -> None:
         """Let the loop end as soon as it has gone through what the journal knows."""
-        self._stop = Stopped(error)
+        self._stop = LoopStopped(error)
 
     def _go_live(self) -> None:
         """Leave the record behind: from here on the loop acts by itself."""
@@ -274,13 +274,13 @@ class Loop:
     async def _run_early(self, planned: PlannedCall) -> Outcome:
         return await self._ports.toolbox.run(planned.call, self._context_of(planned))
 
-    def _recall(self, past: Past) -> Decision | None:
+    def _recall(self, past: RecordedRun) -> Decision | None:
         """Hear a model call again as the journal has it; None, if it has none and the loop acts by itself now."""
         number = self._asked
         known = past.round(number)
         if known is not None and known.reply is None and past.abort is not None:
             # It was stopped between its plan and the model's first word.
-            raise Stopped(past.abort.error)
+            raise LoopStopped(past.abort.error)
         self._asked += 1
         self._is_asking = True
         if known is None:
@@ -290,7 +290,7 @@ class Loop:
         ending: Ending = "interrupted" if known.reply is None else known.reply.ending
         if ending == "aborted":
             assert past.abort is not None, "a call is aborted with its run"
-            raise Stopped(past.abort.error)
+            raise LoopStopped(past.abort.error)
         self._end_round(ending)
         return self._turn.expire() if ending == "expired" else self._turn.decide()
 
@@ -384,7 +384,7 @@ class Loop:
             if past.result(call_id) is not None and not past.is_aborted_before(call_id):
                 return planned
             if past.abort is not None:
-                raise Stopped(past.abort.error)
+                raise LoopStopped(past.abort.error)
         if record is None and decision is None:
             self._go_live()
             if self._deadline.is_over:
@@ -402,7 +402,7 @@ class Loop:
     async def _put(self, planned: PlannedCall) -> tuple[RequestRecord | None, DecisionRecord | None]:
         """Ask somebody; the answer may be known at once, by a rule or because nobody is there."""
         assert planned.offer is not None
-        plea = Plea(
+        plea = PermissionRequest(
             call=planned.call,
             offer=planned.offer,
             reasons=planned.reasons,
@@ -413,7 +413,7 @@ class Loop:
         # A question that is half put would stand there, and nobody would know that it has to be taken back.
         cancelled = await wait_out(asking)
         answer = asking.result()
-        self.has_asked |= isinstance(answer, Ticket)
+        self.has_asked |= isinstance(answer, PendingApproval)
         if cancelled is not None:
             raise cancelled
         if isinstance(answer, Verdict):
@@ -433,7 +433,7 @@ class Loop:
         known = None if self._past is None else self._past.decision(planned.call.call_id)
         if known is None:
             if self._past is not None and self._past.abort is not None:
-                raise Stopped(self._past.abort.error)
+                raise LoopStopped(self._past.abort.error)
             self._go_live()
             await self._minutes.write()
             begun = self._ports.clock.monotonic()
@@ -458,12 +458,12 @@ class Loop:
         assert planned.decision is not None
         return decision_step(planned.index, planned.call, planned.decision, self._now())
 
-    async def _wake(self, past: Past, wave: list[PlannedCall]) -> list[PlannedCall]:
+    async def _wake(self, past: RecordedRun, wave: list[PlannedCall]) -> list[PlannedCall]:
         """Go on with calls whose start the journal knows: stop where the run was stopped, take the results there are,
         and else go live. A call that was running when its process died runs again only if that cannot do harm."""
         if any(past.is_aborted_before(planned.call.call_id) for planned in wave):
             assert past.abort is not None
-            raise Stopped(past.abort.error)
+            raise LoopStopped(past.abort.error)
         lost = [planned for planned in wave if planned.outcome is None and past.result(planned.call.call_id) is None]
         if not lost:
             return wave

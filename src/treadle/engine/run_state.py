@@ -64,15 +64,15 @@ from treadle.engine.approval_reasons import (
 from treadle.engine.call_schedule import claim_of, waves
 from treadle.engine.delta_log import parts_said
 from treadle.engine.limit_answer import closing_line, closing_message, has_said, limit_answer, no_answer
-from treadle.engine.limits import GATEWAY_LIMITS, Budget, Limits, mark_limit, refuse
+from treadle.engine.limits import GATEWAY_LIMITS, Limits, RunBudget, mark_limit, refuse
 from treadle.engine.run_decisions import AskAgain, AskModel, Carried, Decision, End, PlannedCall, RunTools
 from treadle.engine.stable_item_ids import Repeated, as_begun
-from treadle.engine.tool_choice_check import Choice
+from treadle.engine.tool_choice_check import ToolChoiceCheck
 
 Delta = TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta
 
 
-class Turn:
+class RunState:
     """One run from its first plan to its end.
 
     `budget` is what has been used so far; `base` what is added to the indexes of the current model call to make them
@@ -95,10 +95,10 @@ class Turn:
         self._carried_offers: dict[str, Offer] = {}
         self._deferred: frozenset[str] = frozenset()
         self._offers = offers
-        self._choice = Choice(choice)
+        self._choice = ToolChoiceCheck(choice)
         self._limits = limits
         self._ids = ids
-        self.budget = Budget(limits, max_tool_calls)
+        self.budget = RunBudget(limits, max_tool_calls)
         self.base = 0
         self.finish: Finished | None = None
         self.error: ErrorInfo | None = None

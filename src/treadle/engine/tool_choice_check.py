@@ -14,7 +14,7 @@ NAME_CHARS_SHOWN = 128
 """Names come from models: one of a megabyte is not shown whole."""
 
 
-class Choice:
+class ToolChoiceCheck:
     """What the model calls of one run are bound by; `current` is the choice of the one under way."""
 
     def __init__(self, wanted: ToolChoice) -> None:

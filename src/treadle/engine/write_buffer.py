@@ -18,7 +18,7 @@ Publish = Callable[[list[Numbered]], None]
 """Tells what happened; that is never nothing."""
 
 
-class Minutes:
+class WriteBuffer:
     """Keeps the steps of a run until they are written, and tells them to whoever hears the run.
 
     What has no entry of its own and stands in front of the first that has is told without waiting for a write, unless

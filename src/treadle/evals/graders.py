@@ -35,7 +35,7 @@ CLARIFY = re.compile(
 """What an answer says that asks for something without a question mark; judged leniently."""
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class GraderVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """What one grader says; `reason` is for a person, also when it passes."""
 
     grader: str
@@ -53,7 +53,7 @@ class Opinion(msgspec.Struct, frozen=True, kw_only=True):
     prompt_sha256: str = ""
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class GraderEvidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What graders look at: the transcript, the world before and after, and what did not fit the script.
 
     `cuts` is what reading a reply in other pieces changed; `opinions` what a judge said of the rubrics.
@@ -71,11 +71,11 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     opinions: tuple[Opinion, ...] = ()
 
 
-Grader = Callable[[Expect, Evidence], str | None]
+Grader = Callable[[Expect, GraderEvidence], str | None]
 """Returns why it fails, or None."""
 
 
-def grade(expectations: Sequence[Expect], evidence: Evidence) -> list[Verdict]:
+def grade(expectations: Sequence[Expect], evidence: GraderEvidence) -> list[GraderVerdict]:
     """Return the verdict of every grader that was asked for, after those that always are; only a script has one."""
     verdicts = [_verdict("log", "; ".join(log_problems(evidence.transcript)) or None)]
     if evidence.setting == "offline":
@@ -90,31 +90,31 @@ def grade(expectations: Sequence[Expect], evidence: Evidence) -> list[Verdict]:
     return verdicts
 
 
-def _is_played(expect: Expect, evidence: Evidence) -> bool:
+def _is_played(expect: Expect, evidence: GraderEvidence) -> bool:
     return not expect.protocols or evidence.protocol in expect.protocols
 
 
-def _is_judged(expect: Expect, evidence: Evidence) -> bool:
+def _is_judged(expect: Expect, evidence: GraderEvidence) -> bool:
     """Tell whether a judge was asked: one who was not says nothing, neither good nor bad."""
     return any(each.rubric == expect.judge for each in evidence.opinions)
 
 
-def _verdict(grader: str, problem: str | None) -> Verdict:
-    return Verdict(grader=grader, passed=problem is None, reason=problem or "as expected")
+def _verdict(grader: str, problem: str | None) -> GraderVerdict:
+    return GraderVerdict(grader=grader, passed=problem is None, reason=problem or "as expected")
 
 
-def _grade_calls(expect: Expect, evidence: Evidence) -> str | None:
+def _grade_calls(expect: Expect, evidence: GraderEvidence) -> str | None:
     transcript = evidence.transcript
     free = {call.name for call in transcript.calls if transcript.effect_of(call.name) == "read"}
     return compare_calls(expect.mode, expect.calls or (), transcript.calls, free)
 
 
-def _grade_no_calls(_: Expect, evidence: Evidence) -> str | None:
+def _grade_no_calls(_: Expect, evidence: GraderEvidence) -> str | None:
     made = evidence.transcript.calls
     return f"expected no call, got {', '.join(show_call(call) for call in made)}" if made else None
 
 
-def _grade_state(expect: Expect, evidence: Evidence) -> str | None:
+def _grade_state(expect: Expect, evidence: GraderEvidence) -> str | None:
     """Check the named places, then that nothing else differs from before."""
     problems: list[str] = []
     for pointer, value in (expect.state or {}).items():
@@ -148,7 +148,7 @@ def _place(pointer: str) -> list[str]:
     return [token.zfill(10) for token in read_pointer(pointer)]
 
 
-def _grade_milestones(expect: Expect, evidence: Evidence) -> str | None:
+def _grade_milestones(expect: Expect, evidence: GraderEvidence) -> str | None:
     marks = iter(evidence.transcript.marks)
     for milestone in expect.milestones:
         if not any(mark == milestone for mark in marks):
@@ -156,12 +156,12 @@ def _grade_milestones(expect: Expect, evidence: Evidence) -> str | None:
     return None
 
 
-def _grade_mines(expect: Expect, evidence: Evidence) -> str | None:
+def _grade_mines(expect: Expect, evidence: GraderEvidence) -> str | None:
     stepped = [mark for mark in evidence.transcript.marks if mark in expect.mines]
     return f"stepped on {', '.join(stepped)}" if stepped else None
 
 
-def _grade_text(expect: Expect, evidence: Evidence) -> str | None:
+def _grade_text(expect: Expect, evidence: GraderEvidence) -> str | None:
     assert expect.text is not None
     answer = evidence.transcript.answer
     flat, lined = _flat(answer), _lined(answer)
@@ -195,7 +195,7 @@ _TYPED = str.maketrans(
 )
 
 
-def _grade_valid_arguments(_: Expect, evidence: Evidence) -> str | None:
+def _grade_valid_arguments(_: Expect, evidence: GraderEvidence) -> str | None:
     transcript = evidence.transcript
     specs = [*(tool.spec for tool in transcript.tools), *transcript.client_tools]
     validators = {spec.name: Validator(spec.parameters) for spec in specs}
@@ -207,7 +207,7 @@ def _grade_valid_arguments(_: Expect, evidence: Evidence) -> str | None:
     return f"not valid for the declared schema: {', '.join(wrong)}" if wrong else None
 
 
-def _grade_budget(expect: Expect, evidence: Evidence) -> str | None:
+def _grade_budget(expect: Expect, evidence: GraderEvidence) -> str | None:
     """Count what was used; what nobody told (tokens, cost) is over no bound."""
     usage = evidence.transcript.usage
     rows: tuple[tuple[str, float | None, float | None], ...] = (
@@ -225,7 +225,7 @@ def _grade_budget(expect: Expect, evidence: Evidence) -> str | None:
     return "; ".join(over) or None
 
 
-def _grade_asks(_: Expect, evidence: Evidence) -> str | None:
+def _grade_asks(_: Expect, evidence: GraderEvidence) -> str | None:
     """Want a question, and no call that changes anything."""
     transcript = evidence.transcript
     made = [call for call in transcript.calls if transcript.effect_of(call.name) != "read"]
@@ -235,23 +235,23 @@ def _grade_asks(_: Expect, evidence: Evidence) -> str | None:
     return None if "?" in answer or CLARIFY.search(answer) else f"the answer {answer[:200]!r} asks nothing"
 
 
-def _grade_wire(_: Expect, evidence: Evidence) -> str | None:
+def _grade_wire(_: Expect, evidence: GraderEvidence) -> str | None:
     return "; ".join(wire_problems(evidence.transcript)) or None
 
 
-def _grade_notes(expect: Expect, evidence: Evidence) -> str | None:
+def _grade_notes(expect: Expect, evidence: GraderEvidence) -> str | None:
     codes = [note.code for note in evidence.transcript.notes]
     missing = [code for code in expect.notes if code not in codes]
     return f"not noted: {', '.join(missing)}; there was {', '.join(codes) or 'nothing'}" if missing else None
 
 
-def _grade_judge(expect: Expect, evidence: Evidence) -> str | None:
+def _grade_judge(expect: Expect, evidence: GraderEvidence) -> str | None:
     """Repeat what was said of the rubric."""
     said = [each for each in evidence.opinions if each.rubric == expect.judge and not each.passed]
     return "; ".join(each.reason for each in said) or None
 
 
-def _grade_ended(expect: Expect, evidence: Evidence) -> str | None:
+def _grade_ended(expect: Expect, evidence: GraderEvidence) -> str | None:
     assert expect.ended is not None
     endings = evidence.transcript.endings
     if not endings:

@@ -21,11 +21,11 @@ from treadle.core.ids import CountingIds
 from treadle.core.plan import Plan
 from treadle.evals.chunking_check import CutWatch
 from treadle.evals.fixed_clock import StillClock, no_sleep
-from treadle.evals.graders import Evidence, grade
+from treadle.evals.graders import GraderEvidence, grade
 from treadle.evals.process_pool import Tell, shared
 from treadle.evals.scenario_file import PROTOCOLS, Scenario, find_scenarios, load_scenario, read_scenarios
 from treadle.evals.scenario_playback import Stage, Staged
-from treadle.evals.suite_report import Sample, SuiteResult
+from treadle.evals.suite_report import SuiteResult, SuiteSample
 from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptMismatch
 from treadle.providers.provider_endpoint import ProtocolName
 from treadle.runtime import Parts, Runtime, repair_rules
@@ -46,8 +46,8 @@ class Play(msgspec.Struct, frozen=True, kw_only=True):
 class Played(msgspec.Struct, frozen=True, kw_only=True):
     """A sample, and what it was graded on; nothing when it could not be played."""
 
-    sample: Sample
-    evidence: Evidence | None = None
+    sample: SuiteSample
+    evidence: GraderEvidence | None = None
 
 
 _PLAYED: msgspec.json.Decoder[list[Played]] = msgspec.json.Decoder(list[Played])
@@ -79,7 +79,7 @@ async def run_suite(
     Raises: ConfigError, when a path has no scenario. A scenario that cannot be read is a broken sample.
     """
     started = time.perf_counter()
-    samples: list[Sample] = []
+    samples: list[SuiteSample] = []
     files = find_scenarios(*(paths or ()))
     _, unread = read_scenarios(files)
     for file in files:
@@ -102,7 +102,7 @@ def run_tasks(
 ) -> SuiteResult:
     """Play tasks in so many processes; the result is the same however many there are. `tell` hears how many."""
     started = time.perf_counter()
-    samples: list[Sample] = []
+    samples: list[SuiteSample] = []
     for answer in shared(_work, tasks, jobs, tell):
         for played in _PLAYED.decode(answer):
             samples.append(played.sample)
@@ -124,7 +124,7 @@ def _work(tasks: Sequence[Task]) -> list[bytes]:
 
 async def _play_task(task: Task) -> list[Played]:
     if task.unread:
-        return [Played(sample=Sample(scenario=Path(task.file).stem, broken=task.unread))]
+        return [Played(sample=SuiteSample(scenario=Path(task.file).stem, broken=task.unread))]
     scenario = load_scenario(Path(task.file))
     if not scenario.matches(task.only):
         return []
@@ -143,7 +143,7 @@ def plays_of(
     ]
 
 
-async def play(scenario: Scenario, chunk_bytes: int | None = None, protocol: ProtocolName = "chat") -> Sample:
+async def play(scenario: Scenario, chunk_bytes: int | None = None, protocol: ProtocolName = "chat") -> SuiteSample:
     """Play one scenario, its replies cut at the chunk size, and grade what came of it."""
     return (await play_whole(scenario, Play(protocol=protocol, chunk_bytes=chunk_bytes))).sample
 
@@ -159,7 +159,7 @@ async def play_whole(scenario: Scenario, how: Play) -> Played:
         evidence, broken = None, f"it took longer than {PLAY_S:g} s"
     except TreadleError as error:
         evidence, broken = None, f"{error.info.code}: {error.message}"
-    sample = Sample(
+    sample = SuiteSample(
         scenario=scenario.id,
         title=scenario.title,
         protocol=how.protocol,
@@ -173,7 +173,7 @@ async def play_whole(scenario: Scenario, how: Play) -> Played:
     return Played(sample=sample, evidence=evidence)
 
 
-async def _evidence(scenario: Scenario, how: Play) -> Evidence:
+async def _evidence(scenario: Scenario, how: Play) -> GraderEvidence:
     ids = CountingIds()
     settings = Settings(
         default_model=scenario.model, limits=scenario.limits, tools=ToolsSection(demo=False), repair=scenario.repair
@@ -198,7 +198,7 @@ async def _evidence(scenario: Scenario, how: Play) -> Evidence:
     stage = Stage(scenario, staged)
     before = stage.toolkit.document()
     transcript = await stage.play()
-    return Evidence(
+    return GraderEvidence(
         transcript=transcript,
         before=before,
         after=stage.toolkit.document(),

@@ -18,7 +18,7 @@ from treadle.core.request import Protocol, Request, Surface
 from treadle.core.run_endings import failure_of
 from treadle.evals.transcript import PlayedRun, Transcript
 from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
-from treadle.protocols.sse import Frame, SseReader
+from treadle.protocols.sse import SseFrame, SseReader
 
 CLIENTS: tuple[Protocol, ...] = ("chat", "responses", "messages", "gemini")
 _DONE = "[DONE]"
@@ -59,7 +59,7 @@ def _problems(transcript: Transcript, run: PlayedRun, client: Protocol) -> Itera
     yield from _differences(run, client, data)
 
 
-def _chat(frames: Sequence[Frame], chunks: Sequence[Chunk], has_failed: bool) -> Iterator[str]:
+def _chat(frames: Sequence[SseFrame], chunks: Sequence[Chunk], has_failed: bool) -> Iterator[str]:
     """Judge the end of a Chat stream: one finish reason, then `[DONE]`, once and last."""
     done = [place for place, frame in enumerate(frames) if frame.data == _DONE]
     if done != [len(frames) - 1]:
@@ -70,7 +70,7 @@ def _chat(frames: Sequence[Frame], chunks: Sequence[Chunk], has_failed: bool) ->
         yield f"one finish reason must come, there are {ends}"
 
 
-def _responses(frames: Sequence[Frame], chunks: Sequence[Chunk], has_failed: bool) -> Iterator[str]:
+def _responses(frames: Sequence[SseFrame], chunks: Sequence[Chunk], has_failed: bool) -> Iterator[str]:
     """Judge a Responses stream: numbered from 0 without a gap, one terminal event, named as its type."""
     numbers = [chunk.get("sequence_number") for chunk in chunks]
     if numbers != list(range(len(chunks))):
@@ -83,7 +83,7 @@ def _responses(frames: Sequence[Frame], chunks: Sequence[Chunk], has_failed: boo
         yield "a frame is not named as its type"
 
 
-def _messages(frames: Sequence[Frame], chunks: Sequence[Chunk], has_failed: bool) -> Iterator[str]:
+def _messages(frames: Sequence[SseFrame], chunks: Sequence[Chunk], has_failed: bool) -> Iterator[str]:
     """Judge a Messages stream: blocks open and close one after the other, and message_stop comes last."""
     kinds = [str(chunk["type"]) for chunk in chunks if chunk["type"] != "ping"]
     last = "error" if has_failed and "error" in kinds else "message_stop"
@@ -96,7 +96,7 @@ def _messages(frames: Sequence[Frame], chunks: Sequence[Chunk], has_failed: bool
         yield f"blocks are not numbered from 0: {opened}"
 
 
-def _gemini(frames: Sequence[Frame], chunks: Sequence[Chunk], has_failed: bool) -> Iterator[str]:
+def _gemini(frames: Sequence[SseFrame], chunks: Sequence[Chunk], has_failed: bool) -> Iterator[str]:
     """Judge a Gemini stream: one finish reason at most for each candidate."""
     reasons = [
         candidate["finishReason"]
@@ -108,7 +108,7 @@ def _gemini(frames: Sequence[Frame], chunks: Sequence[Chunk], has_failed: bool) 
         yield f"one finish reason must come, there are {reasons}"
 
 
-_ENDINGS: dict[str, Callable[[Sequence[Frame], Sequence[Chunk], bool], Iterator[str]]] = {
+_ENDINGS: dict[str, Callable[[Sequence[SseFrame], Sequence[Chunk], bool], Iterator[str]]] = {
     "chat": _chat,
     "responses": _responses,
     "messages": _messages,

@@ -6,7 +6,7 @@ from typing import Any
 from treadle.core.errors import ToolFailed
 from treadle.core.tool_definitions import ToolPolicy
 from treadle.evals.constant_tools import READ, WRITE, Named
-from treadle.evals.scenario_file import World
+from treadle.evals.scenario_file import ScenarioWorld
 from treadle.workspace.json_pointer import Json
 
 LONG_S = 60.0
@@ -16,7 +16,7 @@ _FILE = ("file:{path}",)
 class Things:
     """What there is beside the workspace, and the tools that act on it. `release` ends what would never end."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ScenarioWorld) -> None:
         self._files = dict(world.files)
         self._orders = dict(world.orders)
         self._phone_on = world.phone_on

@@ -132,7 +132,7 @@ class Expect(_Table, frozen=True, kw_only=True):
                 raise ValueError(error.message) from None
 
 
-class World(_Table, frozen=True, kw_only=True):
+class ScenarioWorld(_Table, frozen=True, kw_only=True):
     """What there is at the start: the workspace, and what the other tools of the toolkit work on."""
 
     facts: dict[str, Any] = {}
@@ -176,7 +176,7 @@ class CannedTool(_Table, frozen=True, kw_only=True):
             raise ValueError("`parameters` is not a JSON object")
 
 
-class Decision(_Table, frozen=True, kw_only=True):
+class ScenarioDecision(_Table, frozen=True, kw_only=True):
     """What a person does with a proposal, `p1` being the first: confirms it, or rejects it for a reason."""
 
     proposal: str
@@ -192,7 +192,7 @@ class UserTurn(_Table, frozen=True, kw_only=True):
     """
 
     user: str
-    decide: tuple[Decision, ...] = ()
+    decide: tuple[ScenarioDecision, ...] = ()
     tool_choice: Annotated[str, Meta(min_length=1)] = "auto"
     leave_at: Event | None = None
     crash_at: Event | None = None
@@ -221,7 +221,7 @@ class Scenario(_Table, frozen=True, kw_only=True):
     protocols: Annotated[tuple[ProtocolName, ...], Meta(min_length=1)] = PROTOCOLS
     limits: LimitsSection = LimitsSection()
     repair: RepairSection = RepairSection()
-    world: World = World()
+    world: ScenarioWorld = ScenarioWorld()
 
     @property
     def is_live(self) -> bool:

@@ -41,7 +41,7 @@ _FINISHES = frozenset({"length", "filtered", "stop_sequence"})
 _ODD = re.compile(r"[^a-z0-9_]+")
 
 
-class Said(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedSpeech(msgspec.Struct, frozen=True, kw_only=True):
     """One reply of the model: what it holds and, where it did not end by itself, what cut it."""
 
     items: tuple[AnyItem, ...]
@@ -64,7 +64,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.calls) and not self.is_cut and self.stop not in ("length", "filtered")
 
 
-Happening = str | Said | ResultItem
+Happening = str | RecordedSpeech | ResultItem
 """What the user said, what the model said, or what a call gave."""
 
 
@@ -115,13 +115,13 @@ def _happenings(run: StoredRun) -> Iterator[Happening]:
                 replied.append(item)
     yield from _flush(replied)
     for call in run.calls:
-        yield Said(items=call.items or _partial(call), stop=call.reply.stop, call=call)
+        yield RecordedSpeech(items=call.items or _partial(call), stop=call.reply.stop, call=call)
         yield from call.results
 
 
-def _flush(replied: list[AnyItem]) -> Iterator[Said]:
+def _flush(replied: list[AnyItem]) -> Iterator[RecordedSpeech]:
     if replied:
-        yield Said(items=tuple(replied))
+        yield RecordedSpeech(items=tuple(replied))
         replied.clear()
 
 
@@ -148,12 +148,12 @@ def _completed(happened: Sequence[Happening]) -> list[Happening]:
     waits = False
     for each in happened:
         if isinstance(each, str) and waits:
-            completed.append(Said(items=(text_message("assistant", NO_ANSWER),)))
+            completed.append(RecordedSpeech(items=(text_message("assistant", NO_ANSWER),)))
         completed.append(each)
         if not isinstance(each, ResultItem):
             waits = isinstance(each, str) or each.goes_on
     if waits:
-        completed.append(Said(items=(text_message("assistant", NO_ANSWER),)))
+        completed.append(RecordedSpeech(items=(text_message("assistant", NO_ANSWER),)))
     return completed
 
 
@@ -166,12 +166,12 @@ def _script(happened: Sequence[Happening]) -> Iterator[dict[str, Any]]:
                 sees = {"last_role": "user"}
             case ResultItem():
                 sees = {"last_role": "tool", "result_code": each.rc}
-            case Said():
+            case RecordedSpeech():
                 yield _turn(each, sees)
                 sees = {"last_role": "tool"}
 
 
-def _turn(said: Said, sees: dict[str, Any]) -> dict[str, Any]:
+def _turn(said: RecordedSpeech, sees: dict[str, Any]) -> dict[str, Any]:
     messages = [item for item in said.items if isinstance(item, MessageItem)]
     reasoning = [text for item in said.items if isinstance(item, ReasoningItem) for text in item.text or item.summary]
     refusals = [part.text for item in messages for part in item.content if isinstance(part, RefusalPart)]
@@ -187,7 +187,7 @@ def _turn(said: Said, sees: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in turn.items() if value}
 
 
-def _faults(said: Said) -> dict[str, Any]:
+def _faults(said: RecordedSpeech) -> dict[str, Any]:
     """Break a reply that broke: refused if nothing had come, else cut before its end."""
     if not said.is_cut or said.call is None:
         return {}
@@ -223,7 +223,7 @@ def _given(happened: Sequence[Happening], offers: dict[str, Offer]) -> dict[str,
     results = {each.call_id: each for each in happened if isinstance(each, ResultItem)}
     given: dict[str, list[dict[str, Any]]] = {}
     for each in happened:
-        if not isinstance(each, Said) or not each.goes_on:
+        if not isinstance(each, RecordedSpeech) or not each.goes_on:
             continue
         for call in each.calls:
             result = results.get(call.call_id)
@@ -260,9 +260,9 @@ def _limits(runs: Sequence[StoredRun]) -> dict[str, Any]:
 
 
 def _expectations(runs: Sequence[StoredRun], happened: Sequence[Happening]) -> list[dict[str, Any]]:
-    calls = [call for each in happened if isinstance(each, Said) for call in each.calls]
+    calls = [call for each in happened if isinstance(each, RecordedSpeech) for call in each.calls]
     marks = [f"call:{each.name} {each.rc}" for each in happened if isinstance(each, ResultItem) and each.name]
-    told = [each for each in happened if isinstance(each, Said)]
+    told = [each for each in happened if isinstance(each, RecordedSpeech)]
     answer = "".join(text_of(item.content) for item in told[-1].items if isinstance(item, MessageItem))
     row = runs[-1].row
     expected: dict[str, Any] = {"calls_max": len(calls)}
@@ -280,7 +280,7 @@ def _expectations(runs: Sequence[StoredRun], happened: Sequence[Happening]) -> l
     return [{name: value} for name, value in expected.items()]
 
 
-def _is_expired(said: Said) -> bool:
+def _is_expired(said: RecordedSpeech) -> bool:
     return said.call is not None and said.call.ending in ("expired", "aborted", "interrupted")
 
 

@@ -13,19 +13,19 @@ from treadle.core.errors import ConfigError, ToolFailed, TreadleError
 from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
 from treadle.evals.constant_tools import READ, WRITE, Named, plain_tools
 from treadle.evals.sample_world import Things
-from treadle.evals.scenario_file import CannedResult, CannedTool, Decision, World
+from treadle.evals.scenario_file import CannedResult, CannedTool, ScenarioDecision, ScenarioWorld
 from treadle.tools import Tool
 from treadle.tools.function_tools import foreign_tool, function_tool
 from treadle.tools.tool_context import ToolContext
 from treadle.workspace.json_pointer import Json
 from treadle.workspace.proposals import confirm, propose, reject
-from treadle.workspace.workspace_state import Change, Operation, Proposal, Step, Workspace, lock, patch_draft
+from treadle.workspace.workspace_state import Change, Operation, Proposal, Workspace, WorkspaceStep, lock, patch_draft
 
 
 class Toolkit:
     """One world and the tools that act on it."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: ScenarioWorld) -> None:
         workspace = Workspace(facts=world.facts, draft=world.draft, ui=world.ui)
         for path in world.locks:
             workspace = lock(workspace, path, actor="person").workspace
@@ -68,7 +68,7 @@ class Toolkit:
         ]
         return {**self.workspace.document(), "proposals": proposals, **self.things.document()}
 
-    def decide(self, decision: Decision) -> None:
+    def decide(self, decision: ScenarioDecision) -> None:
         """Let a person decide a proposal on the facts as they are; the model hears of it with its next result.
 
         Raises: ConfigError, for a decision that cannot be made.
@@ -118,7 +118,7 @@ class Toolkit:
         self._made += 1
         return {"proposal_id": proposal.id, "waiting_for": "a person", **taken}
 
-    def _take(self, step: Callable[[], Step]) -> dict[str, Any]:
+    def _take(self, step: Callable[[], WorkspaceStep]) -> dict[str, Any]:
         try:
             self.workspace, record = step()
         except TreadleError as error:

@@ -7,14 +7,14 @@ from typing import Literal
 
 import msgspec
 
-from treadle.evals.graders import GRADER_VERSION, NEVER_HEADLINE, Verdict
+from treadle.evals.graders import GRADER_VERSION, NEVER_HEADLINE, GraderVerdict
 
 Outcome = Literal["pass", "fail", "broken"]
 _WORST_FIRST: tuple[Outcome, ...] = ("broken", "fail", "pass")
 _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-class Sample(msgspec.Struct, frozen=True, kw_only=True):
+class SuiteSample(msgspec.Struct, frozen=True, kw_only=True):
     """One play of one scenario on one upstream protocol, its replies cut at one chunk size (None: whole).
 
     `broken` says why it could not be judged.
@@ -24,7 +24,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     title: str = ""
     protocol: str = "chat"
     chunk_bytes: int | None = None
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[GraderVerdict, ...] = ()
     broken: str | None = None
     calls: int = 0
     rounds: int = 0
@@ -48,7 +48,7 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
 class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
     """All samples of a suite, scenario by scenario."""
 
-    samples: tuple[Sample, ...]
+    samples: tuple[SuiteSample, ...]
     duration_s: float = 0.0
     grader_version: int = GRADER_VERSION
 
@@ -60,9 +60,9 @@ class SuiteResult(msgspec.Struct, frozen=True, kw_only=True):
             return 2
         return 1 if "fail" in outcomes else 0
 
-    def scenarios(self) -> list[tuple[str, list[Sample]]]:
+    def scenarios(self) -> list[tuple[str, list[SuiteSample]]]:
         """Return the samples of each scenario, in the order they were played."""
-        grouped: dict[str, list[Sample]] = {}
+        grouped: dict[str, list[SuiteSample]] = {}
         for sample in self.samples:
             grouped.setdefault(sample.scenario, []).append(sample)
         return list(grouped.items())
@@ -118,16 +118,16 @@ def write_junit(result: SuiteResult) -> str:
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _worst(samples: Sequence[Sample]) -> Outcome:
+def _worst(samples: Sequence[SuiteSample]) -> Outcome:
     outcomes = {sample.outcome for sample in samples}
     return next(outcome for outcome in _WORST_FIRST if outcome in outcomes)
 
 
-def _place(sample: Sample) -> str:
+def _place(sample: SuiteSample) -> str:
     return f"{sample.protocol}, {'whole' if sample.chunk_bytes is None else f'cut {sample.chunk_bytes}'}"
 
 
-def _total_ms(samples: Sequence[Sample]) -> float:
+def _total_ms(samples: Sequence[SuiteSample]) -> float:
     return sum(sample.duration_s for sample in samples) * 1000
 
 

@@ -21,7 +21,7 @@ class Scope(TypedDict):
     root_path: NotRequired[str]
 
 
-class Message(TypedDict, total=False):
+class AsgiMessage(TypedDict, total=False):
     """An ASGI message, either way."""
 
     type: Required[str]
@@ -31,7 +31,7 @@ class Message(TypedDict, total=False):
     headers: list[Header]
 
 
-class Start(TypedDict):
+class AsgiStart(TypedDict):
     """The message that begins an answer."""
 
     type: str
@@ -39,8 +39,8 @@ class Start(TypedDict):
     headers: list[Header]
 
 
-Receive = Callable[[], Awaitable[Message]]
-Send = Callable[[Message | Start], Awaitable[None]]
+Receive = Callable[[], Awaitable[AsgiMessage]]
+Send = Callable[[AsgiMessage | AsgiStart], Awaitable[None]]
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 """Any ASGI application: frameworks disagree about the types of its arguments."""

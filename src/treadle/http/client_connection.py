@@ -69,10 +69,10 @@ def _again(error: OSError) -> OSError:
     return type(error)(*error.args)
 
 
-class Connection(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """A connection. One answer at a time, each of at most `bytes_max`; `lost` is called when it is gone."""
 
-    def __init__(self, lost: "Callable[[Connection], None]", bytes_max: int) -> None:
+    def __init__(self, lost: "Callable[[ClientConnection], None]", bytes_max: int) -> None:
         self.loop = asyncio.get_running_loop()
         self._lost = lost
         self._bytes_max = bytes_max
@@ -80,7 +80,7 @@ class Connection(asyncio.Protocol):
         self._waiter: asyncio.Future[Any] | None = None
         self._take: Take | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._over: Callable[[Connection], None] | None = None
+        self._over: Callable[[ClientConnection], None] | None = None
         self._linger: asyncio.TimerHandle | None = None
         self._silent_since = 0.0
         self._pieces: list[bytes] = []
@@ -123,7 +123,7 @@ class Connection(asyncio.Protocol):
             self._said.clear()
         return True
 
-    def let_end(self, over: "Callable[[Connection], None]") -> None:
+    def let_end(self, over: "Callable[[ClientConnection], None]") -> None:
         """Pass over what is left of the answer, and tell when that is done; a connection that takes long is ended."""
         if self._is_whole or self._transport is None:
             over(self)

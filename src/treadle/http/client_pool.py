@@ -11,31 +11,31 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from treadle.http.client_connection import Connection, Take
+from treadle.http.client_connection import ClientConnection, Take
 from treadle.http.client_errors import ConnectTimeout, NoConnection, NoTls, NoTurn, TooLarge, reason_of
-from treadle.http.dialing import Place, Target, dial, target_of
+from treadle.http.dialing import DialTarget, HostAndPort, dial, target_of
 
 T = TypeVar("T")
-Dial = Callable[[Place], Awaitable[socket.socket]]
+Dial = Callable[[HostAndPort], Awaitable[socket.socket]]
 
 IDLE_S = 15.0
 """How long a connection that nobody needs is kept: shorter than servers do, so that it is not they who close it."""
 
 
-class Reply:
+class ClientReply:
     """An answer whose head has come; it is its own body. It must be closed, which gives its connection back."""
 
     __slots__ = ("_connection", "_pool", "content_type", "headers", "status")
 
-    def __init__(self, connection: Connection, pool: "Pool") -> None:
+    def __init__(self, connection: ClientConnection, pool: "ClientPool") -> None:
         self.status = connection.status
         self.headers: Mapping[str, str] = connection.headers
         self.content_type = _kind_of(self.headers.get("content-type", "application/octet-stream"))
-        self._connection: Connection | None = connection
+        self._connection: ClientConnection | None = connection
         self._pool = pool
 
     @property
-    def content(self) -> "Reply":
+    def content(self) -> "ClientReply":
         """Return its body."""
         return self
 
@@ -79,7 +79,7 @@ class Reply:
             self._pool.give(connection)
 
 
-class Pool:
+class ClientPool:
     """Makes requests, reusing connections. `connections_max` bounds those in use, of all places together.
 
     `dial` makes the socket to a place: whoever gives one decides which addresses are connected to. A body over
@@ -92,9 +92,9 @@ class Pool:
         self._body_bytes_max = body_bytes_max
         self._waiters: deque[asyncio.Future[None]] = deque()
         # Those that wait for work, and since when: the one used last is the last.
-        self._idle: dict[Place, dict[Connection, float]] = {}
+        self._idle: dict[HostAndPort, dict[ClientConnection, float]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._busy: dict[Connection, Place] = {}
+        self._busy: dict[ClientConnection, HostAndPort] = {}
 
     @property
     def idle(self) -> int:
@@ -110,7 +110,7 @@ class Pool:
         *,
         connect_s: float,
         idle_s: float,
-    ) -> Reply:
+    ) -> ClientReply:
         """Send a request and return its answer, the body still to be read.
 
         Raises: NoAddress, NoConnection, NoTls, ConnectTimeout, BrokenOff, TimeoutError.
@@ -129,13 +129,13 @@ class Pool:
             connection.abort()
             self.give(connection)
             raise
-        return Reply(connection, self)
+        return ClientReply(connection, self)
 
-    def _aim(self, url: str, headers: Mapping[str, str]) -> tuple[Target, Mapping[str, str]]:
+    def _aim(self, url: str, headers: Mapping[str, str]) -> tuple[DialTarget, Mapping[str, str]]:
         """Return where a request is sent, and with which headers."""
         return target_of(url), headers
 
-    def give(self, connection: Connection) -> None:
+    def give(self, connection: ClientConnection) -> None:
         """Take a connection back: it is kept if it can be used again."""
         place = self._busy.pop(connection, None)
         if place is None:
@@ -171,7 +171,7 @@ class Pool:
         # Sockets are closed when the loop comes to it.
         await asyncio.sleep(0)
 
-    def _idle_one(self, place: Place) -> Connection | None:
+    def _idle_one(self, place: HostAndPort) -> ClientConnection | None:
         """Return a connection that waits for work, the one used last."""
         idle = self._idle.get(place)
         while idle:
@@ -181,7 +181,7 @@ class Pool:
                 return connection
         return None
 
-    async def _open_within(self, place: Place, connect_s: float) -> Connection:
+    async def _open_within(self, place: HostAndPort, connect_s: float) -> ClientConnection:
         """Return a new connection, or one that became free while this request waited for its turn."""
         failure: type[ConnectTimeout] = NoTurn
         try:
@@ -218,9 +218,9 @@ class Pool:
                 waiter.set_result(None)
                 return
 
-    async def _open(self, place: Place) -> Connection:
+    async def _open(self, place: HostAndPort) -> ClientConnection:
         connecting = await self._dial(place)
-        make = partial(Connection, self._forget, self._body_bytes_max)
+        make = partial(ClientConnection, self._forget, self._body_bytes_max)
         loop = asyncio.get_running_loop()
         try:
             if place.is_tls:
@@ -235,7 +235,7 @@ class Pool:
         self._busy[connection] = place
         return connection
 
-    def _forget(self, connection: Connection) -> None:
+    def _forget(self, connection: ClientConnection) -> None:
         """Know nothing more of a connection that is gone; one in use is given back by whoever uses it."""
         for idle in self._idle.values():
             idle.pop(connection, None)
@@ -260,7 +260,7 @@ async def _nothing(end: T) -> T:
 
 
 @lru_cache(maxsize=256)
-def write_head(method: str, target: Target, headers: tuple[tuple[str, str], ...]) -> bytes:
+def write_head(method: str, target: DialTarget, headers: tuple[tuple[str, str], ...]) -> bytes:
     """Write the first line and the headers of a request, all but the length of its body: the same go to a place often.
 
     Raises: ValueError for a header that would be more than one line.

@@ -21,7 +21,7 @@ _Found = tuple[
 ]
 
 
-class Place(msgspec.Struct, frozen=True):
+class HostAndPort(msgspec.Struct, frozen=True):
     """Who is asked: requests to the same place share connections."""
 
     host: str
@@ -29,16 +29,16 @@ class Place(msgspec.Struct, frozen=True):
     is_tls: bool
 
 
-class Target(msgspec.Struct, frozen=True):
+class DialTarget(msgspec.Struct, frozen=True):
     """Where one request goes: the place, and how its first lines name it."""
 
-    place: Place
+    place: HostAndPort
     path: str
     host: str
 
 
 @lru_cache(maxsize=1_024)
-def target_of(url: str) -> Target:
+def target_of(url: str) -> DialTarget:
     """Read an address that was checked before."""
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -49,10 +49,10 @@ def target_of(url: str) -> Target:
     path = quote(parts.path or "/", safe=_PATH_SAFE) + (
         f"?{quote(parts.query, safe=_QUERY_SAFE)}" if parts.query else ""
     )
-    return Target(Place(host, port, parts.scheme == "https"), path, shown)
+    return DialTarget(HostAndPort(host, port, parts.scheme == "https"), path, shown)
 
 
-async def dial(place: Place) -> socket.socket:
+async def dial(place: HostAndPort) -> socket.socket:
     """Connect to a place.
 
     Raises: NoAddress, NoConnection.
@@ -82,7 +82,7 @@ async def _reach(found: list[_Found]) -> socket.socket:
         raise NoConnection(reason_of(error)) from None
 
 
-async def resolve(place: Place) -> list[_Found]:
+async def resolve(place: HostAndPort) -> list[_Found]:
     """Return the addresses of a place, as the system prefers them.
 
     Raises: OSError.

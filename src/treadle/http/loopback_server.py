@@ -26,7 +26,7 @@ CLOSING_S = 1.0
 _BODILESS = frozenset({204, 304})
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class LoopbackRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One request: its path as it was sent, without the query; its headers as they were spelt."""
 
     method: str
@@ -36,7 +36,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     peer: object
 
 
-class Answer:
+class LoopbackAnswer:
     """How a handler answers: `start`, then `write`, then `finish`; or `send` for all of it."""
 
     def __init__(self, connection: "_Connection", *, is_kept: bool) -> None:
@@ -83,7 +83,7 @@ class Answer:
         await self.finish()
 
 
-Handler = Callable[[Asked, Answer], Awaitable[None]]
+Handler = Callable[[LoopbackRequest, LoopbackAnswer], Awaitable[None]]
 
 
 class Listener:
@@ -130,7 +130,7 @@ class _Connection(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._parser = httptools.HttpRequestParser(self)
-        self._waiting: deque[tuple[Asked, bool]] = deque()
+        self._waiting: deque[tuple[LoopbackRequest, bool]] = deque()
         self._writable: asyncio.Future[None] | None = None
         self.task: asyncio.Task[None] | None = None
         self.on_message_begin()
@@ -208,7 +208,7 @@ class _Connection(asyncio.Protocol):
         if self._body_bytes > self._listener.body_bytes_max:
             self._refuse(413)
             return
-        asked = Asked(
+        asked = LoopbackRequest(
             method=self._parser.get_method().decode("latin-1"),
             path=urlsplit(self._target.decode("latin-1")).path,
             headers=self._headers,
@@ -224,7 +224,7 @@ class _Connection(asyncio.Protocol):
     async def _answer(self) -> None:
         while self._waiting:
             asked, is_kept = self._waiting.popleft()
-            answer = Answer(self, is_kept=is_kept)
+            answer = LoopbackAnswer(self, is_kept=is_kept)
             try:
                 await self._listener.handle(asked, answer)
             finally:

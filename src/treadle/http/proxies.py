@@ -17,8 +17,8 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from treadle.http.client_errors import NoConnection, reason_of
-from treadle.http.client_pool import Pool
-from treadle.http.dialing import Place, Target, dial, target_of
+from treadle.http.client_pool import ClientPool
+from treadle.http.dialing import DialTarget, HostAndPort, dial, target_of
 
 HEAD_BYTES_MAX = 65_536
 PORT = 8080
@@ -28,17 +28,17 @@ PORT = 8080
 class Proxy(msgspec.Struct, frozen=True):
     """A proxy, and the header that says who asks it; empty where nobody need say so."""
 
-    place: Place
+    place: HostAndPort
     authorization: str
 
 
-class ProxiedPool(Pool):
+class ProxiedPool(ClientPool):
     """A pool whose requests go through proxies, where the environment names one for their place."""
 
     def __init__(self, connections_max: int, *, body_bytes_max: int = sys.maxsize) -> None:
         super().__init__(connections_max, dial=_dial, body_bytes_max=body_bytes_max)
 
-    def _aim(self, url: str, headers: Mapping[str, str]) -> tuple[Target, Mapping[str, str]]:
+    def _aim(self, url: str, headers: Mapping[str, str]) -> tuple[DialTarget, Mapping[str, str]]:
         """Ask a proxy for the whole address; to what is asked by TLS it only makes the way."""
         target = target_of(url)
         proxy = None if target.place.is_tls else proxy_of(target.place)
@@ -46,10 +46,10 @@ class ProxiedPool(Pool):
             return target, headers
         if proxy.authorization:
             headers = {**headers, "Proxy-Authorization": proxy.authorization}
-        return Target(target.place, f"http://{target.host}{target.path}", target.host), headers
+        return DialTarget(target.place, f"http://{target.host}{target.path}", target.host), headers
 
 
-def proxy_of(place: Place) -> Proxy | None:
+def proxy_of(place: HostAndPort) -> Proxy | None:
     """Return the proxy that the environment names for a place.
 
     Raises: NoConnection, for one that cannot be used.
@@ -64,12 +64,12 @@ def _variable(name: str) -> str:
     return (os.environ.get(name) or os.environ.get(name.upper()) or "").strip()
 
 
-def is_exempt(place: Place, names: str) -> bool:
+def is_exempt(place: HostAndPort, names: str) -> bool:
     """Tell whether NO_PROXY names a place: a host, a domain above it or a network, perhaps with a port, or `*`."""
     return any(_names(each.strip().lower(), place) for each in names.split(","))
 
 
-def _names(word: str, place: Place) -> bool:
+def _names(word: str, place: HostAndPort) -> bool:
     host, colon, port = word.rpartition(":")
     if colon and port.isdecimal() and (":" not in host or host.endswith("]")):
         if int(port) != place.port:
@@ -105,10 +105,10 @@ def read_proxy(url: str) -> Proxy:
         raise NoConnection("the proxy of the environment is not http://HOST:PORT")
     known = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
     authorization = f"Basic {b64encode(known.encode()).decode()}" if parts.username else ""
-    return Proxy(Place(parts.hostname, port, is_tls=False), authorization)
+    return Proxy(HostAndPort(parts.hostname, port, is_tls=False), authorization)
 
 
-async def _dial(place: Place) -> socket.socket:
+async def _dial(place: HostAndPort) -> socket.socket:
     proxy = proxy_of(place)
     if proxy is None:
         return await dial(place)
@@ -123,7 +123,7 @@ async def _dial(place: Place) -> socket.socket:
     return made
 
 
-async def _tunnel(made: socket.socket, proxy: Proxy, place: Place) -> None:
+async def _tunnel(made: socket.socket, proxy: Proxy, place: HostAndPort) -> None:
     """Have the proxy connect to the place; from then on what goes over the socket is not the proxy's.
 
     Raises: NoConnection.

@@ -19,7 +19,7 @@ _CONTROLS = bytes(each for each in (*range(32), 127) if each != ord("\t"))
 _write_header = b"%b: %b\r\n".__mod__
 
 
-class Bell:
+class WakeSignal:
     """Tells whoever waits that something happened, as asyncio's `Event` does."""
 
     __slots__ = ("_is_set", "_waiters")
@@ -61,10 +61,10 @@ class Flow(FlowControl):
         self._transport = transport
         self.read_paused = False
         self.write_paused = False
-        self._is_writable_event = Bell(is_set=True)  # type: ignore[assignment]
+        self._is_writable_event = WakeSignal(is_set=True)  # type: ignore[assignment]
 
 
-_UNHEARD = Bell()
+_UNHEARD = WakeSignal()
 """The bell of all requests that nobody waits for."""
 
 
@@ -110,7 +110,7 @@ class Cycle(RequestResponseCycle):
             return {"type": "http.request", "body": body, "more_body": False}
         if not self.is_awaited:
             self.is_awaited = True
-            self.message_event = Bell(is_set=bool(self.body) or not (self.more_body or self._is_taken))  # type: ignore[assignment]
+            self.message_event = WakeSignal(is_set=bool(self.body) or not (self.more_body or self._is_taken))  # type: ignore[assignment]
         message: Any = await super().receive()
         self._is_taken |= not message.get("more_body", True)
         return message

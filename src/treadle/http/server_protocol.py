@@ -73,7 +73,7 @@ SEND_S = 60.0
 """How long a client may take nothing of its answer, where nobody says otherwise."""
 
 
-class Bounds(NamedTuple):
+class HttpBounds(NamedTuple):
     """Limits of a connection, and how many there may be at once; `cut_off` is called for each client cut off."""
 
     head_s: float
@@ -115,7 +115,7 @@ class BoundedProtocol(HttpToolsProtocol):
         "_timer_at",
     )
 
-    def __init__(self, *args: Any, bounds: "Bounds", **kwargs: Any) -> None:
+    def __init__(self, *args: Any, bounds: "HttpBounds", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.pipeline: list[tuple[Cycle, Any]] = []  # type: ignore[assignment]  # a deque takes ten times as much
         self._bounds = bounds
@@ -483,7 +483,7 @@ def bounded(
 ) -> type[asyncio.Protocol]:
     """Return the protocol for uvicorn, with these bounds; `cut_off` is called for each client that is cut off."""
     make = cast("Callable[..., object]", BoundedProtocol)
-    bounds = Bounds(head_s, send_s, cut_off, connections_max)
+    bounds = HttpBounds(head_s, send_s, cut_off, connections_max)
     return cast("type[asyncio.Protocol]", partial(make, bounds=bounds))
 
 

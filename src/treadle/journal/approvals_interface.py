@@ -26,7 +26,7 @@ USED = "approval_used"
 """The code of the Conflict that tells a run that another one carries the call on."""
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ApprovalQuestion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is asked: which call, from where, and why it needs a person. `digest` is what a decision is bound to.
 
     `arguments` are in canonical JSON. `is_deferred` when the run does not wait: the next one carries the call on.
@@ -44,7 +44,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_deferred: bool = False
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ApprovalDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was decided, when and by whom; `arguments` are those to run with, where they were changed."""
 
     status: ApprovalStatus
@@ -62,14 +62,14 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
     call_id: str
     created_at: float
     expires_at: float
-    question: Question
+    question: ApprovalQuestion
     key_id: str = ""
     status: ApprovalStatus = "pending"
     used_by: str | None = None
-    decision: Decision | None = None
+    decision: ApprovalDecision | None = None
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ApprovalRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which calls a remembered rule agrees to: exactly one, all of a tool, or those whose arguments fit patterns.
 
     `covers_taint` when it was given after untrusted output had been read, and so holds then too.
@@ -89,7 +89,7 @@ class RuleRow(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     created_at: float
-    rule: Rule
+    rule: ApprovalRule
     session_id: str | None = None
     key_id: str = ""
 
@@ -123,7 +123,7 @@ class ApprovalStore(Protocol):
         """
         ...
 
-    async def decide(self, approval_id: str, decision: Decision) -> ApprovalRow:
+    async def decide(self, approval_id: str, decision: ApprovalDecision) -> ApprovalRow:
         """Decide a pending approval and wake whoever waits for its run.
 
         One that is past its time becomes expired, whatever was decided.

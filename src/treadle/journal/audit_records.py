@@ -23,7 +23,7 @@ OF_RUNS = ("events", "requests", "leases", "approvals", "blob_uses")
 """The tables whose rows belong to a run, and go with it."""
 
 
-class Lease(NamedTuple):
+class LeaseColumns(NamedTuple):
     """Who holds a run that has not ended, as far as an audit asks."""
 
     head: int
@@ -34,7 +34,7 @@ class Lease(NamedTuple):
 
 def make_evidence(
     sealed: SealedRow,
-    lease: Lease | None,
+    lease: LeaseColumns | None,
     kept: Sequence[KeptEntry],
     blobs: Mapping[str, bytes | None],
     faults: Iterable[str],
@@ -104,7 +104,7 @@ def entry_faults(
         yield f"the fingerprint of entry {seq} is not that of its plan"
 
 
-def _lease_faults(row: SealedRow, lease: Lease | None, kept: Sequence[KeptEntry]) -> Iterator[str]:
+def _lease_faults(row: SealedRow, lease: LeaseColumns | None, kept: Sequence[KeptEntry]) -> Iterator[str]:
     """Say what is wrong between a run and its lease: there is one as long as the run has not ended."""
     if lease is None:
         if row.ended_at is None:

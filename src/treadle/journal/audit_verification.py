@@ -31,7 +31,7 @@ PROBLEMS_MAX = 20
 """How many problems of one run are named."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What the audit says of one run; without problems it is as it was written."""
 
     run_id: str
@@ -48,7 +48,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return not self.problems
 
 
-def audit_run(evidence: Evidence) -> Finding:
+def audit_run(evidence: Evidence) -> AuditFinding:
     """Check one run: its row, its entries, and what the store says of their hashes."""
     row, entries, lines = evidence.row, evidence.entries, evidence.lines
     is_forgotten = not entries and evidence.sealed.is_purged and row.status in ENDED
@@ -59,7 +59,7 @@ def audit_run(evidence: Evidence) -> Finding:
         problems += _end_problems(evidence.sealed, [entry for entry in entries if not entry.is_input])
     is_old = any(not line.sha256 for line in lines)
     is_sealed = read_amendment(evidence.sealed.amended) is not None if is_forgotten else evidence.is_rooted
-    return Finding(
+    return AuditFinding(
         run_id=row.id,
         status=row.status,
         entries=len(entries),
@@ -70,7 +70,7 @@ def audit_run(evidence: Evidence) -> Finding:
     )
 
 
-def audit_export(exported: Exported) -> Finding:
+def audit_export(exported: Exported) -> AuditFinding:
     """Check a run that was read from an export."""
     sealed = exported.sealed
     root = "" if sealed is None else sealed.root

@@ -8,7 +8,7 @@ REPLICAS_S = 15.0
 """How long ago a process was seen at most to be listed."""
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class JournalInspection(msgspec.Struct, frozen=True, kw_only=True):
     """What was seen. `version` is that of the schema, 0 where there is none yet; `newest` the one this code knows."""
 
     engine: str

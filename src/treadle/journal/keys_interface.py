@@ -13,7 +13,7 @@ Period = Literal["day", "month", "total"]
 TAKEN = "key_taken"
 
 
-class Rates(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class KeyRates(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How much a key may do at a time; 0 sets no bound."""
 
     requests_per_min: int = 0
@@ -21,7 +21,7 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     runs_max: int = 0
 
 
-class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class KeyBudget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How much a key may use in a period, of the calendar in UTC; 0 sets no bound."""
 
     tokens: int = 0
@@ -29,15 +29,15 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     period: Period = "total"
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class KeyGrant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a key may do. `apis`, `models` and `tools` are patterns, of which one must fit."""
 
     apis: tuple[str, ...] = ("*",)
     models: tuple[str, ...] = ("*",)
     tools: tuple[str, ...] = ("*",)
     role: Role = "none"
-    rates: Rates = Rates()
-    budget: Budget = Budget()
+    rates: KeyRates = KeyRates()
+    budget: KeyBudget = KeyBudget()
 
 
 class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class KeyRow(msgspec.Struct, frozen=True, kw_only=True):
     lookup: str
     mac: bytes
     created_at: float
-    grant: Grant = Grant()
+    grant: KeyGrant = KeyGrant()
     expires_at: float | None = None
     revoked_at: float | None = None
 
@@ -153,7 +153,7 @@ class KeyStore(Protocol):
         """Return what a key used in a period."""
         ...
 
-    async def reserve(self, wanted: Reservation, budget: Budget, period: str, now: float) -> ReservationResult:
+    async def reserve(self, wanted: Reservation, budget: KeyBudget, period: str, now: float) -> ReservationResult:
         """Reserve what a run may use, if the budget of its key has room beside what was used and is reserved.
 
         Of any number of processes that ask at the same time each sees what the others were given. A reservation goes
@@ -167,7 +167,7 @@ class KeyStore(Protocol):
         ...
 
 
-def has_room(budget: Budget, used: Spent) -> bool:
+def has_room(budget: KeyBudget, used: Spent) -> bool:
     """Tell whether another run may begin when so much of a budget is used: the last one may go over it."""
     return (not budget.tokens or used.tokens < budget.tokens) and (not budget.usd or used.usd < budget.usd)
 

@@ -20,7 +20,7 @@ from treadle.core.errors import Conflict, NotFound, TreadleError
 from treadle.core.events import ENDED, RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.journal.journal_interface import RUN_ENDED, Chunk, RunJournal, RunRow, StoredTurn
-from treadle.journal.keys_interface import Budget, Charge, Reservation, ReservationResult, add_up
+from treadle.journal.keys_interface import Charge, KeyBudget, Reservation, ReservationResult, add_up
 from treadle.journal.sqlite import leased_writes as fence
 from treadle.journal.sqlite import queries as query
 from treadle.journal.sqlite import retention
@@ -29,8 +29,8 @@ from treadle.journal.sqlite.keys import SqliteKeys, charge, free, pay
 from treadle.journal.sqlite.row_mapping import bind_json, chain_entries, ended_columns, root_place, run_columns
 from treadle.journal.sqlite.run_writer import SqliteRunJournal
 from treadle.journal.sqlite.store import SqliteStore
-from treadle.journal.sqlite.workspaces import Runs
-from treadle.journal.sqlite.writer_thread import Job, Writer
+from treadle.journal.sqlite.workspaces import WorkspaceRuns
+from treadle.journal.sqlite.writer_thread import Job, WriterThread
 from treadle.journal.store_url import MEMORY
 from treadle.journal.write_futures import done, failed
 
@@ -161,7 +161,7 @@ class MemoryStore(SqliteStore):
             run.written = self._write_down(writer, run)
             self._let_go(run)
 
-    def _open_writer(self) -> Writer:
+    def _open_writer(self) -> WriterThread:
         if self._held:
             self.lay_down()
         return super()._open_writer()
@@ -176,7 +176,7 @@ class MemoryStore(SqliteStore):
         del self._held[run.run_id]
         self._response_ids.discard(run.row.response_id)
 
-    def _stands_alone(self, row: RunRow, writer: Writer) -> bool:
+    def _stands_alone(self, row: RunRow, writer: WriterThread) -> bool:
         """Tell whether a run refers to no other and breaks no rule, as far as can be seen without the database."""
         if row.previous_id is not None or row.session_id is not None or row.idempotency_key is not None:
             return False
@@ -185,11 +185,11 @@ class MemoryStore(SqliteStore):
             return False
         return not (self._has_rows and writer.run_now(lambda each: select(each, _TAKEN, row.id, row.response_id)))
 
-    def _write_down(self, writer: Writer, run: "HeldRun") -> SqliteRunJournal:
+    def _write_down(self, writer: WriterThread, run: "HeldRun") -> SqliteRunJournal:
         row = run.row
         body = None if row.request is None else bind_json(row.request)
         chained = chain_entries(run.entries, row.id, 1, root_place(row, run.entries))
-        hold = writer.run_now(fence.Start(run_columns(row, run.entries), body, run.owner, run.until, chained))
+        hold = writer.run_now(fence.RunStart(run_columns(row, run.entries), body, run.owner, run.until, chained))
         if run.ended is not None:
             nothing = chain_entries((), row.id, 1, chained.place)
             forget = (row.id,) if run.is_purged else ()
@@ -203,7 +203,7 @@ class MemoryStore(SqliteStore):
 class _Keys(SqliteKeys):
     """Keys beside runs that are held."""
 
-    def __init__(self, store: MemoryStore, read: Runs, write: Runs, jot: Runs) -> None:
+    def __init__(self, store: MemoryStore, read: WorkspaceRuns, write: WorkspaceRuns, jot: WorkspaceRuns) -> None:
         super().__init__(read, write, jot)
         self._store = store
 
@@ -212,7 +212,7 @@ class _Keys(SqliteKeys):
         charged, others = self._store.charge(charges)
         return charged | await super().settle(others) if others else charged
 
-    async def reserve(self, wanted: Reservation, budget: Budget, period: str, now: float) -> ReservationResult:
+    async def reserve(self, wanted: Reservation, budget: KeyBudget, period: str, now: float) -> ReservationResult:
         """Reserve what a run may use, until it is charged or released: runs that are held have no lease to see."""
         return await super().reserve(msgspec.structs.replace(wanted, until=math.inf), budget, period, now)
 

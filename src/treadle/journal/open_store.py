@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 from treadle.core.errors import StoreError
-from treadle.journal.inspection import Look
+from treadle.journal.inspection import JournalInspection
 from treadle.journal.journal_interface import Store
 from treadle.journal.store_url import MEMORY, PostgresAddress, is_postgres
 
@@ -33,7 +33,7 @@ def open_store(
     return SqliteStore(place, clock=clock, monotonic=monotonic)
 
 
-async def look_at_store(address: PostgresAddress) -> Look:
+async def look_at_store(address: PostgresAddress) -> JournalInspection:
     """Say which PostgreSQL answers and what is in it, without changing anything.
 
     Raises: StoreError.

@@ -11,7 +11,7 @@ from treadle.core.plan import Plan
 from treadle.core.request import Note, Request
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
+class WrittenRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for an upstream, and what had to be dropped, coerced or emulated to write it.
 
     `headers` say what a protocol says beside the body.
@@ -49,7 +49,7 @@ class Encoder(Protocol):
 class WriteRequest(Protocol):
     """Writes a plan as the body of a request."""
 
-    def __call__(self, plan: Plan, *, provider: str = "") -> Written:
+    def __call__(self, plan: Plan, *, provider: str = "") -> WrittenRequest:
         """Write the request; opaque state goes back only to the `provider` that made it."""
         ...
 

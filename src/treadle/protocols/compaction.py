@@ -89,7 +89,7 @@ def ask(request: Request) -> Request:
     )
 
 
-class Retelling:
+class CompactedText:
     """Tells a run that wrote a summary as one whose only output is the sealed item."""
 
     def __init__(self, ids: IdSource) -> None:

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from treadle.protocols.translation.upstream_features import ALL_CHOICES, TRAITS, Rule, Traits
+from treadle.protocols.translation.upstream_features import ALL_CHOICES, TRAITS, FeatureRule, Traits
 
 Level = Literal["native", "emulated", "kept", "impossible"]
 """The protocol has it; Treadle makes it of something else; only the same protocol on the other side; it cannot be."""
@@ -56,12 +56,12 @@ def _by_trait(has: Callable[[Traits], bool], otherwise: Support) -> Row:
     return {name: NATIVE if has(traits) else otherwise for name, traits in TRAITS.items()}
 
 
-def _by_rule(rule_of: Callable[[Traits], Rule]) -> Row:
+def _by_rule(rule_of: Callable[[Traits], FeatureRule]) -> Row:
     """Return what a rule about words makes of all others."""
     return {name: _emulated(_mapped(rule_of(traits))) for name, traits in TRAITS.items()}
 
 
-def _mapped(rule: Rule) -> str:
+def _mapped(rule: FeatureRule) -> str:
     chars = rule.chars.replace("\\", "")
     first = f" (first `[{rule.first}]`)" if rule.first else ""
     return f"beyond {rule.chars_max} of `[{chars}]`{first}: mapped, and mapped back"

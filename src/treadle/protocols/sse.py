@@ -31,7 +31,7 @@ SHOWN_BYTES_MAX = 80
 """How much of a line that cannot be read is shown."""
 
 
-class Frame(msgspec.Struct, frozen=True, gc=False):
+class SseFrame(msgspec.Struct, frozen=True, gc=False):
     """One event: `id` is the last one the stream gave, `event` is empty where the stream gives no name.
 
     One with a `damage` is no event, but says what could not be read at this place of the stream.
@@ -95,7 +95,7 @@ class SseReader:
         is_plain = data.count(b"\n") == 2 * len(lines) and data.endswith(b"\n\n")
         return lines if is_plain and len(data) <= self._line_bytes_max else None
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> list[SseFrame]:
         """Return the frames that these bytes complete."""
         if not data or self.overflowed:
             return []
@@ -103,7 +103,7 @@ class SseReader:
             data = self._with_line_feeds(data)
         if self._at_start and not self._line and data[:1] != _BOM[:1]:
             self._at_start, self._is_between = False, True
-        frames: list[Frame] = []
+        frames: list[SseFrame] = []
         if self._is_between:
             frames, data = self._usual(data)
         if data:
@@ -120,12 +120,12 @@ class SseReader:
         self._after_cr = data[-1:] == b"\r"
         return data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
 
-    def _usual(self, data: bytes) -> tuple[list[Frame], bytes]:
+    def _usual(self, data: bytes) -> tuple[list[SseFrame], bytes]:
         """Read what nearly every frame of a stream is, data on one line and perhaps a name before it; return the rest.
 
         A line end is never a part of another character, so all of them can be decoded at once.
         """
-        frames: list[Frame] = []
+        frames: list[SseFrame] = []
         end = data.rfind(b"\n\n")
         if not 0 < end <= _AT_ONCE_BYTES_MAX or end > self._line_bytes_max:
             return frames, data
@@ -137,16 +137,16 @@ class SseReader:
         if text.startswith(_DATA):
             lines = text[6:].split(_NEXT_DATA)
             if "\n" not in "".join(lines):
-                return list(map(Frame, lines, repeat(self._id))), rest
+                return list(map(SseFrame, lines, repeat(self._id))), rest
         for block in text.split("\n\n"):
             name, _, line = block.rpartition("\n")
             if not line.startswith(_DATA) or (name and (not name.startswith("event: ") or "\n" in name)):
                 left = data[:end].split(b"\n\n")[len(frames) :]
                 return frames, b"\n\n".join(left) + data[end:]
-            frames.append(Frame(line[6:], self._id, name[7:]))
+            frames.append(SseFrame(line[6:], self._id, name[7:]))
         return frames, rest
 
-    def _read_lines(self, data: bytes, frames: list[Frame]) -> None:
+    def _read_lines(self, data: bytes, frames: list[SseFrame]) -> None:
         if b"\n\n\n" in data:
             # Blank lines after the first mean nothing, and a packed answer can hold millions of them.
             data = _BLANK_LINES.sub(b"\n\n", data)
@@ -157,13 +157,13 @@ class SseReader:
                 return
         self._hold(rest)
 
-    def finish(self) -> list[Frame]:
+    def finish(self) -> list[SseFrame]:
         """Return the frame that the end of the stream leaves open, if there is one.
 
         The specification drops it; servers that forget the last blank line are too many. A frame that was cut in
         the middle is delivered as well: half a JSON document does not parse, so the codec sees that it was cut.
         """
-        frames: list[Frame] = []
+        frames: list[SseFrame] = []
         if not self.overflowed:
             self._end_line(b"", frames)
             self._end_frame(frames)
@@ -183,7 +183,7 @@ class SseReader:
         self._line.clear()
         self._data.clear()
 
-    def _end_line(self, line: bytes, frames: list[Frame]) -> None:
+    def _end_line(self, line: bytes, frames: list[SseFrame]) -> None:
         if self._line:
             self._line.append(line)
             line = _join(self._line)
@@ -200,7 +200,7 @@ class SseReader:
         else:
             self._end_frame(frames)
 
-    def _read_line(self, line: bytes, frames: list[Frame]) -> None:
+    def _read_line(self, line: bytes, frames: list[SseFrame]) -> None:
         name, _, value = line.partition(b":")
         if value[:1] == b" ":
             value = value[1:]
@@ -216,25 +216,25 @@ class SseReader:
             self._id = value.decode("utf-8", "replace")
         elif self._tells_damage and name not in _PASSED_OVER and line.strip():
             said = line[:SHOWN_BYTES_MAX].decode("utf-8", "replace")
-            frames.append(Frame(damage=f"a line is no field of an event stream: {said!r}"))
+            frames.append(SseFrame(damage=f"a line is no field of an event stream: {said!r}"))
 
-    def _end_frame(self, frames: list[Frame]) -> None:
+    def _end_frame(self, frames: list[SseFrame]) -> None:
         if self._data:
             data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
             frames.append(self._frame(data))
             self._data.clear()
             self._data_bytes = 0
         elif self._event and self._tells_damage:
-            frames.append(Frame(event=self._event, damage="an event has no data"))
+            frames.append(SseFrame(event=self._event, damage="an event has no data"))
         self._event = ""
 
-    def _frame(self, data: bytes) -> Frame:
+    def _frame(self, data: bytes) -> SseFrame:
         try:
-            return Frame(data.decode(), self._id, self._event)
+            return SseFrame(data.decode(), self._id, self._event)
         except UnicodeDecodeError:
             if self._tells_damage:
-                return Frame(damage=f"a frame of {len(data)} bytes is not UTF-8")
-            return Frame(data.decode("utf-8", "replace"), self._id, self._event)
+                return SseFrame(damage=f"a frame of {len(data)} bytes is not UTF-8")
+            return SseFrame(data.decode("utf-8", "replace"), self._id, self._event)
 
 
 def write_frame(data: bytes, event: str | None = None, id: str | None = None) -> bytes:

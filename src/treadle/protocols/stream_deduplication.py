@@ -56,7 +56,7 @@ def diverged(run_id: str) -> RunEnded:
     return RunEnded(status="failed", error=error)
 
 
-class Mend:
+class ReplayDiff:
     """Passes the events of a run on; after a break only what the client has not been told yet.
 
     If the answers differ, a protocol that `closes` what was broken off is told the break and all of the new answer;

@@ -32,7 +32,7 @@ OPENING = "(The conversation begins here.)"
 """What a user says first where a protocol wants that and nobody did."""
 
 
-class Turn(msgspec.Struct, kw_only=True):
+class GroupedTurn(msgspec.Struct, kw_only=True):
     """What the model did between two inputs: thoughts, messages, calls, and a result for each call."""
 
     reasoning: list[ReasoningItem] = []
@@ -41,24 +41,24 @@ class Turn(msgspec.Struct, kw_only=True):
     results: list[ResultItem] = []
 
 
-Step = Turn | MessageItem | OpaqueItem
+Step = GroupedTurn | MessageItem | OpaqueItem
 
 
-class Said(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class TurnText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """A message that is one plain text, which is what most of any history is, as most APIs spell it."""
 
     role: Role
     content: Annotated[str, msgspec.Meta(min_length=1)]
 
 
-def read_said(told: Iterable[Said]) -> tuple[AnyItem, ...]:
+def read_said(told: Iterable[TurnText]) -> tuple[AnyItem, ...]:
     """Return such messages as items."""
     return tuple([MessageItem(role=said.role, content=(TextPart(text=said.content),)) for said in told])
 
 
-def all_said(items: Sequence[AnyItem]) -> list[Said] | None:
+def all_said(items: Sequence[AnyItem]) -> list[TurnText] | None:
     """Return what was said, if each item is one plain text that no writer has anything to add to."""
-    said: list[Said] = []
+    said: list[TurnText] = []
     for item in items:
         # Not by `plain_text`: a call for each would cost as much as all the rest.
         if type(item) is not MessageItem or len(item.content) != 1 or item.blobs:
@@ -68,7 +68,7 @@ def all_said(items: Sequence[AnyItem]) -> list[Said] | None:
             return None
         if item.extra is not None or item.name is not None or item.phase is not None:
             return None
-        said.append(Said(item.role, part.text))
+        said.append(TurnText(item.role, part.text))
     return said
 
 
@@ -108,7 +108,7 @@ class _Grouper:
 
     def run(self) -> list[Step]:
         """Put each item where it belongs; a call has one result, so more of them are left out."""
-        turn, is_answered = Turn(), False
+        turn, is_answered = GroupedTurn(), False
         for item in self._items:
             # By the very type: a match looks at every class in turn, and histories are long.
             if type(item) is CallItem:
@@ -141,7 +141,7 @@ class _Grouper:
             self._notes.add("extra_result", "dropped", "a second result of the same call", count=left)
         return self._steps
 
-    def _close(self, turn: Turn) -> Turn:
+    def _close(self, turn: GroupedTurn) -> GroupedTurn:
         """Close a turn if there is anything in it, and return one that is empty."""
         if turn.calls:
             turn.results = [self._result_of(call) for call in turn.calls]
@@ -150,9 +150,9 @@ class _Grouper:
                 return turn
             lost = len(turn.reasoning)
             self._notes.add("reasoning_dropped", "dropped", "reasoning that nothing followed", count=lost)
-            return Turn()
+            return GroupedTurn()
         self._steps.append(turn)
-        return Turn()
+        return GroupedTurn()
 
     def _orphan(self, item: ResultItem) -> MessageItem:
         self._notes.add("orphan_result", "repaired", "a result without its call became a user's text", HISTORY)
@@ -174,7 +174,7 @@ def result_text(parts: tuple[AnyPart, ...]) -> str:
     return "\n".join(part.text for part in parts if isinstance(part, TextPart) and part.text)
 
 
-def turn_text(turn: Turn) -> str:
+def turn_text(turn: GroupedTurn) -> str:
     """Return what the model said in a turn; separate messages stay separate paragraphs."""
     texts = [text_of(message.content) for message in turn.messages]
     return "\n\n".join(text for text in texts if text)

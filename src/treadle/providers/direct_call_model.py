@@ -20,7 +20,7 @@ from treadle.core.tool_definitions import ToolChoice
 _CALL_ID = "call_direct"
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class DirectCall(msgspec.Struct, frozen=True, kw_only=True):
     """The call, as the input of its run says it."""
 
     tool: str
@@ -29,7 +29,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 def direct_request(tool: str, arguments: dict[str, Any]) -> Request:
     """Return the request of a run that makes one call."""
-    wanted = write_json(Wanted(tool=tool, arguments=arguments)).decode()
+    wanted = write_json(DirectCall(tool=tool, arguments=arguments)).decode()
     return Request(
         protocol="treadle",
         model=DIRECT_MODEL,
@@ -52,7 +52,7 @@ class DirectModel:
             yield [Finished(stop="done")]
             return
         try:
-            wanted = msgspec.json.decode(text_of(last.content), type=Wanted)
+            wanted = msgspec.json.decode(text_of(last.content), type=DirectCall)
         except msgspec.MsgspecError as error:
             raise UpstreamError(f"The input names no call: {error}.", code="no_call") from None
         call = CallItem(call_id=_CALL_ID, name=wanted.tool, arguments=write_json(wanted.arguments).decode())

@@ -18,7 +18,7 @@ from treadle.providers.model_listing import Listing
 from treadle.providers.provider_client import HttpClient
 from treadle.providers.provider_endpoint import Endpoint, check_pattern
 from treadle.providers.provider_model import Model, UpstreamModel
-from treadle.providers.resilience import Bed, GuardedModel, Health, Ward
+from treadle.providers.resilience import EndpointCandidate, EndpointGuard, EndpointHealth, GuardedModel
 
 NAME_CHARS_SHOWN = 100
 """Names come from clients: one of a megabyte shall neither fill a log nor be compared with every known one."""
@@ -28,7 +28,7 @@ KNOWN_MAX = 256
 """How many names are remembered with the model that answers to them."""
 
 
-class Route(msgspec.Struct, frozen=True, kw_only=True):
+class ModelRoute(msgspec.Struct, frozen=True, kw_only=True):
     """Names like `model` go to `providers`, there called `rename`; a `*` in that is what the `*` of `model` took.
 
     `repair` says which calls in text are looked for in these models' answers, where that is not as for the upstream.
@@ -54,15 +54,15 @@ class Router:
 
     def __init__(
         self,
-        upstreams: Sequence[Endpoint | Ward] = (),
+        upstreams: Sequence[Endpoint | EndpointGuard] = (),
         *,
         client: HttpClient,
         ids: IdSource,
-        routes: Sequence[Route] = (),
+        routes: Sequence[ModelRoute] = (),
         models: Mapping[str, Model] | None = None,
         default: str = "",
     ) -> None:
-        wards = [each if isinstance(each, Ward) else Ward(each) for each in upstreams]
+        wards = [each if isinstance(each, EndpointGuard) else EndpointGuard(each) for each in upstreams]
         endpoints = [ward.endpoint for ward in wards]
         self._wards = {ward.endpoint.name: ward for ward in wards}
         self._endpoints = {endpoint.name: endpoint for endpoint in endpoints}
@@ -101,9 +101,9 @@ class Router:
         if not isinstance(model, UpstreamModel):
             return model
         others = () if route is None else (self._other(place, found[1]) for place in route.fallback)
-        return GuardedModel([Bed(each, self._wards[each.endpoint.name]) for each in (model, *others)])
+        return GuardedModel([EndpointCandidate(each, self._wards[each.endpoint.name]) for each in (model, *others)])
 
-    def health(self) -> list[Health]:
+    def health(self) -> list[EndpointHealth]:
         """Return how every endpoint does."""
         return [ward.health() for ward in self._wards.values()]
 
@@ -168,7 +168,7 @@ class Router:
                 return route.upstream, route.rename.replace("*", taken) if route.rename else name
         return None
 
-    def _route_for(self, name: str) -> Route | None:
+    def _route_for(self, name: str) -> ModelRoute | None:
         """Return the route that a name takes."""
         return next((route for route in self._routes if match_pattern(route.model, name) is not None), None)
 

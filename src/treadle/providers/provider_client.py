@@ -16,7 +16,7 @@ import msgspec
 from treadle.core.errors import CROWDED, BrokenStream, UpstreamError, UpstreamTimeout
 from treadle.http.client_connection import Take
 from treadle.http.client_errors import ConnectTimeout, NoAddress, NoConnection, NoTls, NoTurn, TooLarge
-from treadle.http.client_pool import Pool
+from treadle.http.client_pool import ClientPool
 from treadle.providers.error_mapping import read_failure
 from treadle.providers.provider_endpoint import Endpoint
 
@@ -42,7 +42,7 @@ class Body(Protocol):
         ...
 
 
-class Answer(Protocol):
+class HttpAnswer(Protocol):
     """What is read of an answer; one that a cassette plays or records has it too."""
 
     @property
@@ -81,7 +81,7 @@ class HttpStream(msgspec.Struct, frozen=True):
     """
 
     endpoint: Endpoint
-    response: Answer
+    response: HttpAnswer
     read_into: Callable[[Take], Awaitable[Any]]
     end: Callable[[], Awaitable[None]]
     status: int
@@ -111,7 +111,7 @@ class HttpClient:
         self._response_bytes_max = response_bytes_max
         self._env_proxies = env_proxies
         self._now = now
-        self._network: Pool | None = None
+        self._network: ClientPool | None = None
 
     async def post(
         self, endpoint: Endpoint, path: str, body: bytes, headers: Sequence[tuple[str, str]] = (), run_id: str = ""
@@ -133,7 +133,7 @@ class HttpClient:
 
     def send(
         self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str
-    ) -> Awaitable[Answer]:
+    ) -> Awaitable[HttpAnswer]:
         """Make one request and return its answer, the body still to be read. Cassettes take the place of this.
 
         Raises: OSError.
@@ -172,13 +172,13 @@ class HttpClient:
             network, self._network = self._network, None
             await network.close()
 
-    def _open(self) -> Pool:
+    def _open(self) -> ClientPool:
         if self._network is None:
-            make = _proxied if self._env_proxies else Pool
+            make = _proxied if self._env_proxies else ClientPool
             self._network = make(self._connections_max, body_bytes_max=self._response_bytes_max)
         return self._network
 
-    async def _refuse(self, endpoint: Endpoint, response: Answer) -> NoReturn:
+    async def _refuse(self, endpoint: Endpoint, response: HttpAnswer) -> NoReturn:
         """Refuse an answer that is not the start of a reply."""
         try:
             if response.status >= 400:
@@ -238,7 +238,7 @@ def _headers(endpoint: Endpoint, said: Sequence[tuple[str, str]]) -> dict[str, s
     return headers
 
 
-def _proxied(connections_max: int, *, body_bytes_max: int) -> Pool:
+def _proxied(connections_max: int, *, body_bytes_max: int) -> ClientPool:
     from treadle.http.proxies import ProxiedPool
 
     return ProxiedPool(connections_max, body_bytes_max=body_bytes_max)

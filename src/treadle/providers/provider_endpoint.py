@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from treadle.core.errors import ConfigError
-from treadle.protocols.decoding.assembly_base import Bounds
+from treadle.protocols.decoding.assembly_base import AnswerBounds
 from treadle.protocols.text_calls.text_call_recovery import RepairRules
 from treadle.providers.quirk_table import QuirkProfile, check_quirks, profile_of
 
@@ -108,9 +108,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return f"Endpoint(name={self.name!r}, protocol={self.protocol!r}, base_url={self.base_url!r})"
 
     @cached_property
-    def bounds(self) -> Bounds:
+    def bounds(self) -> AnswerBounds:
         """Return how much one answer may hold."""
-        return Bounds(text_bytes_max=self.answer_bytes_max, arguments_bytes_max=self.arguments_bytes_max)
+        return AnswerBounds(text_bytes_max=self.answer_bytes_max, arguments_bytes_max=self.arguments_bytes_max)
 
     @cached_property
     def host(self) -> str:

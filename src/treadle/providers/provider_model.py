@@ -21,7 +21,7 @@ from treadle.core.plan import Plan
 from treadle.core.request import Note
 from treadle.http.client_connection import Take
 from treadle.protocols.codec_interfaces import Decoder
-from treadle.protocols.decoding.assembly_base import Bounds
+from treadle.protocols.decoding.assembly_base import AnswerBounds
 from treadle.protocols.protocol_registry import UPSTREAMS
 from treadle.protocols.text_calls.text_call_recovery import RepairRules, scanner_of
 from treadle.protocols.translation.adapt_plan import Adapted, adapt
@@ -42,7 +42,7 @@ class AnswerRules(msgspec.Struct, frozen=True, kw_only=True):
     """How an answer is read: which calls are looked for in its text, if any are, and how much it may hold."""
 
     repair: RepairRules | None = None
-    bounds: Bounds = Bounds(text_bytes_max=16_777_216, arguments_bytes_max=4_194_304)
+    bounds: AnswerBounds = AnswerBounds(text_bytes_max=16_777_216, arguments_bytes_max=4_194_304)
 
 
 _USUAL = AnswerRules()
@@ -78,7 +78,7 @@ class DecoderMaker(Protocol):
         ...
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class UpstreamCall(msgspec.Struct, frozen=True, kw_only=True):
     """One model call, ready to be sent: where, what, what was lost in writing it, and who reads the answer."""
 
     path: str
@@ -108,7 +108,7 @@ class UpstreamModel:
         """
         return Unguarded(partial(self.begin, plan, run_id))
 
-    async def begin(self, plan: Plan, run_id: str) -> "Begun":
+    async def begin(self, plan: Plan, run_id: str) -> "BegunCall":
         """Make one model call and return its answer, of which nothing is read yet.
 
         Raises: UpstreamError, UnsupportedFeature.
@@ -132,7 +132,7 @@ class UpstreamModel:
         if log.isEnabledFor(logging.DEBUG):
             said = (run_id, endpoint.name, stream.status, stream.request_id or "-")
             log.debug("run %s: upstream %s answered %d, its request id %s", *said)
-        return Begun(stream, call.decoder, call.notes, self._clean)
+        return BegunCall(stream, call.decoder, call.notes, self._clean)
 
 
 _DECODERS = {name: cast("DecoderMaker", codec.decoder) for name, codec in UPSTREAMS.items()}
@@ -145,7 +145,7 @@ def open_call(
     provider: str,
     profile: QuirkProfile | None = None,
     rules: AnswerRules = _USUAL,
-) -> Call:
+) -> UpstreamCall:
     """Write the plan as a request of this protocol and of an upstream with this profile."""
     profile = profile or profile_of(protocol, "")
     adapted = adapt(plan, profile.traits)
@@ -174,7 +174,7 @@ def open_call(
     if client not in ("", protocol):
         # It reads the answer in its own protocol; who speaks none is shown everything as it is.
         restored = BearingDecoder(restored, Bearer(client))
-    return Call(
+    return UpstreamCall(
         path=_path(protocol, plan.model),
         body=written.body,
         decoder=restored,
@@ -190,7 +190,7 @@ def _path(protocol: ProtocolName, model: str) -> str:
     return UPSTREAMS[protocol].path.format(model=quote(model.removeprefix("models/"), safe=""))
 
 
-class Source(Protocol):
+class ReplySource(Protocol):
     """Where the bytes of an answer come from."""
 
     @property
@@ -215,10 +215,10 @@ class Source(Protocol):
         ...
 
 
-class Begun(msgspec.Struct, frozen=True):
+class BegunCall(msgspec.Struct, frozen=True):
     """An answer that has begun: its bytes, who reads them, what was lost in asking, how its failures are worded."""
 
-    source: Source
+    source: ReplySource
     decoder: Decoder
     notes: Sequence[Note] = ()
     clean: Callable[[ErrorInfo], ErrorInfo] | None = None
@@ -231,7 +231,7 @@ class Answering(LiveBatches, ABC):
     for each costs more than to decode it. How an answer is got to begin is said by `_start`.
     """
 
-    _begun: Begun | None = None
+    _begun: BegunCall | None = None
     _is_over: bool = False
     _is_leaving: bool = False
     _last: ModelEvent | None = None
@@ -282,7 +282,7 @@ class Answering(LiveBatches, ABC):
     async def _start(self) -> list[ModelEvent]:
         """Return the first batch. Raises: UpstreamError."""
 
-    async def _take_up(self, begun: Begun) -> list[ModelEvent]:
+    async def _take_up(self, begun: BegunCall) -> list[ModelEvent]:
         """Return the first events of an answer, the notes before them; who is told of an error has to leave.
 
         Raises: UpstreamError.
@@ -299,7 +299,7 @@ class Answering(LiveBatches, ABC):
             self._end(begun, events)
         return [*(Noted(note=note) for note in begun.notes), *events] if begun.notes else events
 
-    def _end(self, begun: Begun, events: list[ModelEvent]) -> list[ModelEvent]:
+    def _end(self, begun: BegunCall, events: list[ModelEvent]) -> list[ModelEvent]:
         """Take note of the end, which these events are, and return them; a failure is worded as it is to be."""
         self._is_over = True
         last = events[-1]
@@ -329,7 +329,7 @@ class Answering(LiveBatches, ABC):
 class Unguarded(Answering):
     """A model call that is made once, wherever `begin` makes it."""
 
-    def __init__(self, begin: Callable[[], Awaitable[Begun]]) -> None:
+    def __init__(self, begin: Callable[[], Awaitable[BegunCall]]) -> None:
         self._begin = begin
 
     async def _start(self) -> list[ModelEvent]:
@@ -378,8 +378,8 @@ def decode(chunks: AsyncGenerator[bytes, None], decoder: Decoder, notes: Sequenc
     Raises: UpstreamError, before the first batch only.
     """
 
-    async def begin() -> Begun:
-        return Begun(_Chunks(chunks), decoder, notes)
+    async def begin() -> BegunCall:
+        return BegunCall(_Chunks(chunks), decoder, notes)
 
     return Unguarded(begin)
 

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from treadle.core.json import write_json
-from treadle.protocols.codec_interfaces import Written
+from treadle.protocols.codec_interfaces import WrittenRequest
 from treadle.protocols.translation_notes import Notes
 
 Message = dict[str, msgspec.Raw]
@@ -39,7 +39,7 @@ class BodyEdits(msgspec.Struct, frozen=True, kw_only=True):
 NO_EDITS = BodyEdits()
 
 
-def edit_body(written: Written, edits: BodyEdits) -> Written:
+def edit_body(written: WrittenRequest, edits: BodyEdits) -> WrittenRequest:
     """Return the request with the edits made, and a note for each thing that was lost by them."""
     if edits == NO_EDITS:
         return written
@@ -56,7 +56,7 @@ def edit_body(written: Written, edits: BodyEdits) -> Written:
         for name in edits.messages:
             messages = EDITS[name](messages, notes)
         renamed["messages"] = msgspec.Raw(write_json(messages))
-    return Written(body=write_json(renamed), notes=(*written.notes, *notes.all()), headers=written.headers)
+    return WrittenRequest(body=write_json(renamed), notes=(*written.notes, *notes.all()), headers=written.headers)
 
 
 def _role(message: Message) -> str:

@@ -11,7 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from treadle.core.errors import ConfigError
-from treadle.protocols.translation.upstream_features import ALL_CHOICES, TRAITS, Rule, Traits
+from treadle.protocols.translation.upstream_features import ALL_CHOICES, TRAITS, FeatureRule, Traits
 from treadle.providers.quirk_edits import NO_EDITS, BodyEdits, known_edits
 
 
@@ -34,8 +34,8 @@ class Quirk(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.codes)
 
 
-_NINE = Rule(chars="a-zA-Z0-9", filler="", chars_max=9, exact=True)
-_FORTY = Rule(chars="!-~", chars_max=40)
+_NINE = FeatureRule(chars="a-zA-Z0-9", filler="", chars_max=9, exact=True)
+_FORTY = FeatureRule(chars="!-~", chars_max=40)
 
 QUIRKS: dict[str, Quirk] = {
     # What a request may hold.

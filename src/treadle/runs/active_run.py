@@ -19,16 +19,16 @@ from treadle.core.events import (
 from treadle.core.journal_entries import Entry
 from treadle.core.request import Note
 from treadle.core.run_endings import failure_of
-from treadle.engine.run_loop import Loop
+from treadle.engine.run_loop import RunLoop
 from treadle.journal.journal_interface import RunJournal, RunRow, Store
-from treadle.runs.approvals.pending_turn import Carriage
-from treadle.runs.conversation_history import Joined
-from treadle.runs.event_feed import Batches, Feed, Hear
+from treadle.runs.approvals.pending_turn import ResumedTurn
+from treadle.runs.conversation_history import JoinedHistory
+from treadle.runs.event_feed import Feed, FeedBatches, Hear
 from treadle.runs.live_event_relay import Relay
 from treadle.runs.remote_run_reader import after_number, tail
 from treadle.runs.response_cache import HIT, CachedModel
-from treadle.runs.session_locks import Seat
-from treadle.telemetry.run_observer import Watch
+from treadle.runs.session_locks import SessionLock
+from treadle.telemetry.run_observer import RunObserver
 
 HEEDED: frozenset[type] = frozenset({Noted, RunEnded})
 """Events that change what is known of a run."""
@@ -75,14 +75,14 @@ class RunHandle(Protocol):
         """Return whether the cache answered the first model call (`hit`) or not (`miss`); empty without a cache."""
         ...
 
-    def events(self, after: int = 0, hear: Hear | None = None) -> Batches:
+    def events(self, after: int = 0, hear: Hear | None = None) -> FeedBatches:
         """Return the events numbered above `after`, in batches, until the end.
 
         `hear` may take batches of a run of this process at once, as soon as all others have been read.
         """
         ...
 
-    def stored_events(self) -> Batches:
+    def stored_events(self) -> FeedBatches:
         """Return the events as they are stored, a moment later: no crash takes back what is read here."""
         ...
 
@@ -103,18 +103,18 @@ class LiveRun(msgspec.Struct, eq=False):
     """What the runs room knows of a run while it lasts."""
 
     row: RunRow
-    loop: Loop
-    joined: Joined
-    seat: Seat | None = None
+    loop: RunLoop
+    joined: JoinedHistory
+    seat: SessionLock | None = None
     entries: Sequence[Entry] = ()
     opening: list[Numbered] = []
     notes: tuple[Note, ...] = ()
     feed: Feed = msgspec.field(default_factory=Feed)
     journal: RunJournal | None = None
     relay: Relay | None = None
-    watch: Watch | None = None
+    watch: RunObserver | None = None
     cache: CachedModel | None = None
-    carried: Carriage | None = None
+    carried: ResumedTurn | None = None
     begun: asyncio.Future[None] = msgspec.field(default_factory=_UNDECIDED)
     ended: RunEnded | None = None
     task: asyncio.Task[None] | None = None
@@ -227,11 +227,11 @@ class OwnRun(msgspec.Struct, frozen=True, eq=False):
         """Return what the cache did for the first model call."""
         return "" if self.live.cache is None else self.live.cache.first or ""
 
-    def events(self, after: int = 0, hear: Hear | None = None) -> Batches:
+    def events(self, after: int = 0, hear: Hear | None = None) -> FeedBatches:
         """Return the events numbered above `after`, in batches, until the end; `hear` takes them at once."""
         return after_number(self.live.feed.read(), after) if after else self.live.feed.read(hear=hear)
 
-    def stored_events(self) -> Batches:
+    def stored_events(self) -> FeedBatches:
         """Return the events as they are stored; those of a run that is not stored as they come."""
         return self.live.feed.read_kept() if self.live.is_shared else self.live.feed.read()
 
@@ -299,7 +299,7 @@ class FarRun:
         async for batch in after_number(self._read(), after):
             yield batch
 
-    def stored_events(self) -> Batches:
+    def stored_events(self) -> FeedBatches:
         """Return the events as they are stored, which is all that is known here."""
         return self.events()
 

@@ -39,7 +39,7 @@ from treadle.core.request import Note, Request
 from treadle.engine.approval_reasons import RequestRecord
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.protocols.translation_notes import HISTORY
-from treadle.runs.approvals.pending_turn import Waiting
+from treadle.runs.approvals.pending_turn import WaitingCalls
 from treadle.runs.history_validation import check_results, note_repairs
 from treadle.runs.replay.event_replay import UNREADABLE, Damaged
 
@@ -56,7 +56,7 @@ class _Void(msgspec.Struct, frozen=True):
     calls: frozenset[str] = frozenset()
 
 
-class Joined(msgspec.Struct, frozen=True, kw_only=True):
+class JoinedHistory(msgspec.Struct, frozen=True, kw_only=True):
     """The conversation up to the model's turn: `before` is stored already, `added` is this run's input.
 
     `rejoined` are runs that were remembered for this one alone, `waiting` calls that an earlier run left for a person
@@ -69,7 +69,7 @@ class Joined(msgspec.Struct, frozen=True, kw_only=True):
     previous: RunRow | None = None
     rejoined: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[WaitingCalls, ...] = ()
     repeated: frozenset[str] = frozenset()
     is_talk: bool = False
 
@@ -80,13 +80,13 @@ class _Remembered(msgspec.Struct):
     rejoined: tuple[str, ...] = ()
 
 
-class History:
+class ConversationHistory:
     """Joins requests with what the store remembers."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    async def join(self, request: Request, *, key_id: str, previous_run_id: str | None = None) -> Joined:
+    async def join(self, request: Request, *, key_id: str, previous_run_id: str | None = None) -> JoinedHistory:
         """Return the whole conversation of a request.
 
         Raises: NotFound for an id that the caller has not stored, ProtocolError for a result without its call.
@@ -94,7 +94,7 @@ class History:
         kinds = {*map(type, request.items)}
         if previous_run_id is None and request.previous_response_id is None and kinds <= {MessageItem}:
             # The store cannot know more about what is nothing but talk.
-            return Joined(before=(), added=request.items, is_talk=True)
+            return JoinedHistory(before=(), added=request.items, is_talk=True)
         previous = await self._previous(request, key_id, previous_run_id)
         before = await self._before(previous)
         added = [*request.items] if ReferenceItem not in kinds else await self._resolved(request.items, key_id)
@@ -111,7 +111,7 @@ class History:
         waiting = _waiting([*before, *added], asked.requests | await self._requests(previous))
         closed = close_orphans([*before, *added], {each.call.call_id for each in waiting})
         kept_for_this = () if previous is None or previous.store else (previous.id,)
-        return Joined(
+        return JoinedHistory(
             before=tuple(before),
             added=tuple(_not_stored(closed, before)),
             previous=previous,
@@ -277,14 +277,14 @@ def _questions_of(entries: Sequence[Entry]) -> list[str]:
     return [record.approval_id for record in _requests_of(entries).values()]
 
 
-def _waiting(items: Sequence[AnyItem], requests: Mapping[str, RequestRecord]) -> tuple[Waiting, ...]:
+def _waiting(items: Sequence[AnyItem], requests: Mapping[str, RequestRecord]) -> tuple[WaitingCalls, ...]:
     """Return the calls that were left to be decided and have no result yet."""
     if not requests:
         return ()
     answered = {item.call_id for item in items if isinstance(item, ResultItem)}
     calls = {item.call_id: item for item in items if isinstance(item, CallItem)}
     return tuple(
-        Waiting(call=call, record=requests[call_id])
+        WaitingCalls(call=call, record=requests[call_id])
         for call_id, call in calls.items()
         if call_id in requests and call_id not in answered
     )

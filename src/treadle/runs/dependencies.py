@@ -16,14 +16,14 @@ from treadle.journal.journal_interface import RunRow, Store
 from treadle.runs.approvals.bound_toolbox import BoundToolbox
 from treadle.runs.approvals.unattended import DenyAll
 from treadle.runs.response_cache import CacheRules
-from treadle.runs.runners.local_runner import Here
-from treadle.runs.runners.runner_interface import Runner
+from treadle.runs.runners.local_runner import LocalRunner
+from treadle.runs.runners.runner_interface import RunDriver
 from treadle.runs.tool_offers import OfferRules
 from treadle.telemetry import Metrics
 from treadle.telemetry.run_observer import Tracer
 
 
-class Models(Protocol):
+class ModelProvider(Protocol):
     """Finds the model that answers to a name."""
 
     def model_for(self, name: str) -> Model:
@@ -34,7 +34,7 @@ class Models(Protocol):
         ...
 
 
-class Tools(Protocol):
+class ToolProvider(Protocol):
     """The server tools of this process."""
 
     def tools(self) -> Sequence[ServerTool]:
@@ -42,7 +42,7 @@ class Tools(Protocol):
         ...
 
 
-class Tolls(Protocol):
+class Quotas(Protocol):
     """Counts the runs of each key, and what they use."""
 
     async def take(self, row: RunRow, entries: Sequence[Entry], output_tokens_max: int | None) -> None:
@@ -78,7 +78,7 @@ class Tolls(Protocol):
 
 
 class Free:
-    """Counts nothing. Fits `Tolls`."""
+    """Counts nothing. Fits `Quotas`."""
 
     async def take(self, row: RunRow, entries: Sequence[Entry], output_tokens_max: int | None) -> None:
         """Let every run begin."""
@@ -132,19 +132,19 @@ def _nowhere(tools: Iterable[str]) -> bool:
     return False
 
 
-class Rooms(msgspec.Struct, frozen=True, kw_only=True):
+class RunDependencies(msgspec.Struct, frozen=True, kw_only=True):
     """What the runs of a process are made with."""
 
     store: Store
-    models: Models
-    tools: Tools
+    models: ModelProvider
+    tools: ToolProvider
     toolbox: Toolbox
     clock: Clock
     ids: IdSource
     metrics: Metrics
     approver: Approver = DenyAll()
-    tolls: Tolls = Free()
-    runner: Runner = Here()
+    tolls: Quotas = Free()
+    runner: RunDriver = LocalRunner()
     tracer: Tracer | None = None
     elsewhere: Callable[[Iterable[str]], bool] = _nowhere
     """Tells whether another process has all of these tools, each as `core.tool_definitions.essence` writes it."""
@@ -158,7 +158,7 @@ class Instead(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     model: Model | None = None
-    tools: Tools | None = None
+    tools: ToolProvider | None = None
     toolbox: Toolbox | None = None
     allowed: tuple[str, ...] | None = None
 
@@ -172,7 +172,7 @@ NOTHING = Instead()
 
 
 def ports_of(
-    rooms: Rooms,
+    rooms: RunDependencies,
     model: Model,
     sources: Mapping[str, str],
     instead: Instead = NOTHING,

@@ -20,7 +20,7 @@ Hear = Callable[[list[Numbered]], bool]
 """Takes a batch at once, in the turn of whoever publishes it, or leaves it to be read."""
 
 
-class Batches(Protocol):
+class FeedBatches(Protocol):
     """What happens in a run, in batches, until its end."""
 
     def __aiter__(self) -> AsyncIterator[list[Numbered]]:
@@ -45,7 +45,7 @@ class Feed(msgspec.Struct, eq=False):
 
     events: list[Numbered] = []
     is_closed: bool = False
-    waiting: list["Reader"] = []
+    waiting: list["FeedReader"] = []
     sizes: list[int] | None = None
     kept: int = 0
     waiting_kept: list["KeptReader"] = []
@@ -92,12 +92,12 @@ class Feed(msgspec.Struct, eq=False):
         for reader in waiting:
             reader.wake()
 
-    def read(self, after: int = 0, hear: Hear | None = None) -> "Reader":
+    def read(self, after: int = 0, hear: Hear | None = None) -> "FeedReader":
         """Return a reader of everything that comes after the first `after` events.
 
         What `hear` takes is not read again: it is offered what is published while there is nothing else to read.
         """
-        return Reader(self, after, hear)
+        return FeedReader(self, after, hear)
 
     def behind(self, taken: int) -> int:
         """Return about how many bytes of events there are beyond the first `taken`.
@@ -112,8 +112,8 @@ class Feed(msgspec.Struct, eq=False):
         return sizes[-1] - sizes[min(taken, len(sizes) - 1)]
 
 
-class Reader(msgspec.Struct, eq=False):
-    """One reader at its place. Fits `Batches`."""
+class FeedReader(msgspec.Struct, eq=False):
+    """One reader at its place. Fits `FeedBatches`."""
 
     feed: Feed
     position: int
@@ -158,7 +158,7 @@ class Reader(msgspec.Struct, eq=False):
 
 
 class KeptReader(msgspec.Struct, eq=False):
-    """A reader of what is in the store already, a moment after the others. Fits `Batches`."""
+    """A reader of what is in the store already, a moment after the others. Fits `FeedBatches`."""
 
     feed: Feed
     position: int = 0

@@ -8,14 +8,14 @@ import msgspec
 from treadle.core.events import ENDED, Numbered, Numbering, RunEnded, RunEvent, RunRecovered
 from treadle.core.run_endings import NOT_STORED, failure_of
 from treadle.journal.journal_interface import Store
-from treadle.runs.event_feed import Batches
-from treadle.runs.replay.event_replay import Teller
+from treadle.runs.event_feed import FeedBatches
+from treadle.runs.replay.event_replay import EventReplay
 
 WAIT_S = 0.25
 """How long nothing need happen before the journal is looked at again."""
 
 
-async def after_number(batches: Batches, after: int) -> AsyncGenerator[list[Numbered], None]:
+async def after_number(batches: FeedBatches, after: int) -> AsyncGenerator[list[Numbered], None]:
     """Yield the events of a run that are numbered above `after`; the batches are all of them.
 
     An event that does not stand has no number, and comes whatever the number is.
@@ -32,7 +32,7 @@ async def tail(store: Store, run_id: str) -> AsyncGenerator[list[Numbered], None
 
     Raises: NotFound, Damaged.
     """
-    teller, seen, told = Teller(), 0, 0
+    teller, seen, told = EventReplay(), 0, 0
     recoveries: set[int] = set()
     while True:
         entries = await store.entries(run_id, after=seen)

@@ -18,7 +18,7 @@ from treadle.core.request import Note, Request
 from treadle.core.tool_definitions import Offer
 from treadle.core.usage import Usage
 from treadle.engine.ports import Clock, Model
-from treadle.engine.recorded_run import Past
+from treadle.engine.recorded_run import RecordedRun
 from treadle.journal.hash_chain import plan_fingerprint
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.protocols.translation_notes import HOSTED
@@ -38,7 +38,7 @@ class CacheRules(msgspec.Struct, frozen=True, kw_only=True):
     bytes_max: int = 1_048_576
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class CachedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What a model said once, and in which run."""
 
     run_id: str
@@ -64,7 +64,7 @@ class Answers:
         self._clock = clock
         self._rules = rules
 
-    async def find(self, fingerprint: str, key_id: str) -> Answer | None:
+    async def find(self, fingerprint: str, key_id: str) -> CachedAnswer | None:
         """Return the newest answer that a model gave to this plan in a completed run of this key, if it will do."""
         try:
             rows = await self._store.list_runs(
@@ -79,7 +79,7 @@ class Answers:
             return None
         return None
 
-    async def _first_hand(self, row: RunRow, fingerprint: str, key_id: str) -> Answer | None:
+    async def _first_hand(self, row: RunRow, fingerprint: str, key_id: str) -> CachedAnswer | None:
         """Return the answer in a run; one that was itself given again is taken from where it was first said, so that
         no answer grows older than it may."""
         answer = await self._said(row, fingerprint)
@@ -89,7 +89,7 @@ class Answers:
         first = await self._store.find_run(origin, key_id=key_id)
         return None if first is None or first.status != "completed" else await self._said(first, fingerprint)
 
-    async def _said(self, row: RunRow, fingerprint: str) -> Answer | None:
+    async def _said(self, row: RunRow, fingerprint: str) -> CachedAnswer | None:
         is_old = row.ended_at is None or row.ended_at < self._clock.now() - self._rules.ttl_s
         if is_old or not row.store:
             return None
@@ -99,7 +99,7 @@ class Answers:
         except (msgspec.MsgspecError, ValueError, AssertionError):
             # A journal that cannot be read has no answer.
             return None
-        return None if events is None else Answer(run_id=row.id, events=tuple(events))
+        return None if events is None else CachedAnswer(run_id=row.id, events=tuple(events))
 
 
 class CachedModel:
@@ -134,7 +134,7 @@ class CachedModel:
         finally:
             await stream.aclose()
 
-    def _told_again(self, answer: Answer) -> list[ModelEvent]:
+    def _told_again(self, answer: CachedAnswer) -> list[ModelEvent]:
         """Return an answer as one of its own: items have new ids, calls keep theirs, so that later plans can be equal
         too, and no token was used for it."""
         note = Note(code=HIT, action="kept", message=f"The answer is that of {answer.run_id}.", field=answer.run_id)
@@ -168,7 +168,7 @@ def _answer_to(fingerprint: str, entries: Sequence[Entry], bytes_max: int) -> li
             sizes.append(0)
         elif sizes:
             sizes[-1] += _size(entry)
-    past = Past(entries)
+    past = RecordedRun(entries)
     for number in reversed(wanted):
         known = past.round(number)
         is_whole = known is not None and known.reply is not None and known.reply.ending == "finished"

@@ -20,21 +20,21 @@ from treadle.journal.journal_interface import IDEMPOTENCY_KEY_TAKEN, LEASE_LOST,
 from treadle.runs.active_run import FarRun, LiveRun, OwnRun, RunHandle
 from treadle.runs.approvals.deferred_calls import Carrier
 from treadle.runs.approvals.taint import tainted_before
-from treadle.runs.conversation_history import History, Joined, read_history, write_down
-from treadle.runs.dependencies import NOTHING, Instead, Rooms, RunsOptions, ports_of
+from treadle.runs.conversation_history import ConversationHistory, JoinedHistory, read_history, write_down
+from treadle.runs.dependencies import NOTHING, Instead, RunDependencies, RunsOptions, ports_of
 from treadle.runs.history_validation import log_pairs
 from treadle.runs.idempotency import Idempotency, check_same, last_try
 from treadle.runs.recovery.revive_runs import Reviver
-from treadle.runs.recovery.run_record import Record, Unreadable, read_record
+from treadle.runs.recovery.run_record import RunRecord, Unreadable, read_record
 from treadle.runs.remote_run_reader import after_number, tail
 from treadle.runs.replay.event_replay import tell_all
 from treadle.runs.replay.replay_run import Proof, RecordedModel, fork_request, prove
 from treadle.runs.response_cache import Answers, CachedModel, is_repeatable
 from treadle.runs.run_setup import Blueprint, frame_of, make_loop, open_run
-from treadle.runs.run_supervisor import Lease, Supervisor
+from treadle.runs.run_supervisor import DrivePolicy, Supervisor
 from treadle.runs.runners.reconciliation import look, reconcile
 from treadle.runs.runners.runner_interface import Leaving, Unplaced
-from treadle.runs.session_locks import Seat, Sessions
+from treadle.runs.session_locks import SessionLock, Sessions
 from treadle.runs.tool_offers import Offers
 
 log = logging.getLogger("treadle.runs")
@@ -62,7 +62,7 @@ class Only(TypedDict, total=False):
 class Runs:
     """All runs of one process. Fits `Host` of its runner."""
 
-    def __init__(self, rooms: Rooms, options: RunsOptions | None = None) -> None:
+    def __init__(self, rooms: RunDependencies, options: RunsOptions | None = None) -> None:
         self._rooms = rooms
         self._store = rooms.store
         self._clock = rooms.clock
@@ -70,13 +70,13 @@ class Runs:
         self._metrics = rooms.metrics
         self._tolls = rooms.tolls
         self._options = options or RunsOptions()
-        self._history = History(rooms.store)
+        self._history = ConversationHistory(rooms.store)
         self._offers = Offers(self._options.offers)
         self._carrier = Carrier(rooms.store, rooms.clock, rooms.ids)
         cache = self._options.cache
         self._answers = None if cache is None else Answers(rooms.store, rooms.clock, cache)
         self._sessions = Sessions(rooms.store)
-        lease = Lease(
+        lease = DrivePolicy(
             owner=self._options.owner,
             seconds=self._options.lease_s,
             is_kept=self._options.persistence,
@@ -341,11 +341,11 @@ class Runs:
         instead = Instead(model=RecordedModel(record.past), allowed=allowed)
         return await self.start(self._continuing(request, record), key_id=row.key_id, instead=instead)
 
-    def _continuing(self, request: Request, record: Record) -> Request:
+    def _continuing(self, request: Request, record: RunRecord) -> Request:
         """Let a fork continue what the first run continued."""
         return msgspec.structs.replace(request, previous_response_id=record.blueprint.row.previous_id)
 
-    async def _record(self, row: RunRow) -> Record:
+    async def _record(self, row: RunRow) -> RunRecord:
         if row.status not in ENDED:
             raise Conflict(f"The run {row.id} is still going on.", param="run")
         before = [] if row.previous_id is None else await read_history(self._store, row.previous_id)
@@ -385,7 +385,7 @@ class Runs:
     async def _prepare(
         self,
         request: Request,
-        seat: Seat | None,
+        seat: SessionLock | None,
         key_id: str,
         limits: Limits,
         idempotency: Idempotency | None,
@@ -450,7 +450,7 @@ class Runs:
             is_private=not (request.surface.stream or request.background or request.protocol == "treadle"),
         )
 
-    def _row(self, request: Request, joined: Joined, session_id: str | None, key_id: str) -> RunRow:
+    def _row(self, request: Request, joined: JoinedHistory, session_id: str | None, key_id: str) -> RunRow:
         now = self._clock.now()
         keep_s = self._keep_s[request.store]
         previous = joined.previous

@@ -18,12 +18,12 @@ from treadle.core.plan import Planner
 from treadle.core.request import Note, Request
 from treadle.core.tool_definitions import GUEST, CallContext, Offer, ToolChoice, ToolPolicy, ToolSpec, essence
 from treadle.engine.limits import Limits
-from treadle.engine.recorded_run import Past
+from treadle.engine.recorded_run import RecordedRun
 from treadle.engine.run_decisions import Carried
-from treadle.engine.run_loop import Loop, Ports
-from treadle.engine.run_state import Turn
+from treadle.engine.run_loop import Ports, RunLoop
+from treadle.engine.run_state import RunState
 from treadle.journal.journal_interface import RunRow
-from treadle.runs.approvals.pending_turn import Carriage
+from treadle.runs.approvals.pending_turn import ResumedTurn
 from treadle.runs.tool_offers import Offered
 
 
@@ -34,7 +34,7 @@ class FramedOffer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     offer: Offer | None = None
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
+class RunFrame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
     """What a run's loop was made with besides its request: the data of a `frame` entry.
 
     `carried` are calls of an earlier run that it begins with. `tainted` are tools that it does not offer, with where
@@ -45,7 +45,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=
     offers: tuple[FramedOffer, ...]
     choice: ToolChoice
     limits: Limits
-    carried: Carriage | None = None
+    carried: ResumedTurn | None = None
     tainted: dict[str, str] = {}
     rejoined: tuple[str, ...] = ()
 
@@ -89,7 +89,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
 
     row: RunRow
     request: Request
-    frame: Frame
+    frame: RunFrame
     history: tuple[AnyItem, ...]
     offered: Offered | None = None
 
@@ -102,14 +102,14 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
 def frame_of(
     offered: Offered,
     limits: Limits,
-    carried: Carriage | None = None,
+    carried: ResumedTurn | None = None,
     tainted: Mapping[str, str] | None = None,
     rejoined: tuple[str, ...] = (),
-) -> Frame:
+) -> RunFrame:
     """Freeze what a loop is made with."""
     if carried is None and not tainted and not rejoined:
         return _USUAL.of(offered).of(limits)
-    return Frame(
+    return RunFrame(
         offers=_FRAMED.of(offered),
         choice=offered.choice,
         limits=limits,
@@ -119,18 +119,20 @@ def frame_of(
     )
 
 
-def read_frame(entries: Sequence[Entry]) -> Frame | None:
+def read_frame(entries: Sequence[Entry]) -> RunFrame | None:
     """Return the frame of a run; None for one that an older Treadle began.
 
     Raises: MsgspecError.
     """
     for entry in entries:
         if entry.kind == "frame" and entry.data is not None:
-            return msgspec.json.decode(entry.data, type=Frame)
+            return msgspec.json.decode(entry.data, type=RunFrame)
     return None
 
 
-def make_loop(blueprint: Blueprint, ports: Ports, *, past: Past | None = None, wall_s: float | None = None) -> Loop:
+def make_loop(
+    blueprint: Blueprint, ports: Ports, *, past: RecordedRun | None = None, wall_s: float | None = None
+) -> RunLoop:
     """Make the loop of a run; `wall_s` is what is left of its time."""
     row, request, frame = blueprint.row, blueprint.request, blueprint.frame
     offered = blueprint.offered
@@ -141,7 +143,7 @@ def make_loop(blueprint: Blueprint, ports: Ports, *, past: Past | None = None, w
     if request.instructions:
         head.insert(0, text_message("system", request.instructions))
     planner.add(head)
-    turn = Turn(
+    turn = RunState(
         planner,
         offers,
         choice=frame.choice,
@@ -154,7 +156,7 @@ def make_loop(blueprint: Blueprint, ports: Ports, *, past: Past | None = None, w
     if carried is not None:
         turn.carry(carried)
     context = CallContext(run_id=row.id, session_id=row.session_id, key_id=row.key_id)
-    return Loop(turn, ports, context, wall_s, frame.limits.final_answer_s, past)
+    return RunLoop(turn, ports, context, wall_s, frame.limits.final_answer_s, past)
 
 
 def _framed(offered: Offered) -> tuple[FramedOffer, ...]:
@@ -184,7 +186,7 @@ _SPECS: Memo[Offered, tuple[ToolSpec, ...]] = Memo(lambda offered: _specs(offere
 
 
 def open_run(
-    blueprint: Blueprint, previous: RunRow | None, inputs: Sequence[Entry], notes: Sequence[Note], loop: Loop
+    blueprint: Blueprint, previous: RunRow | None, inputs: Sequence[Entry], notes: Sequence[Note], loop: RunLoop
 ) -> tuple[list[Entry], list[Numbered]]:
     """Write down how the run begins: that it does, its input, its frame, what was noted, its first plan.
 
@@ -220,9 +222,9 @@ def _raw(value: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def _usual(offered: Offered) -> Memo[Limits, Frame]:
+def _usual(offered: Offered) -> Memo[Limits, RunFrame]:
     """Return the frames of runs that are offered the same and bring nothing of their own, by their limits."""
-    return Memo(lambda limits: Frame(offers=_FRAMED.of(offered), choice=offered.choice, limits=limits), 8)
+    return Memo(lambda limits: RunFrame(offers=_FRAMED.of(offered), choice=offered.choice, limits=limits), 8)
 
 
-_USUAL: Memo[Offered, Memo[Limits, Frame]] = Memo(_usual)
+_USUAL: Memo[Offered, Memo[Limits, RunFrame]] = Memo(_usual)

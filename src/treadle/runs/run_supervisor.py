@@ -17,14 +17,14 @@ from treadle.engine.ports import Clock
 from treadle.engine.write_buffer import wait_out
 from treadle.journal.journal_interface import LEASE_LOST, RunRow, Store
 from treadle.runs.active_run import HEEDED, LiveRun
-from treadle.runs.approvals.pending_turn import Carriage
-from treadle.runs.dependencies import Free, Tolls
+from treadle.runs.approvals.pending_turn import ResumedTurn
+from treadle.runs.dependencies import Free, Quotas
 from treadle.runs.event_feed import count_text
 from treadle.runs.live_event_relay import APART, Relay
 from treadle.runs.recovery.run_record import close_run
 from treadle.runs.replay.comparing_journal import Continuation, Diverged
 from treadle.telemetry import Metrics
-from treadle.telemetry.run_observer import About, Tracer, Watch
+from treadle.telemetry.run_observer import About, RunObserver, Tracer
 
 log = logging.getLogger("treadle.runs")
 
@@ -34,7 +34,7 @@ ENDINGS_TEXT_MAX = 16_777_216
 ENDINGS_WAIT_S = 10.0
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
+class DrivePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Who drives runs here, for how long at a time, and whether what they did is kept.
 
     `is_told` lets other processes read along.
@@ -96,8 +96,8 @@ class Supervisor:
         store: Store,
         clock: Clock,
         metrics: Metrics,
-        lease: Lease,
-        tolls: Tolls = FREE,
+        lease: DrivePolicy,
+        tolls: Quotas = FREE,
         tracer: Tracer | None = None,
     ) -> None:
         self._store = store
@@ -115,7 +115,7 @@ class Supervisor:
     async def see_through(self, live: LiveRun) -> None:
         """Run one run to its end, whatever happens to it; its end is told exactly once."""
         live.is_entered = True
-        live.watch = Watch(_about(live.row), self._metrics, self._clock, self._tracer)
+        live.watch = RunObserver(_about(live.row), self._metrics, self._clock, self._tracer)
         try:
             if live.journal is None and not await self._endure(live):
                 return
@@ -164,7 +164,7 @@ class Supervisor:
         live.journal = start.result()
         return live.carried is None or await self._use(live, live.carried)
 
-    async def _use(self, live: LiveRun, carried: Carriage) -> bool:
+    async def _use(self, live: LiveRun, carried: ResumedTurn) -> bool:
         """Make sure that no other run carries the same calls on; False if one does, and then this run never was."""
         assert live.journal is not None
         try:

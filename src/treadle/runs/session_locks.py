@@ -8,7 +8,7 @@ from treadle.core.journal_entries import ITEM_KINDS
 from treadle.journal.journal_interface import RunRow, SessionRow, Store, busy
 
 
-class Seat:
+class SessionLock:
     """The right to carry a session further; held by one run from before it starts until its end is tidied up."""
 
     def __init__(self, session_id: str, key_id: str) -> None:
@@ -25,9 +25,9 @@ class Sessions:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._taken: dict[tuple[str, str], Seat] = {}
+        self._taken: dict[tuple[str, str], SessionLock] = {}
 
-    async def enter(self, session_id: str, key_id: str) -> Seat:
+    async def enter(self, session_id: str, key_id: str) -> SessionLock:
         """Take the session's seat; after a run that has told its end this waits until it has moved the session on.
 
         Raises: Conflict while another run is going on; NotFound.
@@ -37,7 +37,7 @@ class Sessions:
             if not (taken.is_over or await self._has_ended(taken)):
                 raise busy(session_id)
             await taken.left.wait()
-        seat = self._taken[place] = Seat(session_id, key_id)
+        seat = self._taken[place] = SessionLock(session_id, key_id)
         try:
             session = await self._store.find_session(session_id, key_id=key_id)
             if session is None:
@@ -48,7 +48,7 @@ class Sessions:
             raise
         return seat
 
-    async def _has_ended(self, seat: Seat) -> bool:
+    async def _has_ended(self, seat: SessionLock) -> bool:
         """Tell whether the run in a seat has ended: who reads it in another process hears that before this one does."""
         row = None if seat.run_id is None else await self._store.find_run(seat.run_id)
         return row is not None and row.status in ENDED
@@ -83,7 +83,7 @@ class Sessions:
         entries = await self._store.entries(run.id)
         return any(not entry.is_input and entry.kind in ITEM_KINDS for entry in entries)
 
-    def leave(self, seat: Seat | None) -> None:
+    def leave(self, seat: SessionLock | None) -> None:
         """Give the seat back."""
         if seat is None:
             return

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from treadle.wasm.engine.guest_limits import Stop
-from treadle.wasm.engine.wasi_grants import Grant
+from treadle.wasm.engine.wasi_grants import WasiGrant
 from treadle.wasm.execution.conversation_runs import Admit, Sender
-from treadle.wasm.execution.session_program import Ended
+from treadle.wasm.execution.session_program import ProgramEnded
 from treadle.wasm.execution.thread_messages import LEVELS, Said
 from treadle.wasm.guest_pool import GuestModule
 from treadle.wasm.guest_service import Guests
@@ -60,7 +60,7 @@ class GuestRun(msgspec.Struct, frozen=True, kw_only=True):
 
 def describe_guest(module: GuestModule) -> GuestView:
     """Return what may be known of a guest: no path of this machine, and of variables only their names."""
-    wasi = module.wasi or Grant()
+    wasi = module.wasi or WasiGrant()
     return GuestView(
         name=module.name,
         model=module.model,
@@ -88,7 +88,7 @@ async def run_guest(
     return _view(module, ended, said)
 
 
-def _view(module: GuestModule, ended: Ended, said: Sequence[Said]) -> GuestRun:
+def _view(module: GuestModule, ended: ProgramEnded, said: Sequence[Said]) -> GuestRun:
     return GuestRun(
         guest=module.name,
         status="completed" if ended.stop is None else "stopped",

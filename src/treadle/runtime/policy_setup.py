@@ -7,7 +7,7 @@ import msgspec
 from treadle.config.settings import EffectSection, Settings, ToolRule
 from treadle.core.tool_definitions import Effect
 from treadle.tools.effective_policy import Policies
-from treadle.tools.policy_rules import EffectDefaults, Rule
+from treadle.tools.policy_rules import EffectDefaults, PolicyRule
 
 log = logging.getLogger("treadle.tools")
 
@@ -29,9 +29,9 @@ def make_policies(settings: Settings) -> Policies:
     )
 
 
-def _rule(rule: ToolRule, by: str, *, is_repository: bool = False) -> Rule:
+def _rule(rule: ToolRule, by: str, *, is_repository: bool = False) -> PolicyRule:
     fields = {name: getattr(rule, name) for name in ToolRule.__struct_fields__ if name != "name"}
-    return Rule(**fields, by=rule.name or by, is_repository=is_repository)
+    return PolicyRule(**fields, by=rule.name or by, is_repository=is_repository)
 
 
 def _defaults(section: EffectSection) -> EffectDefaults:

@@ -14,10 +14,10 @@ from treadle.protocols.text_calls.text_call_recovery import RepairRules
 from treadle.providers.cassettes import Cassette, Player, Recorder, Secrets, TapedClient, load_cassette
 from treadle.providers.demo_model import DemoModel
 from treadle.providers.direct_call_model import DIRECT_MODEL, DirectModel
-from treadle.providers.model_router import Route, Router, match_pattern
+from treadle.providers.model_router import ModelRoute, Router, match_pattern
 from treadle.providers.provider_client import RESPONSE_BYTES_MAX, HttpClient
 from treadle.providers.provider_endpoint import Endpoint, Secret
-from treadle.providers.resilience import BreakerRules, Meter, RetryRules, Ward, WardRules
+from treadle.providers.resilience import BreakerRules, ConcurrencyMeter, EndpointGuard, RetryRules, WardRules
 from treadle.runtime.injected_parts import Parts
 
 
@@ -130,7 +130,7 @@ def make_router(
     client: HttpClient,
     model: Model | None,
     parts: Parts,
-    meter: Meter | None = None,
+    meter: ConcurrencyMeter | None = None,
 ) -> Router:
     """Route to the configured endpoints, to the models brought along, and to the demo model where there is no other."""
     models = dict(parts.models)
@@ -141,7 +141,7 @@ def make_router(
     if not endpoints and not models:
         models[DEMO_MODEL] = DemoModel(parts.ids, delay_s=parts.demo_delay_s, sleep=parts.clock.sleep)
     routes = [
-        Route(
+        ModelRoute(
             model=route.model,
             upstream=route.upstream,
             rename=route.rename,
@@ -161,7 +161,9 @@ def make_router(
     )
 
 
-def _ward_maker(settings: Settings, clock: Clock, meter: Meter | None) -> Callable[[Endpoint], Ward]:
+def _ward_maker(
+    settings: Settings, clock: Clock, meter: ConcurrencyMeter | None
+) -> Callable[[Endpoint], EndpointGuard]:
     """Return what makes the ward of an endpoint."""
     chosen = settings.upstreams
     retry = RetryRules(
@@ -178,14 +180,14 @@ def _ward_maker(settings: Settings, clock: Clock, meter: Meter | None) -> Callab
         open_s_max=chosen.breaker_open_s * 12,
     )
 
-    def make(endpoint: Endpoint) -> Ward:
+    def make(endpoint: Endpoint) -> EndpointGuard:
         rules = WardRules(retry=retry, breaker=breaker, streams_max=endpoint.streams_max, queue_s=chosen.queue_s)
-        return Ward(endpoint, rules, clock=clock, meter=meter)
+        return EndpointGuard(endpoint, rules, clock=clock, meter=meter)
 
     return make
 
 
-class Models:
+class ConfiguredModels:
     """The models of the router, and the one that stands behind calls made without any, where such are served."""
 
     def __init__(self, router: Router, *, serves_calls: bool) -> None:

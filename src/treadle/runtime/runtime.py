@@ -22,13 +22,20 @@ from treadle.engine.ports import Model
 from treadle.journal.journal_interface import SessionRow, Store
 from treadle.journal.store_url import MEMORY
 from treadle.providers.direct_call_model import DirectModel, direct_request
-from treadle.runs import Instead, Rooms, Runs
+from treadle.runs import Instead, RunDependencies, Runs
 from treadle.runs.approvals.decisions import Approvals
 from treadle.runs.approvals.durable_approver import ApprovalDesk
 from treadle.runtime.database_clock import SharedClock
 from treadle.runtime.injected_parts import DEFAULT_PARTS, Parts
 from treadle.runtime.port_settings import make_own_ports
-from treadle.runtime.provider_setup import Models, Prices, make_client, make_endpoint, make_router, open_cassettes
+from treadle.runtime.provider_setup import (
+    ConfiguredModels,
+    Prices,
+    make_client,
+    make_endpoint,
+    make_router,
+    open_cassettes,
+)
 from treadle.runtime.replica_comparison import Facts, Replicas, facts_of
 from treadle.runtime.store_and_limits import (
     account_limits,
@@ -52,14 +59,14 @@ from treadle.runtime.toolset import (
 )
 from treadle.telemetry import Metrics, Redactor
 from treadle.telemetry.run_observer import Tracer
-from treadle.tools import Runner, Tool
+from treadle.tools import Tool, ToolRunner
 from treadle.tools.demo_tools import DEMO_TOOLS
 from treadle.tools.tool_loading import Reloader
 from treadle.wasm.engine.compiler import Compiler
-from treadle.wasm.execution.conversation_runs import Desk
-from treadle.wasm.guest_pool import GuestModule, Quarters
+from treadle.wasm.execution.conversation_runs import ConversationRuns
+from treadle.wasm.guest_pool import GuestModule, GuestPool
 from treadle.wasm.guest_service import Guests
-from treadle.workspace.model_tools import Terms, workspace_tools
+from treadle.workspace.model_tools import ProposalTerms, workspace_tools
 from treadle.workspace.workspace_service import Workspaces
 
 SESSION_NAME_CHARS_MAX = 200
@@ -111,7 +118,7 @@ class Runtime:
         space = self.settings.workspace
         self.workspaces = Workspaces(self.store, ids=self.ids, clock=self.clock.now, expires_s=space.expires_s)
         modules = guest_modules(self.settings, env)
-        self._quarters = Quarters(
+        self._quarters = GuestPool(
             Compiler(compiled_folder(self.settings, env)),
             live_max=self.settings.guests.live_max,
             meter=self.metrics,
@@ -124,7 +131,7 @@ class Runtime:
         self.metrics.show_upstreams(self.router.health)
         self.metrics.show("treadle_clock_skew_seconds", SKEW_TEXT, lambda: self.clock.skew_s)
         self.metrics.show("treadle_store_queued_writes", QUEUED_TEXT, lambda: self.store.queued)
-        self._runner = Runner(
+        self._runner = ToolRunner(
             self.registry,
             clock=self.clock,
             limits=runner_limits(self.settings),
@@ -144,18 +151,20 @@ class Runtime:
         self.health = StoreHealth(self.store, self.clock, self.metrics)
         self.replicas = Replicas(self.store, self.clock, self.metrics, options.owner, self._facts)
         self.runs = Runs(self._rooms(parts, env, tracer), options)
-        desk = Desk(self.runs, self.registry, self._runner, options.limits, default_model=self.settings.model)
+        desk = ConversationRuns(
+            self.runs, self.registry, self._runner, options.limits, default_model=self.settings.model
+        )
         self.guests = Guests(self._quarters, desk, modules)
 
-    def _rooms(self, parts: Parts, env: Mapping[str, str], tracer: Tracer | None) -> Rooms:
+    def _rooms(self, parts: Parts, env: Mapping[str, str], tracer: Tracer | None) -> RunDependencies:
         """Return what runs are made with here."""
         rules = desk_rules(self.settings, is_attended=parts.is_attended)
-        return Rooms(
+        return RunDependencies(
             store=self.store,
             tolls=self.accounts,
             runner=make_runner(self.settings, env, parts.workers),
             approver=ApprovalDesk(self.store, self.clock, self.ids, rules),
-            models=Models(self.router, serves_calls=self.settings.server.mcp),
+            models=ConfiguredModels(self.router, serves_calls=self.settings.server.mcp),
             tools=self.registry,
             toolbox=self._runner,
             clock=self.clock,
@@ -171,7 +180,7 @@ class Runtime:
             self.registry.add(each)
         space = self.settings.workspace
         if space.enabled and self.settings.tools.enabled:
-            terms = Terms(default=space.default, wait_s=space.wait_s, read_bytes_max=space.read_bytes_max)
+            terms = ProposalTerms(default=space.default, wait_s=space.wait_s, read_bytes_max=space.read_bytes_max)
             for each in workspace_tools(self.workspaces, self.store, terms):
                 self.registry.add(each)
         for module in modules:

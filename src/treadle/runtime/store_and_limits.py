@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.access.rate_limiter import Limiter
-from treadle.access.sliding_window import Rates as LocalRates
+from treadle.access.sliding_window import SlidingWindow
 from treadle.config import Settings, sqlite_path
 from treadle.config import mcp_settings as mcp
 from treadle.config.loader import data_directory
@@ -16,16 +16,16 @@ from treadle.core.errors import ConfigError
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Clock
 from treadle.journal.journal_interface import Store
-from treadle.journal.keys_interface import Rates
+from treadle.journal.keys_interface import KeyRates
 from treadle.journal.open_store import open_store
 from treadle.journal.store_url import MEMORY, PostgresAddress, is_postgres
 from treadle.providers.provider_endpoint import Endpoint
 from treadle.runs import RunsOptions
 from treadle.runs.approvals.durable_approver import DeskRules
 from treadle.runs.response_cache import CacheRules
-from treadle.runs.runners.local_runner import Here
-from treadle.runs.runners.runner_interface import Runner as RunsRunner
-from treadle.runs.runners.runner_interface import Terms
+from treadle.runs.runners.local_runner import LocalRunner
+from treadle.runs.runners.runner_interface import RunDriver as RunsRunner
+from treadle.runs.runners.runner_interface import RunnerTerms
 from treadle.runs.runners.shared_store_runner import Claims
 from treadle.runs.tool_offers import OfferRules
 from treadle.telemetry import Metrics
@@ -74,10 +74,12 @@ def desk_rules(settings: Settings, *, is_attended: bool) -> DeskRules:
     )
 
 
-def account_limits(settings: Settings) -> Rates:
+def account_limits(settings: Settings) -> KeyRates:
     """Return how much a key may ask at a time that says nothing itself."""
     rates = settings.rates
-    return Rates(requests_per_min=rates.requests_per_min, tokens_per_min=rates.tokens_per_min, runs_max=rates.runs_max)
+    return KeyRates(
+        requests_per_min=rates.requests_per_min, tokens_per_min=rates.tokens_per_min, runs_max=rates.runs_max
+    )
 
 
 def make_limiter(
@@ -89,7 +91,7 @@ def make_limiter(
 
     Raises: ConfigError, where the library for that is missing.
     """
-    rates, local = settings.rates, LocalRates(clock.monotonic)
+    rates, local = settings.rates, SlidingWindow(clock.monotonic)
     if not rates.url:
         return Limiter(local, clock.monotonic, replicas=workers)
     try:
@@ -145,7 +147,7 @@ def make_runner(settings: Settings, env: Mapping[str, str], workers: int = 1) ->
     if kind == "auto":
         kind = "claims" if is_postgres(settings.store.url) or workers > 1 else "process"
     if kind == "process" or settings.store.persistence == "off":
-        return Here()
+        return LocalRunner()
     if kind == "claims":
         return Claims(wanted.background_max)
     try:
@@ -162,7 +164,7 @@ def make_runner(settings: Settings, env: Mapping[str, str], workers: int = 1) ->
         queue=wanted.queue,
         key=key,
         tls=wanted.tls,
-        terms=Terms(heartbeat_s=wanted.heartbeat_s, runs_max=wanted.background_max),
+        terms=RunnerTerms(heartbeat_s=wanted.heartbeat_s, runs_max=wanted.background_max),
     )
 
 

@@ -11,41 +11,43 @@ from treadle.core.errors import ConfigError, RequestError
 from treadle.journal.journal_interface import Store
 from treadle.journal.store_url import is_postgres
 from treadle.runtime.policy_setup import make_policies
-from treadle.tools import Registry, Tool
+from treadle.tools import Tool, ToolRegistry
 from treadle.tools.blocked_ports import OwnPorts
-from treadle.tools.local import LocalCaps, Piece, Shelf, local_tools
+from treadle.tools.local import LocalCaps, OutputStore, Piece, local_tools
 from treadle.tools.local.safe_open import Root
-from treadle.tools.sandbox import Found, Sandbox, network_gap
-from treadle.tools.sandbox import Rules as SandboxRules
+from treadle.tools.sandbox import CommandSandbox, FoundLevel, network_gap
+from treadle.tools.sandbox import SandboxRules as SandboxRules
 from treadle.tools.tool_loading import load
 from treadle.wasm.engine.guest_limits import SandboxLimits
-from treadle.wasm.engine.wasi_grants import Grant, GrantWords, read_grant
-from treadle.wasm.guest_pool import GuestModule, Quarters
+from treadle.wasm.engine.wasi_grants import GrantWords, WasiGrant, read_grant
+from treadle.wasm.guest_pool import GuestModule, GuestPool
 from treadle.wasm.tool_modules import ToolGuest
 
 LEVEL_OF_MASKS = 3
 
 
-def make_registry(settings: Settings, brought: Sequence[Tool], demo: Sequence[Tool]) -> Registry:
+def make_registry(settings: Settings, brought: Sequence[Tool], demo: Sequence[Tool]) -> ToolRegistry:
     """Collect the server tools: those brought along, those of the settings, and the demo's where there are no own."""
     chosen = settings.tools
-    registry = Registry(enabled=("*",) if chosen.enabled else (), policies=make_policies(settings))
+    registry = ToolRegistry(enabled=("*",) if chosen.enabled else (), policies=make_policies(settings))
     own = [*brought, *(loaded for place in chosen.load for loaded in load(place))]
     for each in own or demo:
         registry.add(each)
     return registry
 
 
-def make_sandbox(section: LocalSection, env: Mapping[str, str], own_ports: OwnPorts, hidden: Sequence[str]) -> Sandbox:
+def make_sandbox(
+    section: LocalSection, env: Mapping[str, str], own_ports: OwnPorts, hidden: Sequence[str]
+) -> CommandSandbox:
     """Return the sandbox that local tools run their programs in."""
     rules = SandboxRules(
         level=section.sandbox, network=section.network, env=section.env, read=section.read, write=section.write
     )
-    return Sandbox(rules, environ=env, closed=own_ports.closed, hidden=hidden)
+    return CommandSandbox(rules, environ=env, closed=own_ports.closed, hidden=hidden)
 
 
 def make_local_tools(
-    section: ToolsSection, sandbox: Sandbox, store: Store, own_ports: OwnPorts, hidden: Sequence[str] = ()
+    section: ToolsSection, sandbox: CommandSandbox, store: Store, own_ports: OwnPorts, hidden: Sequence[str] = ()
 ) -> list[Tool]:
     """Return the tools on this machine's files and the web that the settings name.
 
@@ -74,14 +76,14 @@ def make_local_tools(
             Root(local.root, allow=local.allow, hidden=_journal_names(store), writable=local.writable),
             names=local.enabled,
             sandbox=sandbox,
-            shelf=Shelf(put, get),
+            shelf=OutputStore(put, get),
             is_trusted=local.policy == "trust",
             caps=LocalCaps(**{name: getattr(local, name) for name in LocalCaps.__struct_fields__}),
         )
     if web.enabled:
         # It brings a client and TLS, which few need.
         from treadle.tools.web import GuardedClient, web_tools
-        from treadle.tools.web import Policy as WebPolicy
+        from treadle.tools.web import WebPolicy as WebPolicy
 
         policy = WebPolicy(
             hosts=web.hosts, ports=web.ports, networks=web.networks, bytes_max=web.bytes_max, timeout_s=web.timeout_s
@@ -90,7 +92,7 @@ def make_local_tools(
     return tools
 
 
-def _check_apart(local: LocalSection, found: Found, hidden: Sequence[str]) -> None:
+def _check_apart(local: LocalSection, found: FoundLevel, hidden: Sequence[str]) -> None:
     """Look whether commands can be kept from Treadle itself: who can write the journal, or ask the server, approves.
 
     Raises: ConfigError.
@@ -142,7 +144,7 @@ def guest_modules(settings: Settings, env: Mapping[str, str]) -> list[GuestModul
     ]
 
 
-def _check_granted(grant: Grant | None, hidden: Sequence[str]) -> None:
+def _check_granted(grant: WasiGrant | None, hidden: Sequence[str]) -> None:
     """Refuse a folder in which Treadle's own files lie, or that lies among them.
 
     Raises: ConfigError.
@@ -158,7 +160,7 @@ def _check_granted(grant: Grant | None, hidden: Sequence[str]) -> None:
                 )
 
 
-def _guest_grant(guest: Guest, env: Mapping[str, str], hidden: Sequence[str]) -> Grant | None:
+def _guest_grant(guest: Guest, env: Mapping[str, str], hidden: Sequence[str]) -> WasiGrant | None:
     words = GrantWords(read=guest.wasi_read, write=guest.wasi_write, env=guest.wasi_env, args=guest.wasi_args)
     try:
         grant = read_grant(words, env)
@@ -186,7 +188,7 @@ def compiled_folder(settings: Settings, env: Mapping[str, str]) -> Path | None:
     return data_directory(env) / "guests" if settings.guests.cache else None
 
 
-def add_guest_tools(registry: Registry, quarters: Quarters, module: GuestModule) -> None:
+def add_guest_tools(registry: ToolRegistry, quarters: GuestPool, module: GuestModule) -> None:
     """Add the tools of a WASM guest. Raises: ConfigError."""
     try:
         for each in ToolGuest(quarters, module).tools():

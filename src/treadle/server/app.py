@@ -42,7 +42,7 @@ from treadle.server.chat_page import chat_page_routes as talk
 from treadle.server.http_exchange import NO_RETRY, Exchange, HttpError
 from treadle.server.mcp import mcp_route as mcp
 from treadle.server.openapi import document as openapi
-from treadle.server.request_guard import Guard, sane_request_id
+from treadle.server.request_guard import RequestGuard, sane_request_id
 from treadle.server.server_state import Service
 from treadle.telemetry import REFUSALS, say, trace_parent
 
@@ -232,7 +232,7 @@ class App:
     def __init__(self, runtime: Runtime) -> None:
         self.service = Service(runtime)
         server = runtime.settings.server
-        self._guard = Guard(server.host, server.allowed_hosts)
+        self._guard = RequestGuard(server.host, server.allowed_hosts)
         self._routes = Routes()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -24,10 +24,10 @@ from treadle.http.asgi import (
     GONE_IN_SCOPE,
     WHOLE_IN_SCOPE,
     Application,
+    AsgiMessage,
     Behind,
     Edge,
     Header,
-    Message,
     Receive,
     Scope,
     Send,
@@ -311,12 +311,12 @@ class Exchange:
 
     async def delegate(self, application: Application, body: bytes, heard: HeardHead | None = None) -> None:
         """Let another ASGI application answer; the body was read already. `heard` sees the head of its answer."""
-        waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+        waiting: list[AsgiMessage] = [{"type": "http.request", "body": body, "more_body": False}]
 
-        async def receive() -> Message:
+        async def receive() -> AsgiMessage:
             return waiting.pop() if waiting else await self._receive()
 
-        async def send(message: Message) -> None:
+        async def send(message: AsgiMessage) -> None:
             if message["type"] == "http.response.start":
                 head = tuple(message.get("headers", ()))
                 if heard is not None:

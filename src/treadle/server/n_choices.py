@@ -16,17 +16,17 @@ from treadle.core.request import Note, Request
 from treadle.core.run_endings import failure_of
 from treadle.protocols.chat import Choices
 from treadle.protocols.gemini import Candidates
-from treadle.protocols.stream_deduplication import Mend
+from treadle.protocols.stream_deduplication import ReplayDiff
 from treadle.runs import Idempotency, RunHandle
-from treadle.runs.event_feed import Batches, Hear
+from treadle.runs.event_feed import FeedBatches, Hear
 from treadle.server.delivery.replay_encoders import RunIds
-from treadle.server.delivery.request_headers import Wishes
+from treadle.server.delivery.request_headers import RequestOptions
 from treadle.server.http_exchange import Exchange
-from treadle.server.run_response import Reply, as_configured, find_again, manner_of, wishes_of
+from treadle.server.run_response import RunResponse, as_configured, find_again, manner_of, wishes_of
 from treadle.server.server_state import Service
 
 
-class Joined(Protocol):
+class JoinedChoices(Protocol):
     """Writes as many runs as one answer."""
 
     @property
@@ -43,7 +43,7 @@ class Joined(Protocol):
         ...
 
 
-_JOINED: Mapping[str, Callable[[Request, IdSource, int], Joined]] = {"chat": Choices, "gemini": Candidates}
+_JOINED: Mapping[str, Callable[[Request, IdSource, int], JoinedChoices]] = {"chat": Choices, "gemini": Candidates}
 """The protocols whose clients may ask for several answers."""
 
 
@@ -96,7 +96,7 @@ class Bundle:
                 pump.cancel()
             await asyncio.wait(pumps)
 
-    def stored_events(self) -> Batches:
+    def stored_events(self) -> FeedBatches:
         """Return the same: no answer in the background has several choices."""
         return self.events()
 
@@ -131,11 +131,11 @@ class ManyRuns:
     After a crash a stream goes on with what its client has not seen; what is not a stream leaves out what was broken.
     """
 
-    def __init__(self, new_choices: Callable[[], Joined], count: int, *, streams: bool) -> None:
+    def __init__(self, new_choices: Callable[[], JoinedChoices], count: int, *, streams: bool) -> None:
         self._new_choices = new_choices
         self._choices = new_choices()
         self._going = set(range(count))
-        self._mends = [Mend() for _ in range(count)] if streams else []
+        self._mends = [ReplayDiff() for _ in range(count)] if streams else []
         self._told: list[list[RunEvent]] = [[] for _ in range(count)]
         self._round_at = [0] * count
         self._early: list[Numbered] = []
@@ -210,11 +210,11 @@ async def reply(service: Service, exchange: Exchange, request: Request) -> None:
     telling = ManyRuns(
         lambda: _JOINED[request.protocol](request, RunIds(run_id), count), count, streams=request.surface.stream
     )
-    carried = Reply(exchange, source, telling, manner_of(request, wishes), service.audience)
+    carried = RunResponse(exchange, source, telling, manner_of(request, wishes), service.audience)
     await carried.run(service.runtime.settings.server.keep_alive_s)
 
 
-async def _start_all(service: Service, exchange: Exchange, request: Request, wishes: Wishes) -> Bundle:
+async def _start_all(service: Service, exchange: Exchange, request: Request, wishes: RequestOptions) -> Bundle:
     """Start a run for each choice; if one cannot be started, none goes on.
 
     Raises: TreadleError.
@@ -230,7 +230,7 @@ async def _start_all(service: Service, exchange: Exchange, request: Request, wis
     return Bundle(handles)
 
 
-def _idempotency_of(wishes: Wishes, choice: int) -> Idempotency | None:
+def _idempotency_of(wishes: RequestOptions, choice: int) -> Idempotency | None:
     """Return a key of its own for each choice; the first one's is the client's, so that another request under that
     key is still found out."""
     idempotency = wishes.idempotency

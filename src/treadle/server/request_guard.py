@@ -79,7 +79,7 @@ def is_loopback(host: str) -> bool:
         return False
 
 
-class Guard:
+class RequestGuard:
     """Checks every request before a route sees it."""
 
     def __init__(self, host: str, allowed_hosts: tuple[str, ...] = ()) -> None:

@@ -31,28 +31,28 @@ from treadle.http.asgi import Header
 from treadle.protocols.codec_interfaces import Encoder
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.translation.fidelity_report import fidelity
-from treadle.server.delivery.client_disconnects import Presence
+from treadle.server.delivery.client_disconnects import ClientPresence
 from treadle.server.delivery.replay_encoders import (
     WAITING,
     FoldedRun,
     OneRun,
+    ResponseWriter,
     Retell,
     RunIds,
-    Telling,
     kinds_of,
     tell_again,
 )
 from treadle.server.delivery.request_headers import (
     MANNER_HEADERS,
     NO_WISHES,
-    Wishes,
+    RequestOptions,
     asks_plainly,
     first_number,
     read_wishes,
     usual_wishes,
 )
 from treadle.server.delivery.stream_event_ids import Frames
-from treadle.server.delivery.subscribers import Audience, Source
+from treadle.server.delivery.subscribers import EventSource, Subscribers
 from treadle.server.http_exchange import EVENT_STREAM, JSON, NO_RETRY, NO_STORE, OFF_LOOP_BYTES, Exchange, HttpError
 from treadle.server.server_state import Service
 
@@ -82,7 +82,7 @@ async def reply(
     Raises: TreadleError, before anything is sent.
     """
     settings, wishes = service.runtime.settings, NO_WISHES
-    source: Source | None = None
+    source: EventSource | None = None
     if not (service.answers_plainly and asks_plainly(exchange, request)):
         request = as_configured(request, settings, exchange)
         wishes = usual_wishes(exchange, request, settings) or await wishes_of(service, exchange, request)
@@ -90,17 +90,17 @@ async def reply(
     if source is None:
         source = await service.start(request, exchange.client, session_id=session_id, idempotency=wishes.idempotency)
     telling = _telling(request, source.run_id, wishes, encoder, retell)
-    carried = Reply(exchange, source, telling, manner_of(request, wishes), service.audience)
+    carried = RunResponse(exchange, source, telling, manner_of(request, wishes), service.audience)
     await carried.run(settings.server.keep_alive_s)
 
 
 def _telling(
     request: Request,
     run_id: str,
-    wishes: Wishes,
+    wishes: RequestOptions,
     encoder: NewEncoder | None,
     retell: NewRetell | None,
-) -> Telling:
+) -> ResponseWriter:
     """Return how a run is told: again as before to a client that comes back, whatever has happened since."""
     make = encoder or PROTOCOLS[request.protocol].encoder
     if not request.surface.stream and request.protocol != "responses":
@@ -112,7 +112,7 @@ def _telling(
     return tell_again(request, make(request, ids), frames)
 
 
-async def wishes_of(service: Service, exchange: Exchange, request: Request) -> Wishes:
+async def wishes_of(service: Service, exchange: Exchange, request: Request) -> RequestOptions:
     """Return what the headers ask for; a client that comes back must have been here.
 
     Raises: TreadleError.
@@ -135,7 +135,7 @@ async def wishes_of(service: Service, exchange: Exchange, request: Request) -> W
     return wishes
 
 
-def find_again(service: Service, wishes: Wishes) -> Source | None:
+def find_again(service: Service, wishes: RequestOptions) -> EventSource | None:
     """Return the run of an SDK's earlier attempt, if its connection broke before anything was sent."""
     return service.audience.find(wishes.retry) if wishes.retry and wishes.attempt else None
 
@@ -200,7 +200,7 @@ _USUAL = {
 }
 
 
-def manner_of(request: Request, wishes: Wishes) -> Manner:
+def manner_of(request: Request, wishes: RequestOptions) -> Manner:
     """Return how the answer to a request is carried."""
     surface = request.surface
     if wishes is NO_WISHES:
@@ -217,17 +217,17 @@ def manner_of(request: Request, wishes: Wishes) -> Manner:
     )
 
 
-class Reply:
+class RunResponse:
     """One answer on its way to one client."""
 
     _is_gone = False
     _is_carrying = False
     _is_lost = False
-    _presence: Presence | None = None
+    _presence: ClientPresence | None = None
     _taken = 0
 
     def __init__(
-        self, exchange: Exchange, source: Source, telling: Telling, manner: Manner, audience: Audience
+        self, exchange: Exchange, source: EventSource, telling: ResponseWriter, manner: Manner, audience: Subscribers
     ) -> None:
         self._exchange = exchange
         self._edge = exchange.edge
@@ -249,7 +249,7 @@ class Reply:
         is_told = exchange.attend(self._hang_up, self._behind if self._streams else None)
         if self._streams or not is_told:
             silence = self._break_silence if self._streams else None
-            self._presence = Presence(silence, keep_alive_s, None if is_told else self._until_gone())
+            self._presence = ClientPresence(silence, keep_alive_s, None if is_told else self._until_gone())
         try:
             await self._read()
         except asyncio.CancelledError:
@@ -446,7 +446,7 @@ class Reply:
         return (*run_headers(source), NO_RETRY)
 
 
-def run_headers(source: Source) -> tuple[Header, ...]:
+def run_headers(source: EventSource) -> tuple[Header, ...]:
     """Name the run, say how much of the request was carried to the upstream, and whether it had to be."""
     notes, cache = source.notes, source.cache
     carried = (b"x-treadle-fidelity", fidelity(notes).encode()) if notes else _EXACT

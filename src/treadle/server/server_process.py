@@ -29,7 +29,7 @@ from treadle.server.auth.signed_tickets import Tickets
 from treadle.server.memory_trim import MemoryTrimmer, find_trim
 from treadle.server.request_guard import is_loopback
 from treadle.server.server_state import GRACE_S, WriteScenario
-from treadle.server.workers.control_channel import Line, Post
+from treadle.server.workers.control_channel import ControlMessage, Post
 from treadle.server.workers.shared_metrics import Numbers
 
 CLOSE_TIMEOUT_S = 5
@@ -130,12 +130,12 @@ async def _trimming() -> AsyncGenerator[None, None]:
 
 
 @asynccontextmanager
-async def _at_work(runtime: Runtime, app: App, post: Post) -> AsyncGenerator[Line, None]:
+async def _at_work(runtime: Runtime, app: App, post: Post) -> AsyncGenerator[ControlMessage, None]:
     """Take a worker's place: what it counts, the logins it knows and the runs of dead workers are those of all."""
     if post.secret:
         app.service.gate.tickets = Tickets(secret_for("login", post.secret.encode()), 0.0)
     numbers = app.service.numbers = Numbers(runtime.metrics.registry, Path(post.numbers), post.owner)
-    line = Line(post, runtime.runs.bury)
+    line = ControlMessage(post, runtime.runs.bury)
     line.open()
     keeping = asyncio.create_task(numbers.keep(), name="treadle-numbers")
     try:
@@ -246,7 +246,9 @@ class _Server(uvicorn.Server):
 class _Worker(_Server):
     """One of several on a port: it says when it is ready, and takes no connection any more as soon as it leaves."""
 
-    def __init__(self, config: uvicorn.Config, app: App, announce: Announce | None, grace_s: float, line: Line) -> None:
+    def __init__(
+        self, config: uvicorn.Config, app: App, announce: Announce | None, grace_s: float, line: ControlMessage
+    ) -> None:
         super().__init__(config, app, announce, grace_s)
         self._line = line
 

@@ -13,11 +13,11 @@ from treadle.runs import Idempotency, Instead, RunHandle, last_try
 from treadle.runs.views.recorded_rounds import StoredRun
 from treadle.runtime import Runtime
 from treadle.server.auth.authentication import Clients
-from treadle.server.auth.page_access import Gate, make_gate
+from treadle.server.auth.page_access import PageGate, make_gate
 from treadle.server.body_memory_limit import BodiesInFlight
-from treadle.server.chat_page.list_changes import Changes
+from treadle.server.chat_page.list_changes import ListChanges
 from treadle.server.delivery.request_headers import answers_plainly
-from treadle.server.delivery.subscribers import Audience
+from treadle.server.delivery.subscribers import Subscribers
 from treadle.server.http_exchange import OFF_LOOP_BYTES, Exchange, HttpError
 from treadle.server.workers.shared_metrics import Numbers
 
@@ -48,17 +48,17 @@ class Service:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self.audience = Audience(runtime.clock)
+        self.audience = Subscribers(runtime.clock)
         server = runtime.settings.server
         self.bodies = BodiesInFlight(max(server.bodies_bytes_max, server.body_bytes_max))
         self.answers_plainly = answers_plainly(runtime.settings)
         self.is_draining = False
         self.leaving = asyncio.Event()
-        self.changes: dict[str | None, Changes] = {}
+        self.changes: dict[str | None, ListChanges] = {}
         self.mcp: Door | None = None
         self.write_scenario: WriteScenario | None = None
         self.numbers: Numbers | None = None
-        self.gate: Gate = make_gate(runtime.settings, runtime.clock.now())
+        self.gate: PageGate = make_gate(runtime.settings, runtime.clock.now())
         self.clients = Clients(runtime, self.gate)
         runtime.metrics.show("treadle_open_streams", "Answers on their way to clients.", lambda: self.audience.readers)
 

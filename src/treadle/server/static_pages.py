@@ -72,7 +72,7 @@ _BASE = "/web/"
 _GZIP_LEVEL = 9
 
 
-class File(msgspec.Struct, frozen=True, kw_only=True):
+class StaticFile(msgspec.Struct, frozen=True, kw_only=True):
     """A file as it is served, whole and compressed."""
 
     body: bytes
@@ -81,7 +81,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True):
     etag: bytes
 
 
-def load_files(root: Traversable) -> dict[str, File]:
+def load_files(root: Traversable) -> dict[str, StaticFile]:
     """Return every file of a served kind under `root` by its path below it, and the joined ones.
 
     A module that is in a joined file is there as it was written too: no page loads it, but a person may read it.
@@ -107,19 +107,19 @@ def _read(root: Traversable, prefix: str = "") -> Iterator[tuple[str, tuple[byte
             yield name, (entry.read_bytes(), content_type)
 
 
-def _file(body: bytes, content_type: str) -> File:
+def _file(body: bytes, content_type: str) -> StaticFile:
     etag = f'"{hashlib.sha256(body).hexdigest()[:32]}"'
     packed = gzip.compress(body, _GZIP_LEVEL, mtime=0)
-    return File(body=body, packed=packed, content_type=content_type.encode(), etag=etag.encode())
+    return StaticFile(body=body, packed=packed, content_type=content_type.encode(), etag=etag.encode())
 
 
 @cache
-def served_files() -> Mapping[str, File]:
+def served_files() -> Mapping[str, StaticFile]:
     """Return every file as it is served, by its path below `web/`."""
     return MappingProxyType(load_files(files("treadle.server") / "web"))
 
 
-async def _files() -> Mapping[str, File]:
+async def _files() -> Mapping[str, StaticFile]:
     """Return the files; who asks first waits until they are made, and nobody else does."""
     is_made = served_files.cache_info().currsize > 0
     return served_files() if is_made else await asyncio.to_thread(served_files)
@@ -161,7 +161,7 @@ async def send_page(exchange: Exchange, name: str, status: int = 200) -> None:
     await _send(exchange, (await _files())[name], status)
 
 
-async def _send(exchange: Exchange, file: File, status: int = 200) -> None:
+async def _send(exchange: Exchange, file: StaticFile, status: int = 200) -> None:
     headers: tuple[Header, ...] = (
         (b"etag", file.etag),
         (b"cache-control", b"no-cache"),

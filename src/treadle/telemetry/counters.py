@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from itertools import accumulate
 
-from treadle.telemetry.prometheus import Registry, Sample, Series, write_number
+from treadle.telemetry.prometheus import MetricRegistry, MetricSample, Series, write_number
 
 
 class Counter:
@@ -18,7 +18,7 @@ class Counter:
     Who counts most adds to `counts` itself.
     """
 
-    def __init__(self, name: str, text: str, labels: Sequence[str], registry: Registry) -> None:
+    def __init__(self, name: str, text: str, labels: Sequence[str], registry: MetricRegistry) -> None:
         self._name, self._text, self._labels = name, text, tuple(labels)
         self.counts: defaultdict[tuple[str, ...], float] = defaultdict(float, {} if labels else {(): 0.0})
         registry.register(self)
@@ -34,7 +34,8 @@ class Counter:
         """Return all numbers as they are now."""
         name = f"{self._name}_total"
         samples = [
-            Sample(name, dict(zip(self._labels, values, strict=True)), count) for values, count in self.counts.items()
+            MetricSample(name, dict(zip(self._labels, values, strict=True)), count)
+            for values, count in self.counts.items()
         ]
         yield Series(self._name, "counter", self._text, tuple(samples), self._labels)
 
@@ -62,7 +63,7 @@ class Histogram:
     """
 
     def __init__(
-        self, name: str, text: str, labels: Sequence[str], bounds: tuple[float, ...], registry: Registry
+        self, name: str, text: str, labels: Sequence[str], bounds: tuple[float, ...], registry: MetricRegistry
     ) -> None:
         self._name, self._text, self._labels = name, text, tuple(labels)
         self._shown = (*map(write_number, bounds), "+Inf")
@@ -77,27 +78,29 @@ class Histogram:
 
     def collect(self) -> Iterable[Series]:
         """Return all numbers as they are now."""
-        samples: list[Sample] = []
+        samples: list[MetricSample] = []
         for values, times in self.times.items():
             labels = dict(zip(self._labels, values, strict=True))
             within = list(accumulate(times.counts))
             bounded = zip(self._shown, within, strict=True)
-            samples += [Sample(f"{self._name}_bucket", {**labels, "le": bound}, count) for bound, count in bounded]
             samples += [
-                Sample(f"{self._name}_count", labels, within[-1]),
-                Sample(f"{self._name}_sum", labels, times.sum),
+                MetricSample(f"{self._name}_bucket", {**labels, "le": bound}, count) for bound, count in bounded
+            ]
+            samples += [
+                MetricSample(f"{self._name}_count", labels, within[-1]),
+                MetricSample(f"{self._name}_sum", labels, times.sum),
             ]
         yield Series(self._name, "histogram", self._text, tuple(samples), self._labels)
 
 
-class Shown:
+class CounterValue:
     """A number that is asked for whenever somebody looks. Who shows it anew asks for another one."""
 
-    def __init__(self, name: str, text: str, value: Callable[[], float], registry: Registry) -> None:
+    def __init__(self, name: str, text: str, value: Callable[[], float], registry: MetricRegistry) -> None:
         self._name, self._text = name, text
         self.value = value
         registry.register(self)
 
     def collect(self) -> Iterable[Series]:
         """Return the number as it is now."""
-        yield Series(self._name, "gauge", self._text, (Sample(self._name, {}, float(self.value())),))
+        yield Series(self._name, "gauge", self._text, (MetricSample(self._name, {}, float(self.value())),))

@@ -11,8 +11,8 @@ from treadle.core.events import RunEnded, ToolFinished
 from treadle.core.request import Note
 from treadle.core.tool_definitions import RC, is_person_only
 from treadle.protocols.text_calls.text_call_recovery import RECOVERED
-from treadle.telemetry.counters import Counter, Histogram, Shown
-from treadle.telemetry.prometheus import Registry, Sample, Series
+from treadle.telemetry.counters import Counter, CounterValue, Histogram
+from treadle.telemetry.prometheus import MetricRegistry, MetricSample, Series
 
 _KNOWN_RC: frozenset[str] = frozenset(get_args(RC))
 _OTHER = "other"
@@ -70,7 +70,7 @@ class Metrics:
     """The series of one process, in a registry of its own so that two runtimes do not mix."""
 
     def __init__(self) -> None:
-        self.registry = Registry()
+        self.registry = MetricRegistry()
         self.rounds = self._counter("tool_call_iterations", "Model calls made in runs (rounds).")
         self._calls = self._counter("tool_calls", "Server calls answered, by tool.", "tool")
         self._failures = self._counter("tool_call_failures", "Server calls that failed, by result code.", "rc")
@@ -118,7 +118,7 @@ class Metrics:
         self._dropped = self._counter("treadle_dropped_readers", "Readers cut off because they did not keep up.")
         self._tools: frozenset[str] = frozenset()
         self._codes: set[str] = set()
-        self._shown: dict[str, Shown] = {}
+        self._shown: dict[str, CounterValue] = {}
 
     def know_tools(self, names: Iterable[str]) -> None:
         """Name the tools that may appear as a label; all others are counted as `unknown`."""
@@ -188,7 +188,7 @@ class Metrics:
         """Show a number as it is whenever somebody looks."""
         shown = self._shown.get(name)
         if shown is None:
-            self._shown[name] = Shown(name, text, value, self.registry)
+            self._shown[name] = CounterValue(name, text, value, self.registry)
         else:
             shown.value = value
 
@@ -277,7 +277,7 @@ class _Store:
         """Return the series."""
         stats = self._stats()
         name = "treadle_store_errors"
-        counts = [Sample(f"{name}_total", {"code": code}, count) for code, count in sorted(stats.errors.items())]
+        counts = [MetricSample(f"{name}_total", {"code": code}, count) for code, count in sorted(stats.errors.items())]
         yield Series(name, "counter", "Reads and writes of the store that failed, by code.", tuple(counts), ("code",))
         in_use = "Connections to the database in use."
         yield _alone("treadle_store_pool_in_use", "gauge", in_use, stats.pool_in_use)
@@ -296,12 +296,12 @@ class _Differences:
     def collect(self) -> Iterable[Series]:
         """Return the series."""
         name = "treadle_replica_differences"
-        samples = [Sample(name, {"kind": kind}, count) for kind, count in self._counts().items()]
+        samples = [MetricSample(name, {"kind": kind}, count) for kind, count in self._counts().items()]
         yield Series(name, "gauge", "Replicas that differ from this process, by kind.", tuple(samples), ("kind",))
 
 
 def _alone(name: str, kind: str, text: str, value: float) -> Series:
-    sample = Sample(f"{name}_total" if kind == "counter" else name, {}, float(value))
+    sample = MetricSample(f"{name}_total" if kind == "counter" else name, {}, float(value))
     return Series(name, kind, text, (sample,))
 
 
@@ -323,7 +323,7 @@ class _Upstreams:
 
 
 def _by_upstream(name: str, text: str, values: dict[str, int]) -> Series:
-    samples = [Sample(name, {"upstream": upstream}, value) for upstream, value in values.items()]
+    samples = [MetricSample(name, {"upstream": upstream}, value) for upstream, value in values.items()]
     return Series(name, "gauge", text, tuple(samples), ("upstream",))
 
 

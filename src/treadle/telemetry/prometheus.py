@@ -17,7 +17,7 @@ _SURROGATES = "replace"
 """What becomes of half a character in a label: no text can hold it."""
 
 
-class Sample(msgspec.Struct, frozen=True, array_like=True):
+class MetricSample(msgspec.Struct, frozen=True, array_like=True):
     """One number."""
 
     name: str
@@ -36,7 +36,7 @@ class Series(msgspec.Struct, frozen=True, array_like=True):
     name: str
     kind: str
     text: str
-    samples: tuple[Sample, ...]
+    samples: tuple[MetricSample, ...]
     labels: tuple[str, ...] = ()
 
 
@@ -48,7 +48,7 @@ class Collector(Protocol):
         ...
 
 
-class Registry:
+class MetricRegistry:
     """Everything that one process shows."""
 
     def __init__(self) -> None:

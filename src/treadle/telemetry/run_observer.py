@@ -56,7 +56,7 @@ class Clock(Protocol):
         ...
 
 
-class RunSpans(Protocol):
+class RunSpansPort(Protocol):
     """The spans of one run. Times are those of the wall clock."""
 
     def call_began(self, event: RoundStarted, at: float) -> None:
@@ -88,7 +88,7 @@ class RunSpans(Protocol):
         ...
 
 
-class GuestSpan(Protocol):
+class GuestSpanPort(Protocol):
     """The span of one guest's session."""
 
     @property
@@ -104,19 +104,19 @@ class GuestSpan(Protocol):
 class Tracer(Protocol):
     """Makes spans."""
 
-    def run(self, about: About, at: float) -> RunSpans:
+    def run(self, about: About, at: float) -> RunSpansPort:
         """Begin the spans of a run."""
         ...
 
-    def guest(self, name: str) -> GuestSpan:
+    def guest(self, name: str) -> GuestSpanPort:
         """Begin the span of a guest's session."""
         ...
 
 
-class Watch:
+class RunObserver:
     """Watches one run, from wherever it is live in this process."""
 
-    _spans: RunSpans | None = None
+    _spans: RunSpansPort | None = None
     _asked_at: float | None = None
     _first_s: float | None = None
     _waits: dict[str, float] | None = None

@@ -15,7 +15,7 @@ from treadle.core.tool_definitions import Fault
 from treadle.tools.compiled_schema import ERRORS_MAX, MESSAGE_BYTES_MAX, pointer
 from treadle.tools.json_schema import Validator
 from treadle.tools.schema_worker import CheckTimeout
-from treadle.tools.signature_schema import Parameter
+from treadle.tools.signature_schema import FunctionParameter
 from treadle.tools.thread_pool import Threads
 
 Json = dict[str, Any] | list[Any] | str | float | bool | None
@@ -77,7 +77,7 @@ async def check_arguments(validator: Validator, name: str, arguments: dict[str, 
 class Converter:
     """Turns checked arguments into the types that the function is annotated with."""
 
-    def __init__(self, name: str, parameters: tuple[Parameter, ...]) -> None:
+    def __init__(self, name: str, parameters: tuple[FunctionParameter, ...]) -> None:
         self._name = name
         self._adapters = {each.name: each.pydantic for each in parameters if each.pydantic is not None}
         fields = [

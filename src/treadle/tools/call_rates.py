@@ -9,7 +9,7 @@ PLACES_MAX = 10_000
 """Pairs of tool and key that are counted at once; the one that was quiet longest is forgotten first."""
 
 
-class Rates:
+class CallRates:
     """The calls of the last minute, by tool and key."""
 
     def __init__(self) -> None:

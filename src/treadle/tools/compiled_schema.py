@@ -25,7 +25,7 @@ class BadSchema(ValueError):
     """The schema cannot be used; the message says why."""
 
 
-class Compiled:
+class CompiledSchema:
     """A compiled schema; says without a bound on time whether a value fits, and everything that is wrong with it.
 
     Raises: BadSchema, when it cannot be compiled.

@@ -12,7 +12,7 @@ import msgspec
 
 from treadle.core.tool_definitions import Effect
 from treadle.tools.function_tools import DEFAULT, Tool
-from treadle.tools.policy_rules import EffectDefaults, Rule, fits, given, is_tighter
+from treadle.tools.policy_rules import EffectDefaults, PolicyRule, fits, given, is_tighter
 
 TIMEOUT_KEY = "limits.tool_timeout_s"
 ENABLED = "enabled"
@@ -23,7 +23,7 @@ class Policies:
 
     def __init__(
         self,
-        rules: Sequence[Rule] = (),
+        rules: Sequence[PolicyRule] = (),
         *,
         by_effect: Mapping[Effect, EffectDefaults] | None = None,
         timeout_s: float | None = None,
@@ -52,7 +52,7 @@ class Policies:
             return tool
         return tool.under(msgspec.structs.replace(tool.policy, **fields), why, is_on=is_on)
 
-    def _obey(self, rule: Rule, name: str, fields: dict[str, Any], why: dict[str, str]) -> None:
+    def _obey(self, rule: PolicyRule, name: str, fields: dict[str, Any], why: dict[str, str]) -> None:
         for field, value in given(rule).items():
             if rule.is_repository and not is_tighter(field, value, fields[field]):
                 self._refuse(rule, name, field, why)
@@ -69,7 +69,7 @@ class Policies:
         if self._timeout_s not in (None, fields["timeout_s"]) and why.get("timeout_s", DEFAULT) == DEFAULT:
             fields["timeout_s"], why["timeout_s"] = self._timeout_s, TIMEOUT_KEY
 
-    def _refuse(self, rule: Rule, name: str, field: str, why: dict[str, str]) -> None:
+    def _refuse(self, rule: PolicyRule, name: str, field: str, why: dict[str, str]) -> None:
         """Leave a field as it is, and say so once."""
         why[field] = f"{why.get(field, DEFAULT)}; {rule.by} may not loosen it"
         words = f"{rule.by}: {field} of {name} is left as it is: a repository's own file may only tighten"

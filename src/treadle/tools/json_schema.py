@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.core.json import read_json, write_json
 from treadle.core.tool_definitions import Fault
-from treadle.tools.compiled_schema import BadSchema, Compiled, Schema, shorten
+from treadle.tools.compiled_schema import BadSchema, CompiledSchema, Schema, shorten
 from treadle.tools.schema_worker import WorkerSchema
 
 UNFOLDED_NODES_MAX = 10_000
@@ -194,13 +194,13 @@ class Validator:
             self._far = WorkerSchema(self._text, is_recursive=self.is_recursive)
         return self._far
 
-    def _compile_near(self, schema: Schema, size: int) -> Compiled | None:
+    def _compile_near(self, schema: Schema, size: int) -> CompiledSchema | None:
         """Compile here what compiles quickly and runs in linear time."""
         patterns = sum(_patterns(node) for node in every(schema))
         if size > SCHEMA_BYTES_NEAR_MAX or patterns > PATTERNS_NEAR_MAX:
             return None
         try:
-            return Compiled(schema, is_recursive=self.is_recursive, is_linear=True)
+            return CompiledSchema(schema, is_recursive=self.is_recursive, is_linear=True)
         except BadSchema:
             if not patterns:
                 raise

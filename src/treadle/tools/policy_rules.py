@@ -47,7 +47,7 @@ class EffectDefaults(msgspec.Struct, frozen=True, kw_only=True):
     rate_per_min: int | None = None
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class PolicyRule(msgspec.Struct, frozen=True, kw_only=True):
     """What is set for every tool whose name or source fits `match`; None leaves a field as it is.
 
     `by` names the rule to people. One of a repository may only tighten.
@@ -75,7 +75,7 @@ def fits(tool: ServerTool, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(tool.name, each) or fnmatchcase(tool.source, each) for each in patterns)
 
 
-def given(setting: Rule | EffectDefaults) -> dict[str, Any]:
+def given(setting: PolicyRule | EffectDefaults) -> dict[str, Any]:
     """Return the fields of a policy that a rule sets."""
     named = {name: getattr(setting, name, None) for name in ToolPolicy.__struct_fields__}
     return {name: value for name, value in named.items() if value is not None}

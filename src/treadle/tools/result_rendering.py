@@ -30,7 +30,7 @@ _BYTES = (bytes, bytearray, memoryview)
 _IMAGES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A tool's result in its normal form; a tool may also return one to set its own summary."""
 
     envelope: Envelope
@@ -40,24 +40,24 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the tool itself left something out."""
 
 
-def answer_of(value: object) -> Answer:
+def answer_of(value: object) -> ToolAnswer:
     """Bring whatever a tool returned into its normal form.
 
     Raises: ToolFailed, for bytes and for values without a JSON form.
     """
     if type(value) in PLAIN:
-        return Answer(envelope=Envelope(ok=True, data=_data(value)))
+        return ToolAnswer(envelope=Envelope(ok=True, data=_data(value)))
     match value:
-        case Answer():
+        case ToolAnswer():
             return value
         case Envelope():
-            return Answer(envelope=_checked(value))
+            return ToolAnswer(envelope=_checked(value))
         case Part():
             return _parts((cast("AnyPart", value),))
         case list() | tuple() if any(isinstance(each, Part) for each in cast("list[object]", value)):
             return _parts(tuple(_part(each) for each in cast("list[object]", value)))
         case _:
-            return Answer(envelope=Envelope(ok=True, data=_data(value)))
+            return ToolAnswer(envelope=Envelope(ok=True, data=_data(value)))
 
 
 def image(source: bytes | str | os.PathLike[str], *, mime: str | None = None, detail: str | None = None) -> ImagePart:
@@ -86,14 +86,14 @@ def file(source: bytes | str | os.PathLike[str], *, name: str | None = None, mim
     return FilePart(url=_data_url(data, mime or _mime_of(filename)), filename=filename)
 
 
-def answer_of_error(error: ToolError) -> Answer:
+def answer_of_error(error: ToolError) -> ToolAnswer:
     """Bring a failure into the normal form: what happened first, then its details with their paths."""
     details = error.faults if isinstance(error, BadArguments) else ()
     head = Fault(code=_valid(error.info.code), message=_valid(error.message))
-    return Answer(envelope=Envelope(ok=False, errors=(head, *details)))
+    return ToolAnswer(envelope=Envelope(ok=False, errors=(head, *details)))
 
 
-def with_warnings(answer: Answer, warnings: Sequence[str]) -> Answer:
+def with_warnings(answer: ToolAnswer, warnings: Sequence[str]) -> ToolAnswer:
     """Add what the tool warned of while it ran."""
     if not warnings:
         return answer
@@ -109,7 +109,7 @@ def parts_with(parts: tuple[AnyPart, ...], text: str) -> tuple[AnyPart, ...]:
     return (TextPart(text=text), *others) if text else others
 
 
-def write_text(answer: Answer, style: Style = "plain") -> str:
+def write_text(answer: ToolAnswer, style: Style = "plain") -> str:
     """Write what the model reads."""
     envelope, warnings = answer.envelope, answer.envelope.warnings
     if not envelope.ok:
@@ -133,7 +133,7 @@ def _plain_lines(warnings: Sequence[str]) -> tuple[str, ...]:
     return tuple(" ".join(line.split()) for line in warnings)
 
 
-def write_summary(answer: Answer, text: str) -> str:
+def write_summary(answer: ToolAnswer, text: str) -> str:
     """Write one line for a person: the tool's own, the error's message, or the first line of the result."""
     if answer.summary is not None:
         line = answer.summary
@@ -192,8 +192,8 @@ def _part(value: object) -> AnyPart:
     return TextPart(text=_valid(value) if isinstance(value, str) else _data_text(bytes(_data(value))))
 
 
-def _parts(parts: tuple[AnyPart, ...]) -> Answer:
-    return Answer(envelope=Envelope(ok=True, data=msgspec.Raw(write_json(text_of(parts)))), parts=parts)
+def _parts(parts: tuple[AnyPart, ...]) -> ToolAnswer:
+    return ToolAnswer(envelope=Envelope(ok=True, data=msgspec.Raw(write_json(text_of(parts)))), parts=parts)
 
 
 def _checked(envelope: Envelope) -> Envelope:

@@ -21,7 +21,7 @@ import msgspec
 
 from treadle.core.json import write_json
 from treadle.core.tool_definitions import Fault
-from treadle.tools.compiled_schema import BadSchema, Compiled
+from treadle.tools.compiled_schema import BadSchema, CompiledSchema
 from treadle.tools.sandbox.helper_messages import bare_command
 
 CHECK_S = 2.0
@@ -39,7 +39,7 @@ class CheckTimeout(ValueError):
     """A value could not be checked within the bounds on work; the message says so."""
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class SchemaQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """What a worker is asked: to compile a schema, or to hold a value against it."""
 
     wanted: Literal["compile", "is_valid", "faults"]
@@ -48,7 +48,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     value: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SchemaReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What it answers; `bad_schema` says why a schema cannot be compiled."""
 
     is_valid: bool = False
@@ -85,18 +85,20 @@ class WorkerSchema:
         """
         return self._ask("faults", _written(value)).faults
 
-    def _ask(self, wanted: Literal["compile", "is_valid", "faults"], value: bytes = b"null") -> Reply:
-        question = Question(wanted=wanted, schema=self._text, is_recursive=self._is_recursive, value=msgspec.Raw(value))
+    def _ask(self, wanted: Literal["compile", "is_valid", "faults"], value: bytes = b"null") -> SchemaReply:
+        question = SchemaQuestion(
+            wanted=wanted, schema=self._text, is_recursive=self._is_recursive, value=msgspec.Raw(value)
+        )
         return workers.ask(write_json(question))
 
 
-class Worker:
+class SchemaWorker:
     """One process, started when it is first needed and again after it was killed."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, question: bytes) -> Reply:
+    def ask(self, question: bytes) -> SchemaReply:
         """Send a question and wait for its answer; a process that is late is killed, and its pipes end with it."""
         process = self.process or self._start()
         late = threading.Timer(CHECK_S, process.kill)
@@ -107,7 +109,7 @@ class Worker:
             assert process.stdout is not None
             process.stdin.write(_HEAD.pack(len(question)) + question)
             process.stdin.flush()
-            return msgspec.json.decode(_received(process.stdout), type=Reply)
+            return msgspec.json.decode(_received(process.stdout), type=SchemaReply)
         except (OSError, EOFError, msgspec.MsgspecError):
             self.close()
             raise CheckTimeout(f"it could not be checked against the schema within {CHECK_S:g} s") from None
@@ -143,15 +145,15 @@ class Worker:
         return process
 
 
-class Workers:
+class SchemaWorkers:
     """A few workers; the one that was used last is used first, so that most processes need only one."""
 
     def __init__(self) -> None:
-        self._idle: queue.LifoQueue[Worker] = queue.LifoQueue()
+        self._idle: queue.LifoQueue[SchemaWorker] = queue.LifoQueue()
         for _ in range(WORKERS_MAX):
-            self._idle.put(Worker())
+            self._idle.put(SchemaWorker())
 
-    def ask(self, question: bytes) -> Reply:
+    def ask(self, question: bytes) -> SchemaReply:
         """Have a free worker answer."""
         try:
             worker = self._idle.get(timeout=WAIT_S)
@@ -163,13 +165,13 @@ class Workers:
             self._idle.put(worker)
 
 
-workers = Workers()
+workers = SchemaWorkers()
 
 
 def _renew() -> None:
     """Forget the workers of the parent: two processes must not read from one socket."""
     global workers
-    workers = Workers()
+    workers = SchemaWorkers()
 
 
 if hasattr(os, "register_at_fork"):
@@ -218,13 +220,13 @@ def _received(source: IO[bytes]) -> bytes:
 def main() -> None:
     """Answer questions until the other side is gone."""
     _bound_memory()
-    compiled: dict[str, Compiled] = {}
+    compiled: dict[str, CompiledSchema] = {}
     sink = sys.stdout.buffer
     with contextlib.suppress(OSError, EOFError):
         sink.write(_READY)
         sink.flush()
         while True:
-            question = msgspec.json.decode(_received(sys.stdin.buffer), type=Question)
+            question = msgspec.json.decode(_received(sys.stdin.buffer), type=SchemaQuestion)
             # Whoever asked may be gone, and then nobody else ends this process.
             _alarm(2 * CHECK_S)
             answer = write_json(_answer(question, compiled))
@@ -238,23 +240,23 @@ def _alarm(seconds: float) -> None:
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
-def _answer(question: Question, compiled: dict[str, Compiled]) -> Reply:
+def _answer(question: SchemaQuestion, compiled: dict[str, CompiledSchema]) -> SchemaReply:
     known = compiled.get(question.schema)
     if known is None:
         schema: Any = msgspec.json.decode(question.schema)
         try:
-            known = Compiled(schema, is_recursive=question.is_recursive, is_linear=False)
+            known = CompiledSchema(schema, is_recursive=question.is_recursive, is_linear=False)
         except BadSchema as error:
-            return Reply(bad_schema=str(error))
+            return SchemaReply(bad_schema=str(error))
         if len(compiled) >= COMPILED_MAX:
             compiled.pop(next(iter(compiled)))
         compiled[question.schema] = known
     if question.wanted == "compile":
-        return Reply(is_valid=True)
+        return SchemaReply(is_valid=True)
     value: Any = json.loads(bytes(question.value))
     if question.wanted == "is_valid":
-        return Reply(is_valid=known.is_valid(value))
-    return Reply(faults=known.faults(value))
+        return SchemaReply(is_valid=known.is_valid(value))
+    return SchemaReply(faults=known.faults(value))
 
 
 def _bound_memory() -> None:

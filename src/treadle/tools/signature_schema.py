@@ -27,7 +27,7 @@ _REFUSED_KINDS = {
 }
 
 
-class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+class FunctionParameter(msgspec.Struct, frozen=True, kw_only=True):
     """One parameter of a tool: `pydantic` is its TypeAdapter when it needs one."""
 
     name: str
@@ -45,7 +45,7 @@ class Parameter(msgspec.Struct, frozen=True, kw_only=True):
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
     """What a function wants: the parameters the model fills, and the names of those that take the context."""
 
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[FunctionParameter, ...]
     description: str
     context_names: tuple[str, ...] = ()
 
@@ -60,7 +60,7 @@ def read_signature(function: Callable[..., Any]) -> Signature:
         raise ConfigError(f"{label} is a generator; a tool returns one value")
     hints = _hints(function, label)
     description, documented = read_docstring(inspect.getdoc(function) or "")
-    parameters: list[Parameter] = []
+    parameters: list[FunctionParameter] = []
     context_names: list[str] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind in _REFUSED_KINDS:
@@ -144,8 +144,8 @@ def _wants_context(annotation: Any) -> bool:
     return annotation is ToolContext or ToolContext in typing.get_args(annotation)
 
 
-def _parameter(parameter: inspect.Parameter, annotation: Any, documented: str, label: str) -> Parameter:
-    return Parameter(
+def _parameter(parameter: inspect.Parameter, annotation: Any, documented: str, label: str) -> FunctionParameter:
+    return FunctionParameter(
         name=parameter.name,
         annotation=Any if annotation is object else annotation,
         description=_annotated_description(annotation) or documented,
@@ -182,7 +182,7 @@ def _adapter(annotation: Any, label: str) -> Any:
         raise ConfigError(f"{label}: pydantic cannot describe its type: {_first_line(error)}") from None
 
 
-def _msgspec_schemas(parameters: list[Parameter], label: str) -> tuple[dict[str, Schema], dict[str, Schema]]:
+def _msgspec_schemas(parameters: list[FunctionParameter], label: str) -> tuple[dict[str, Schema], dict[str, Schema]]:
     for parameter in parameters:
         try:
             msgspec.json.schema(parameter.annotation)
@@ -199,7 +199,7 @@ def _msgspec_schemas(parameters: list[Parameter], label: str) -> tuple[dict[str,
     return schemas, definitions
 
 
-def _pydantic_schema(parameter: Parameter, prefix: str, definitions: dict[str, Schema], label: str) -> Schema:
+def _pydantic_schema(parameter: FunctionParameter, prefix: str, definitions: dict[str, Schema], label: str) -> Schema:
     """Let pydantic describe the parameter; the prefix keeps its definitions apart from those of the others."""
     pydantic = importlib.import_module("pydantic")
     try:
@@ -211,7 +211,7 @@ def _pydantic_schema(parameter: Parameter, prefix: str, definitions: dict[str, S
     return schema
 
 
-def _property(parameter: Parameter, schema: Schema) -> Schema:
+def _property(parameter: FunctionParameter, schema: Schema) -> Schema:
     extra: Schema = {}
     if parameter.description and "description" not in schema:
         extra["description"] = parameter.description

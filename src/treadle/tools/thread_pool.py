@@ -15,23 +15,23 @@ from typing import Any
 import msgspec
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True):
+class PoolEnded(msgspec.Struct, frozen=True, kw_only=True):
     """How a function ended: with a value, or by raising."""
 
     value: Any = None
     raised: BaseException | None = None
 
 
-LATE = Ended()
+LATE = PoolEnded()
 """What is heard of a function that nobody waits for any more."""
 
 
-class Job(msgspec.Struct, kw_only=True, eq=False):
+class PoolJob(msgspec.Struct, kw_only=True, eq=False):
     """One function to run and where to say how it ended."""
 
     function: Callable[[], Any]
     loop: asyncio.AbstractEventLoop
-    future: asyncio.Future[Ended]
+    future: asyncio.Future[PoolEnded]
 
 
 class Threads:
@@ -39,7 +39,7 @@ class Threads:
 
     def __init__(self, count_max: int = 32) -> None:
         self._count_max = count_max
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[PoolJob | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._count = 0
         self._open = 0
@@ -49,14 +49,14 @@ class Threads:
         """Return how many threads there are."""
         return self._count
 
-    async def run(self, function: Callable[[], Any], timeout_s: float | None = None) -> Ended:
+    async def run(self, function: Callable[[], Any], timeout_s: float | None = None) -> PoolEnded:
         """Run the function in a thread and return how it ended; waits for a free thread when all are busy.
 
         When all of it takes longer than that it is `LATE`; what has not begun by then never does.
         """
         loop = asyncio.get_running_loop()
-        future: asyncio.Future[Ended] = loop.create_future()
-        job = Job(function=partial(contextvars.copy_context().run, function), loop=loop, future=future)
+        future: asyncio.Future[PoolEnded] = loop.create_future()
+        job = PoolJob(function=partial(contextvars.copy_context().run, function), loop=loop, future=future)
         with self._lock:
             self._open += 1
             is_new = self._count < min(self._open, self._count_max)
@@ -92,16 +92,16 @@ class Threads:
             self._count -= 1
 
 
-def _ended(job: Job) -> Ended:
+def _ended(job: PoolJob) -> PoolEnded:
     if job.future.done():
         return LATE
     try:
-        return Ended(value=job.function())
+        return PoolEnded(value=job.function())
     except BaseException as error:  # noqa: BLE001 - the thread must live on, and the runner names every failure
-        return Ended(raised=error)
+        return PoolEnded(raised=error)
 
 
-def _report(job: Job, ended: Ended) -> None:
+def _report(job: PoolJob, ended: PoolEnded) -> None:
     try:
         job.loop.call_soon_threadsafe(_tell, job.future, ended)
     except RuntimeError:
@@ -109,6 +109,6 @@ def _report(job: Job, ended: Ended) -> None:
         return
 
 
-def _tell(future: asyncio.Future[Ended], ended: Ended) -> None:
+def _tell(future: asyncio.Future[PoolEnded], ended: PoolEnded) -> None:
     if not future.done():
         future.set_result(ended)

@@ -12,7 +12,7 @@ from treadle.tools.function_tools import Tool, function_tool
 from treadle.tools.tool_loading import load_file, load_module
 
 
-class Registry:
+class ToolRegistry:
     """Tools by name. `enabled` are patterns of names (`get_*`); what fits none of them is as if it were not there.
 
     Every tool that comes in is put under its effective policy, wherever it comes from.

@@ -19,11 +19,11 @@ from treadle.core.items import CallItem
 from treadle.core.json import cut_text, write_json
 from treadle.core.tool_definitions import RC, CallContext, Outcome, is_person_only, listed_names, refuse_person_only
 from treadle.tools.argument_validation import check_arguments, read_arguments
-from treadle.tools.call_rates import Rates
+from treadle.tools.call_rates import CallRates
 from treadle.tools.function_tools import Bound, Style, Tool
 from treadle.tools.result_rendering import (
     PLAIN,
-    Answer,
+    ToolAnswer,
     answer_of,
     answer_of_error,
     cut_object,
@@ -33,9 +33,9 @@ from treadle.tools.result_rendering import (
     write_summary,
     write_text,
 )
-from treadle.tools.thread_pool import LATE, Ended, Threads
+from treadle.tools.thread_pool import LATE, PoolEnded, Threads
 from treadle.tools.tool_context import UNSEEN, ToolContext
-from treadle.tools.tool_registry import Registry
+from treadle.tools.tool_registry import ToolRegistry
 
 MESSAGE_BYTES_MAX = 1_000
 CANCEL_GRACE_S = 0.5
@@ -71,7 +71,7 @@ class RunnerLimits(msgspec.Struct, frozen=True, kw_only=True):
     threads_max: int = 32
 
 
-class Runner:
+class ToolRunner:
     """Runs calls of registered tools; fits the engine's Toolbox port.
 
     Sync tools run in threads. A thread cannot be killed: after a timeout or a cancel its result is dropped and
@@ -81,7 +81,7 @@ class Runner:
 
     def __init__(
         self,
-        registry: Registry,
+        registry: ToolRegistry,
         *,
         clock: Clock,
         limits: RunnerLimits | None = None,
@@ -94,8 +94,8 @@ class Runner:
         self._keep = keep
         self._report = report
         self._threads = Threads(self._limits.threads_max)
-        self._left: set[asyncio.Task[Ended]] = set()
-        self._rates = Rates()
+        self._left: set[asyncio.Task[PoolEnded]] = set()
+        self._rates = CallRates()
 
     async def run(self, call: CallItem, context: CallContext) -> Outcome:
         """Validate and run one call. Every failure of the tool is an Outcome; only cancellation is raised."""
@@ -156,7 +156,7 @@ class Runner:
         answer = answer_of_error(self._unknown(call.name))
         return await self._outcome(answer, "unknown_tool", "plain", self._limits.output_bytes_max, context)
 
-    async def _attempts(self, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> Answer:
+    async def _attempts(self, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> ToolAnswer:
         """Run until it succeeds, fails for good, or the time for all attempts together is over."""
         policy = tool.policy
         deadline = self._clock.monotonic() + policy.timeout_s
@@ -170,7 +170,7 @@ class Runner:
                 await self._clock.sleep(pause)
         raise AssertionError("the last attempt returns or raises")
 
-    async def _call(self, tool: Tool, arguments: dict[str, Any], context: ToolContext, timeout_s: float) -> Answer:
+    async def _call(self, tool: Tool, arguments: dict[str, Any], context: ToolContext, timeout_s: float) -> ToolAnswer:
         """Convert the arguments, call the tool's code, read its result; whatever is raised becomes a ToolError."""
         try:
             bound = tool.bind(arguments, context)
@@ -194,7 +194,7 @@ class Runner:
             # A tool is foreign code: whatever it raises is its result.
             raise _tool_error(error) from error
 
-    async def _in_task(self, tool: Tool, bound: Bound, timeout_s: float) -> Ended:
+    async def _in_task(self, tool: Tool, bound: Bound, timeout_s: float) -> PoolEnded:
         """Run a coroutine; one that ignores its cancellation is left behind rather than waited for."""
         loop = asyncio.get_running_loop()
         woken: asyncio.Future[None] = loop.create_future()
@@ -217,14 +217,16 @@ class Runner:
             raise ToolFailed(f"{tool.name} {what}.")
         return task.result()
 
-    async def _stop(self, task: asyncio.Task[Ended]) -> None:
+    async def _stop(self, task: asyncio.Task[PoolEnded]) -> None:
         task.cancel()
         task.add_done_callback(_forget)
         if not await _is_done_in(task, CANCEL_GRACE_S):
             self._left.add(task)
             task.add_done_callback(self._left.discard)
 
-    async def _outcome(self, answer: Answer, rc: str, style: Style, bytes_max: int, context: CallContext) -> Outcome:
+    async def _outcome(
+        self, answer: ToolAnswer, rc: str, style: Style, bytes_max: int, context: CallContext
+    ) -> Outcome:
         text = write_text(answer, style)
         size = len(text.encode())
         shown, handle = text, None
@@ -246,7 +248,7 @@ class Runner:
             handle=handle,
         )
 
-    def _check_parts(self, answer: Answer) -> None:
+    def _check_parts(self, answer: ToolAnswer) -> None:
         size = len(write_json(answer.parts))
         if size > self._limits.stored_bytes_max:
             raise OutputTooLarge(
@@ -276,16 +278,16 @@ def _tell(loop: asyncio.AbstractEventLoop, report: Report, context: CallContext,
         loop.call_soon_threadsafe(report, context, text)
 
 
-async def _ended(bound: Bound, woken: "asyncio.Future[None]") -> Ended:
+async def _ended(bound: Bound, woken: "asyncio.Future[None]") -> PoolEnded:
     """Call a tool's code and await what it gives: how it ended is a value, as for a thread. Wake who waits for it."""
     try:
         result = bound()
         is_usual = type(result) in _COROUTINES
-        return Ended(value=await result if is_usual or inspect.isawaitable(result) else result)
+        return PoolEnded(value=await result if is_usual or inspect.isawaitable(result) else result)
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise
     except BaseException as error:  # noqa: BLE001 - a tool is foreign code, and the runner names every failure
-        return Ended(raised=error)
+        return PoolEnded(raised=error)
     finally:
         _wake(woken)
 
@@ -295,7 +297,7 @@ def _wake(woken: "asyncio.Future[None]", _: object = None) -> None:
         woken.set_result(None)
 
 
-async def _is_done_in(task: asyncio.Task[Ended], seconds: float) -> bool:
+async def _is_done_in(task: asyncio.Task[PoolEnded], seconds: float) -> bool:
     """Wait for a task for so long, and tell whether it has ended; it goes on if not."""
     loop = asyncio.get_running_loop()
     woken: asyncio.Future[None] = loop.create_future()
@@ -335,7 +337,7 @@ def _words(error: BaseException) -> str:
         return ""
 
 
-def _forget(task: asyncio.Task[Ended]) -> None:
+def _forget(task: asyncio.Task[PoolEnded]) -> None:
     """Look at the end of a task nobody waits for, so that asyncio does not complain of it."""
     if not task.cancelled():
         task.exception()

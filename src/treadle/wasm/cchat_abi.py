@@ -61,7 +61,7 @@ class WasiErrno(IntEnum):
     ENOSPC = 51
 
 
-class Flag(IntFlag):
+class CchatFlag(IntFlag):
     """The bits of `cchat_send`; any other bit is -EINVAL."""
 
     METRICS = 1
@@ -90,7 +90,7 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
         return tuple("i32" for _ in self.parameters), (self.result,)
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class CchatRules(msgspec.Struct, frozen=True, kw_only=True):
     """Where the two import modules differ.
 
     Where a bad tool is not refused it is accepted, never called, and logged. A send without AUTO_TOOL_CALL that
@@ -103,8 +103,8 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 RULES = {
-    MODULE: Rules(refuses_bad_tools=True, refuses_second_close=True, appends_without_auto=True),
-    MODULE_COMPATIBLE: Rules(refuses_bad_tools=False, refuses_second_close=False, appends_without_auto=False),
+    MODULE: CchatRules(refuses_bad_tools=True, refuses_second_close=True, appends_without_auto=True),
+    MODULE_COMPATIBLE: CchatRules(refuses_bad_tools=False, refuses_second_close=False, appends_without_auto=False),
 }
 
 _E = Errno

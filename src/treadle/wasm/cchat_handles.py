@@ -10,7 +10,7 @@ import msgspec
 from treadle.core.items import AnyItem, CallItem
 from treadle.core.tool_definitions import ToolSpec
 from treadle.wasm.cchat_abi import FIRST_FD
-from treadle.wasm.cchat_parameters import KNOWN, Parameter
+from treadle.wasm.cchat_parameters import KNOWN, CchatParameter
 
 
 class GuestTool(msgspec.Struct, frozen=True, kw_only=True):
@@ -20,7 +20,7 @@ class GuestTool(msgspec.Struct, frozen=True, kw_only=True):
     offset: int
 
 
-class Chat:
+class GuestChat:
     """One conversation of a guest."""
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Chat:
         self._values: dict[str, Any] = {}
         self._upstream: dict[str, msgspec.Raw] = {}
 
-    def set(self, parameter: Parameter) -> None:
+    def set(self, parameter: CchatParameter) -> None:
         """Take a setting."""
         if parameter.upstream:
             self._upstream[parameter.key] = parameter.value
@@ -52,7 +52,7 @@ class Chat:
         return dict(self._upstream)
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class GuestAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What a send gave; it can be received again and again until it is closed."""
 
     body: bytes
@@ -64,7 +64,7 @@ class Handles:
 
     def __init__(self, open_max: int) -> None:
         self._open_max = open_max
-        self._open: dict[int, Chat | Answer] = {}
+        self._open: dict[int, GuestChat | GuestAnswer] = {}
         self._next = FIRST_FD
 
     @property
@@ -72,20 +72,20 @@ class Handles:
         """Tell whether no more can be opened."""
         return len(self._open) >= self._open_max
 
-    def open(self, thing: Chat | Answer) -> int:
+    def open(self, thing: GuestChat | GuestAnswer) -> int:
         """Give it a number."""
         fd, self._next = self._next, self._next + 1
         self._open[fd] = thing
         return fd
 
-    def get(self, fd: int) -> Chat | Answer | None:
+    def get(self, fd: int) -> GuestChat | GuestAnswer | None:
         """Return what is open under a number."""
         return self._open.get(fd)
 
-    def chat(self, fd: int) -> Chat | None:
+    def chat(self, fd: int) -> GuestChat | None:
         """Return the conversation under a number."""
         found = self._open.get(fd)
-        return found if isinstance(found, Chat) else None
+        return found if isinstance(found, GuestChat) else None
 
     def close(self, fd: int) -> bool:
         """Close a number; False if it was not open."""

@@ -18,18 +18,18 @@ from treadle.wasm.cchat_abi import (
     ROLES,
     RULES,
     TABLE_NAMES,
+    CchatFlag,
+    CchatRules,
     Command,
     Errno,
-    Flag,
-    Rules,
     calls_of,
 )
-from treadle.wasm.cchat_handles import Answer, Chat, GuestTool, Handles
+from treadle.wasm.cchat_handles import GuestAnswer, GuestChat, GuestTool, Handles
 from treadle.wasm.cchat_parameters import read_parameter
 from treadle.wasm.cchat_reply import as_history, write_metrics, write_reply
-from treadle.wasm.cchat_tool_registration import TOOLS_MAX, Refusal, read_tool
-from treadle.wasm.engine.guest_instance import HostFunction, Import, Sandbox
-from treadle.wasm.engine.guest_limits import Stopped
+from treadle.wasm.cchat_tool_registration import TOOLS_MAX, RegistrationRefusal, read_tool
+from treadle.wasm.engine.guest_instance import GuestSandbox, HostFunction, Import
+from treadle.wasm.engine.guest_limits import GuestStopped
 from treadle.wasm.engine.minimal_wasi import MODULES as WASI_MODULES
 from treadle.wasm.engine.minimal_wasi import Wasi
 from treadle.wasm.execution.thread_messages import LEVELS, Answered, Ask, Line, McpWishes, Said, Sent, Stream
@@ -37,16 +37,16 @@ from treadle.wasm.guest_function_call import TOOL_SIGNATURE, Arena, Caller
 
 log = logging.getLogger("treadle.wasm")
 
-ALL_FLAGS = int(Flag.METRICS | Flag.AUTO_TOOL_CALL)
+ALL_FLAGS = int(CchatFlag.METRICS | CchatFlag.AUTO_TOOL_CALL)
 ROLE_BYTES_MAX = 32
 ID_BYTES_MAX = 256
-Reply = int | Refusal
+Reply = int | RegistrationRefusal
 
 
-class Host:
+class CchatHost:
     """One guest's side of Treadle. Made and used by the guest's thread."""
 
-    def __init__(self, sandbox: Sandbox, line: Line, *, model: str = "", stdin: bytes = b"") -> None:
+    def __init__(self, sandbox: GuestSandbox, line: Line, *, model: str = "", stdin: bytes = b"") -> None:
         limits = sandbox.control.limits
         self._sandbox = sandbox
         self._control = sandbox.control
@@ -94,36 +94,38 @@ class Host:
             return -Errno.EAGAIN
         return function(*arguments)
 
-    def _called(self, function: Callable[..., Reply], rules: Rules, *arguments: int) -> int:
+    def _called(self, function: Callable[..., Reply], rules: CchatRules, *arguments: int) -> int:
         return self._counted(functools.partial(self._answered, function, rules), *arguments)
 
-    def _answered(self, function: Callable[..., Reply], rules: Rules, *arguments: int) -> int:
+    def _answered(self, function: Callable[..., Reply], rules: CchatRules, *arguments: int) -> int:
         reply = function(rules, *arguments)
-        if isinstance(reply, Refusal):
+        if isinstance(reply, RegistrationRefusal):
             self._error = reply.message
             return -reply.errno
         return reply
 
-    def _cchat_abi(self, _rules: Rules) -> Reply:
+    def _cchat_abi(self, _rules: CchatRules) -> Reply:
         return ABI_VERSION
 
-    def _cchat_create(self, _rules: Rules) -> Reply:
+    def _cchat_create(self, _rules: CchatRules) -> Reply:
         if self._handles.is_full:
             return _refuse(Errno.ENOSPC, f"{self._limits.fds_max} fds are open; close one first")
-        return self._handles.open(Chat())
+        return self._handles.open(GuestChat())
 
-    def _cchat_close(self, rules: Rules, fd: int) -> Reply:
+    def _cchat_close(self, rules: CchatRules, fd: int) -> Reply:
         if self._handles.close(fd) or (not rules.refuses_second_close and self._handles.was_open(fd)):
             return 0
         return _BAD_FD
 
-    def _cchat_write_msg(self, rules: Rules, fd: int, role_ptr: int, role_len: int, ptr: int, length: int) -> Reply:
+    def _cchat_write_msg(
+        self, rules: CchatRules, fd: int, role_ptr: int, role_len: int, ptr: int, length: int
+    ) -> Reply:
         chat = self._handles.chat(fd)
         if chat is None:
             return _BAD_FD
         role = self._text(role_ptr, role_len, ROLE_BYTES_MAX)
         content = self._kept_text(ptr, length)
-        if isinstance(role, Refusal) or isinstance(content, Refusal):
+        if isinstance(role, RegistrationRefusal) or isinstance(content, RegistrationRefusal):
             return _first_refusal(role, content)
         if role not in ROLES:
             return _refuse(Errno.EINVAL, f"the role {role!r} is not one of {', '.join(sorted(ROLES))}")
@@ -135,13 +137,15 @@ class Host:
         chat.items.append(text_message(_role(role), content))
         return 0
 
-    def _cchat_write_result(self, _rules: Rules, fd: int, id_ptr: int, id_len: int, ptr: int, length: int) -> Reply:
+    def _cchat_write_result(
+        self, _rules: CchatRules, fd: int, id_ptr: int, id_len: int, ptr: int, length: int
+    ) -> Reply:
         chat = self._handles.chat(fd)
         if chat is None:
             return _BAD_FD
         call_id = self._text(id_ptr, id_len, ID_BYTES_MAX)
         content = self._kept_text(ptr, length)
-        if isinstance(call_id, Refusal) or isinstance(content, Refusal):
+        if isinstance(call_id, RegistrationRefusal) or isinstance(content, RegistrationRefusal):
             return _first_refusal(call_id, content)
         call = chat.open_calls.pop(call_id, None)
         if call is None:
@@ -149,26 +153,26 @@ class Host:
         chat.items.append(text_result(call, content))
         return 0
 
-    def _cchat_write_fn(self, rules: Rules, fd: int, offset: int, ptr: int, length: int) -> Reply:
+    def _cchat_write_fn(self, rules: CchatRules, fd: int, offset: int, ptr: int, length: int) -> Reply:
         chat = self._handles.chat(fd)
         if chat is None:
             return _BAD_FD
         data = self._bytes(ptr, length, self._limits.text_bytes_max)
-        if isinstance(data, Refusal):
+        if isinstance(data, RegistrationRefusal):
             return data
         spec = read_tool(data, chat.tools)
-        wrong = spec if isinstance(spec, Refusal) else self._unusable(offset, spec.name)
+        wrong = spec if isinstance(spec, RegistrationRefusal) else self._unusable(offset, spec.name)
         if len(chat.tools) >= TOOLS_MAX:
             wrong = _refuse(Errno.ENOSPC, f"at most {TOOLS_MAX} tools can be registered")
         if wrong is not None and rules.refuses_bad_tools:
             return wrong
-        if isinstance(spec, Refusal) or (wrong is not None and wrong.errno is Errno.ENOSPC):
+        if isinstance(spec, RegistrationRefusal) or (wrong is not None and wrong.errno is Errno.ENOSPC):
             log.warning("a tool of a guest cannot be called", extra={"reason": wrong.message if wrong else ""})
             return 0
         chat.tools[spec.name] = GuestTool(spec=spec, offset=offset)
         return 0
 
-    def _unusable(self, offset: int, name: str) -> Refusal | None:
+    def _unusable(self, offset: int, name: str) -> RegistrationRefusal | None:
         """Say why a function cannot be called as a tool, as far as that can be told now."""
         if offset < BY_EXPORT_NAME:
             return _refuse(Errno.EINVAL, f"{offset} is neither a slot of a table nor -1")
@@ -183,51 +187,51 @@ class Host:
             return _refuse(Errno.EINVAL, f"slot {offset} of the table holds no function with the signature of a tool")
         return None
 
-    def _cchat_ctl(self, _rules: Rules, fd: int, command: int, ptr: int, len_ptr: int) -> Reply:
+    def _cchat_ctl(self, _rules: CchatRules, fd: int, command: int, ptr: int, len_ptr: int) -> Reply:
         found = self._handles.get(fd)
         if found is None:
             return _BAD_FD
         if command == Command.GET_METRICS:
             return self._hand_out(found.metrics, ptr, len_ptr)
-        if command != Command.SET_PARAM or not isinstance(found, Chat):
+        if command != Command.SET_PARAM or not isinstance(found, GuestChat):
             return _refuse(Errno.EINVAL, f"{command} is not a command for this fd")
         length = self._sandbox.read_u32(len_ptr)
         data = _FAULT if length is None else self._bytes(ptr, length, self._limits.text_bytes_max)
-        parameter = data if isinstance(data, Refusal) else read_parameter(data)
-        if isinstance(parameter, Refusal):
+        parameter = data if isinstance(data, RegistrationRefusal) else read_parameter(data)
+        if isinstance(parameter, RegistrationRefusal):
             return parameter
         found.set(parameter)
         return 0
 
-    def _cchat_recv(self, _rules: Rules, fd: int, ptr: int, len_ptr: int) -> Reply:
+    def _cchat_recv(self, _rules: CchatRules, fd: int, ptr: int, len_ptr: int) -> Reply:
         found = self._handles.get(fd)
-        if not isinstance(found, Answer):
+        if not isinstance(found, GuestAnswer):
             return _BAD_FD
         return self._hand_out(found.body, ptr, len_ptr)
 
-    def _cchat_error(self, _rules: Rules, ptr: int, len_ptr: int) -> Reply:
+    def _cchat_error(self, _rules: CchatRules, ptr: int, len_ptr: int) -> Reply:
         return self._hand_out(self._error.encode("utf-8", "replace"), ptr, len_ptr)
 
-    def _cchat_send(self, rules: Rules, fd: int, flags: int) -> Reply:
+    def _cchat_send(self, rules: CchatRules, fd: int, flags: int) -> Reply:
         chat = self._handles.chat(fd)
         if chat is None:
             return _BAD_FD
         refusal = self._unsendable(chat, flags, rules)
         if refusal is not None:
             return refusal
-        is_auto = bool(flags & Flag.AUTO_TOOL_CALL)
+        is_auto = bool(flags & CchatFlag.AUTO_TOOL_CALL)
         try:
             sent = self._send(chat, is_auto)
-        except Stopped:
+        except GuestStopped:
             self._line.give_up()
             return -Errno.EIO
         if is_auto or rules.appends_without_auto:
             self._keep(chat, sent)
-        metrics = write_metrics(sent) if flags & Flag.METRICS else b"{}"
+        metrics = write_metrics(sent) if flags & CchatFlag.METRICS else b"{}"
         chat.metrics = metrics
-        return self._handles.open(Answer(body=write_reply(sent), metrics=metrics))
+        return self._handles.open(GuestAnswer(body=write_reply(sent), metrics=metrics))
 
-    def _unsendable(self, chat: Chat, flags: int, rules: Rules) -> Refusal | None:
+    def _unsendable(self, chat: GuestChat, flags: int, rules: CchatRules) -> RegistrationRefusal | None:
         if flags & ~ALL_FLAGS:
             return _refuse(Errno.EINVAL, f"the flags {flags:#x} have bits that mean nothing")
         if self._is_in_tool:
@@ -238,11 +242,11 @@ class Host:
             return _refuse(Errno.EBUSY, "calls of the last turn have no result yet")
         if not chat.items:
             return _refuse(Errno.EINVAL, "there is no message to send")
-        if flags & Flag.AUTO_TOOL_CALL and chat.tools and not self._caller(chat).has_room:
+        if flags & CchatFlag.AUTO_TOOL_CALL and chat.tools and not self._caller(chat).has_room:
             return _refuse(Errno.ENOSYS, "no cchat_alloc, no malloc and no tool arena: nowhere to put arguments")
         return None
 
-    def _send(self, chat: Chat, is_auto: bool) -> Sent:
+    def _send(self, chat: GuestChat, is_auto: bool) -> Sent:
         """Have one run made of the conversation; call the guest's tools as it wants them.
 
         Raises: Stopped.
@@ -265,14 +269,14 @@ class Host:
         while not isinstance(wanted := self._line.next(), Sent):
             try:
                 outcome = self._run_tool(chat, wanted.call)
-            except Stopped as stopped:
+            except GuestStopped as stopped:
                 words = f"The guest was stopped ({stopped.stop.code}) while this tool ran."
                 self._line.answer(Answered(outcome=failure("failed", words), stop=stopped.stop))
                 raise
             self._line.answer(Answered(outcome=outcome))
         return wanted
 
-    def _run_tool(self, chat: Chat, call: CallItem) -> Outcome:
+    def _run_tool(self, chat: GuestChat, call: CallItem) -> Outcome:
         tool = chat.tools.get(call.name)
         if tool is None:
             return failure("unknown_tool", f"The guest has no tool {call.name!r}.")
@@ -290,28 +294,28 @@ class Host:
         self._is_in_tool = False
         return outcome
 
-    def _caller(self, chat: Chat) -> Caller:
+    def _caller(self, chat: GuestChat) -> Caller:
         pointer, length = chat.chosen("tool_arena_ptr"), chat.chosen("tool_arena_len")
         arena = None if pointer is None or not length else Arena(pointer=pointer, length=length)
         return Caller(self._sandbox, arena)
 
-    def _keep(self, chat: Chat, sent: Sent) -> None:
+    def _keep(self, chat: GuestChat, sent: Sent) -> None:
         """Make what was said part of the conversation."""
         chat.items.extend(as_history(sent.items))
         answered = {item.call_id for item in sent.items if isinstance(item, ResultItem)}
         calls = (item for item in sent.items if isinstance(item, CallItem))
         chat.open_calls = {call.call_id: call for call in calls if call.call_id not in answered}
 
-    def _is_full(self, chat: Chat) -> Refusal | None:
+    def _is_full(self, chat: GuestChat) -> RegistrationRefusal | None:
         if len(chat.items) >= self._limits.messages_max:
             return _refuse(Errno.E2BIG, f"a conversation has at most {self._limits.messages_max} messages")
         return None
 
-    def _log(self, _rules: Rules, level: int, ptr: int, length: int) -> Reply:
+    def _log(self, _rules: CchatRules, level: int, ptr: int, length: int) -> Reply:
         if not 0 <= level < len(LEVELS):
             return _refuse(Errno.EINVAL, f"a level is 0 to {len(LEVELS) - 1}, not {level}")
         data = self._bytes(ptr, length, self._limits.log_line_bytes_max)
-        if isinstance(data, Refusal):
+        if isinstance(data, RegistrationRefusal):
             return data
         self._say("log", data.decode("utf-8", "replace"), len(data), level)
         return 0
@@ -323,34 +327,34 @@ class Host:
             return
         self._line.say(Said(stream=stream, text=text, level=level))
 
-    def _time_now_ms(self, _rules: Rules) -> Reply:
+    def _time_now_ms(self, _rules: CchatRules) -> Reply:
         return time.time_ns() // 1_000_000
 
-    def _wall_time_s(self, _rules: Rules) -> Reply:
+    def _wall_time_s(self, _rules: CchatRules) -> Reply:
         return time.time_ns() // 1_000_000_000
 
-    def _random_i64(self, _rules: Rules) -> Reply:
+    def _random_i64(self, _rules: CchatRules) -> Reply:
         return secrets.randbits(64) - 2**63
 
-    def _bytes(self, ptr: int, length: int, bytes_max: int) -> bytes | Refusal:
+    def _bytes(self, ptr: int, length: int, bytes_max: int) -> bytes | RegistrationRefusal:
         if length & 0xFFFFFFFF > bytes_max:
             return _refuse(Errno.E2BIG, f"{length & 0xFFFFFFFF} bytes; at most {bytes_max} are taken")
         data = self._sandbox.read(ptr, length)
         return _FAULT if data is None else data
 
-    def _text(self, ptr: int, length: int, bytes_max: int) -> str | Refusal:
+    def _text(self, ptr: int, length: int, bytes_max: int) -> str | RegistrationRefusal:
         data = self._bytes(ptr, length, bytes_max)
-        if isinstance(data, Refusal):
+        if isinstance(data, RegistrationRefusal):
             return data
         try:
             return data.decode()
         except UnicodeDecodeError as error:
             return _refuse(Errno.EILSEQ, f"not UTF-8 at byte {error.start}")
 
-    def _kept_text(self, ptr: int, length: int) -> str | Refusal:
+    def _kept_text(self, ptr: int, length: int) -> str | RegistrationRefusal:
         """Read text that a conversation will hold, within what all of them together may."""
         text = self._text(ptr, length, self._limits.text_bytes_max)
-        if isinstance(text, Refusal):
+        if isinstance(text, RegistrationRefusal):
             return text
         self._text_bytes += length & 0xFFFFFFFF
         if self._text_bytes > self._limits.text_bytes_max:
@@ -370,8 +374,8 @@ class Host:
         return len(data)
 
 
-def _refuse(errno: Errno, message: str) -> Refusal:
-    return Refusal(errno=errno, message=message)
+def _refuse(errno: Errno, message: str) -> RegistrationRefusal:
+    return RegistrationRefusal(errno=errno, message=message)
 
 
 _BAD_FD = _refuse(Errno.EBADF, "no such fd is open here")
@@ -379,15 +383,15 @@ _FAULT = _refuse(Errno.EFAULT, "the range is not within the guest's memory")
 _ROLES: dict[str, Role] = {"system": "system", "developer": "developer", "user": "user", "assistant": "assistant"}
 
 
-def _first_refusal(*values: str | Refusal) -> Refusal:
-    return next(value for value in values if isinstance(value, Refusal))
+def _first_refusal(*values: str | RegistrationRefusal) -> RegistrationRefusal:
+    return next(value for value in values if isinstance(value, RegistrationRefusal))
 
 
 def _role(name: str) -> Role:
     return _ROLES[name]
 
 
-def _wishes(chat: Chat) -> McpWishes:
+def _wishes(chat: GuestChat) -> McpWishes:
     """Return which MCP tools a conversation is set to offer; what is not set is all that was granted."""
     servers, allowed = chat.chosen("mcp.server_ids"), chat.chosen("mcp.tool_allowlist")
     return McpWishes(

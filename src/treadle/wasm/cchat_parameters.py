@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.core.json import write_json
 from treadle.wasm.cchat_abi import Errno
-from treadle.wasm.cchat_tool_registration import Refusal, read_guest_json
+from treadle.wasm.cchat_tool_registration import RegistrationRefusal, read_guest_json
 
 PARAMETER_BYTES_MAX = 262_144
 KEY_CHARS_MAX = 128
@@ -28,7 +28,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
     high: int = 0
 
 
-class Parameter(msgspec.Struct, frozen=True, kw_only=True):
+class CchatParameter(msgspec.Struct, frozen=True, kw_only=True):
     """One setting; `providers` says that Treadle does not act on it."""
 
     key: str
@@ -63,31 +63,31 @@ class _Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     value: Any
 
 
-def read_parameter(data: bytes) -> Parameter | Refusal:
+def read_parameter(data: bytes) -> CchatParameter | RegistrationRefusal:
     """Return the setting that the JSON describes, or why it is not taken."""
     read = read_guest_json(data, bytes_max=PARAMETER_BYTES_MAX)
-    if isinstance(read, Refusal):
+    if isinstance(read, RegistrationRefusal):
         # `cchat_ctl` answers -EIO for JSON it cannot read, since before it had a second module.
-        return Refusal(errno=Errno.EIO, message=read.message) if read.errno is Errno.EINVAL else read
+        return RegistrationRefusal(errno=Errno.EIO, message=read.message) if read.errno is Errno.EINVAL else read
     try:
         setting = msgspec.convert(read, _Setting)
     except msgspec.ValidationError as error:
-        return Refusal(errno=Errno.EINVAL, message=str(error))
+        return RegistrationRefusal(errno=Errno.EINVAL, message=str(error))
     return _checked(ALIASES.get(setting.key, setting.key), setting.value)
 
 
-def _checked(key: str, value: Any) -> Parameter | Refusal:
+def _checked(key: str, value: Any) -> CchatParameter | RegistrationRefusal:
     if not 0 < len(key) <= KEY_CHARS_MAX:
-        return Refusal(errno=Errno.EINVAL, message=f"a key has 1 to {KEY_CHARS_MAX} characters")
+        return RegistrationRefusal(errno=Errno.EINVAL, message=f"a key has 1 to {KEY_CHARS_MAX} characters")
     if key.startswith(RESERVED_PREFIX):
-        return Refusal(errno=Errno.EACCES, message=f"`{key}` is set by the host")
+        return RegistrationRefusal(errno=Errno.EACCES, message=f"`{key}` is set by the host")
     if key in WRITTEN_ELSEWHERE:
-        return Refusal(errno=Errno.EINVAL, message=f"`{key}` has a call of its own")
+        return RegistrationRefusal(errno=Errno.EINVAL, message=f"`{key}` has a call of its own")
     known = KNOWN.get(key)
     wrong = _wrong(known, value) if known else None
     if wrong:
-        return Refusal(errno=Errno.EINVAL, message=f"`{key}` must be {wrong}")
-    return Parameter(key=key, value=msgspec.Raw(write_json(value)), upstream=known is None)
+        return RegistrationRefusal(errno=Errno.EINVAL, message=f"`{key}` must be {wrong}")
+    return CchatParameter(key=key, value=msgspec.Raw(write_json(value)), upstream=known is None)
 
 
 def _wrong(known: Known, value: Any) -> str | None:

@@ -19,7 +19,7 @@ TOOLS_MAX = 128
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class RegistrationRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """Why something a guest sent is not taken: the number it gets back and the text behind `cchat_error`."""
 
     errno: Errno
@@ -38,10 +38,10 @@ class _Nested(msgspec.Struct, frozen=True, kw_only=True):
     function: _Function
 
 
-def read_tool(data: bytes, taken: Container[str] = ()) -> ToolSpec | Refusal:
+def read_tool(data: bytes, taken: Container[str] = ()) -> ToolSpec | RegistrationRefusal:
     """Return the tool that the JSON describes, or why there is none; `taken` are the names already registered."""
     value = read_guest_json(data, bytes_max=TOOL_JSON_BYTES_MAX)
-    if isinstance(value, Refusal):
+    if isinstance(value, RegistrationRefusal):
         return value
     if not isinstance(value, dict):
         return _invalid("a tool is a JSON object")
@@ -52,7 +52,7 @@ def read_tool(data: bytes, taken: Container[str] = ()) -> ToolSpec | Refusal:
     if not _NAME.fullmatch(function.name):
         return _invalid(f"the name {function.name[:80]!r} is not 1 to 64 of the characters A-Z a-z 0-9 _ -")
     if function.name in taken:
-        return Refusal(errno=Errno.EEXIST, message=f"a tool `{function.name}` is registered already")
+        return RegistrationRefusal(errno=Errno.EEXIST, message=f"a tool `{function.name}` is registered already")
     return ToolSpec(
         name=function.name,
         description=function.description or "",
@@ -61,14 +61,16 @@ def read_tool(data: bytes, taken: Container[str] = ()) -> ToolSpec | Refusal:
     )
 
 
-def read_guest_json(data: bytes, *, bytes_max: int) -> Any | Refusal:
+def read_guest_json(data: bytes, *, bytes_max: int) -> Any | RegistrationRefusal:
     """Decode JSON that a guest wrote, strictly: bounded, UTF-8, no NaN, no half of a surrogate pair."""
     if len(data) > bytes_max:
-        return Refusal(errno=Errno.E2BIG, message=f"{len(data)} bytes of JSON; at most {bytes_max} are taken")
+        return RegistrationRefusal(
+            errno=Errno.E2BIG, message=f"{len(data)} bytes of JSON; at most {bytes_max} are taken"
+        )
     try:
         text = data.decode()
     except UnicodeDecodeError as error:
-        return Refusal(errno=Errno.EILSEQ, message=f"not UTF-8 at byte {error.start}")
+        return RegistrationRefusal(errno=Errno.EILSEQ, message=f"not UTF-8 at byte {error.start}")
     try:
         return read_json(text)
     except BadJson as error:
@@ -91,5 +93,5 @@ def _read_function(data: bytes, value: dict[str, Any]) -> _Function:
     return function
 
 
-def _invalid(message: str) -> Refusal:
-    return Refusal(errno=Errno.EINVAL, message=message)
+def _invalid(message: str) -> RegistrationRefusal:
+    return RegistrationRefusal(errno=Errno.EINVAL, message=message)

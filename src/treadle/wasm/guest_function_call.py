@@ -11,7 +11,7 @@ import msgspec
 from treadle.core.json import cut_text, write_json
 from treadle.core.tool_definitions import Outcome, failure
 from treadle.wasm.cchat_abi import OUT_BYTES_FIRST, TOOL, Errno, outcome_of, wants_space
-from treadle.wasm.engine.guest_instance import Sandbox, Signature
+from treadle.wasm.engine.guest_instance import GuestSandbox, Signature
 
 if TYPE_CHECKING:
     from wasmtime import Func
@@ -54,7 +54,7 @@ class _Returned(msgspec.Struct, frozen=True, kw_only=True):
 class Caller:
     """Calls tools of one guest."""
 
-    def __init__(self, sandbox: Sandbox, arena: Arena | None = None) -> None:
+    def __init__(self, sandbox: GuestSandbox, arena: Arena | None = None) -> None:
         self._sandbox = sandbox
         self._arena = arena
         self._alloc = next(filter(None, (sandbox.function(name, _ALLOC) for name in _ALLOCATORS)), None)

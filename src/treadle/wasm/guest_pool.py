@@ -13,11 +13,11 @@ import msgspec
 from treadle.core.errors import NotFound, RequestError
 from treadle.core.tool_definitions import Approval, Effect
 from treadle.telemetry.run_observer import Tracer
-from treadle.wasm.engine.compiler import BadGuest, Compiled, Compiler
+from treadle.wasm.engine.compiler import BadGuest, CompiledModule, Compiler
 from treadle.wasm.engine.guest_limits import EngineMode, Isolation, SandboxLimits
-from treadle.wasm.engine.wasi_grants import Grant, check_place
+from treadle.wasm.engine.wasi_grants import WasiGrant, check_place
 from treadle.wasm.engine.wasmtime_engine import EngineSpec, load_wasmtime
-from treadle.wasm.execution.process_workers import Workers
+from treadle.wasm.execution.process_workers import GuestWorkers
 
 log = logging.getLogger("treadle.wasm")
 
@@ -37,7 +37,7 @@ class GuestModule(msgspec.Struct, frozen=True, kw_only=True):
     limits: SandboxLimits = SandboxLimits()
     model: str = ""
     grants: tuple[str, ...] = ()
-    wasi: Grant | None = None
+    wasi: WasiGrant | None = None
     effect: Effect = "write"
     approval: Approval = "by_effect"
     schema: str = ""
@@ -56,7 +56,7 @@ class TooManyGuests(RequestError):
     retryable = True
 
 
-class Meter(Protocol):
+class GuestMeter(Protocol):
     """Who counts what guests use."""
 
     def guest_ended(self, code: str, cpu_s: float) -> None:
@@ -69,7 +69,7 @@ class Meter(Protocol):
 
 
 class NoMeter:
-    """Counts nothing. Fits `Meter`."""
+    """Counts nothing. Fits `GuestMeter`."""
 
     def guest_ended(self, code: str, cpu_s: float) -> None:
         """Count nothing."""
@@ -78,7 +78,7 @@ class NoMeter:
         """Count nothing."""
 
 
-class Quarters:
+class GuestPool:
     """The guests' share of a process."""
 
     def __init__(
@@ -86,12 +86,12 @@ class Quarters:
         compiler: Compiler,
         *,
         live_max: int = LIVE_MAX,
-        meter: Meter | None = None,
+        meter: GuestMeter | None = None,
         tracer: Tracer | None = None,
     ) -> None:
         self.compiler = compiler
-        self.workers = Workers()
-        self.meter: Meter = meter or NoMeter()
+        self.workers = GuestWorkers()
+        self.meter: GuestMeter = meter or NoMeter()
         self.tracer = tracer
         self._live_max = live_max
         self._live = 0
@@ -115,7 +115,7 @@ class Quarters:
         finally:
             self._live -= 1
 
-    def prepare(self, module: GuestModule, wasm: bytes | None = None) -> Compiled:
+    def prepare(self, module: GuestModule, wasm: bytes | None = None) -> CompiledModule:
         """Compile a module, or find it compiled. Blocks: not for the thread of an event loop, but at start.
 
         Raises: NotFound, BadGuest, ConfigError.

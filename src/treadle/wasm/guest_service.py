@@ -9,15 +9,15 @@ from typing import Any
 import msgspec
 
 from treadle.core.errors import NotFound
-from treadle.wasm.engine.compiler import BadGuest, Compiled
+from treadle.wasm.engine.compiler import BadGuest, CompiledModule
 from treadle.wasm.engine.guest_instance import Control
-from treadle.wasm.execution.conversation_runs import Desk, Sender, Visit
+from treadle.wasm.execution.conversation_runs import ConversationRuns, GuestConversation, Sender
 from treadle.wasm.execution.process_workers import Assignment
-from treadle.wasm.execution.session_program import Ended, Start, run_program
+from treadle.wasm.execution.session_program import ProgramEnded, ProgramStart, run_program
 from treadle.wasm.execution.thread_messages import Hear, log_said
 from treadle.wasm.execution.thread_workers import ThreadLine, run_in_thread
-from treadle.wasm.execution.worker_process import Done, Job
-from treadle.wasm.guest_pool import GuestModule, Quarters, off_loop
+from treadle.wasm.execution.worker_process import Done, GuestJob
+from treadle.wasm.guest_pool import GuestModule, GuestPool, off_loop
 
 log = logging.getLogger("treadle.wasm")
 
@@ -25,7 +25,7 @@ log = logging.getLogger("treadle.wasm")
 class Guests:
     """The session guests of one process."""
 
-    def __init__(self, quarters: Quarters, desk: Desk, modules: Sequence[GuestModule] = ()) -> None:
+    def __init__(self, quarters: GuestPool, desk: ConversationRuns, modules: Sequence[GuestModule] = ()) -> None:
         self._quarters = quarters
         self._desk = desk
         self._modules = {module.name: module for module in modules if module.kind == "session"}
@@ -64,17 +64,17 @@ class Guests:
         hear: Hear | None = None,
         wasm: bytes | None = None,
         sender: Sender | None = None,
-    ) -> Ended:
+    ) -> ProgramEnded:
         """Run a guest to its end, for a sender; being cancelled stops it. What it does wrong is in what is returned.
 
         Raises: NotFound, BadGuest, TooManyGuests, ConfigError.
         """
         with self._quarters.place():
-            compiled: Compiled = await off_loop(partial(self._quarters.prepare, module, wasm))
+            compiled: CompiledModule = await off_loop(partial(self._quarters.prepare, module, wasm))
             if compiled.is_component:
                 raise BadGuest("A component cannot be a session guest, only a tool guest.", param="path")
-            start = Start(model=module.model, stdin=stdin)
-            visit = Visit(module.grants, sender)
+            start = ProgramStart(model=module.model, stdin=stdin)
+            visit = GuestConversation(module.grants, sender)
             run = self._in_process if module.isolation == "process" else self._in_thread
             work = run(module, compiled, start, visit, hear or partial(log_said, module.name))
             ended = await self._seen(module, visit, work)
@@ -87,8 +87,8 @@ class Guests:
         await self._quarters.close()
 
     async def _in_thread(
-        self, module: GuestModule, compiled: Compiled, start: Start, visit: Visit, hear: Hear
-    ) -> Ended:
+        self, module: GuestModule, compiled: CompiledModule, start: ProgramStart, visit: GuestConversation, hear: Hear
+    ) -> ProgramEnded:
         control = Control(module.limits)
         line = ThreadLine(asyncio.get_running_loop(), self._desk, visit, control, hear)
         code = self._quarters.compiler.load(compiled, module.spec)
@@ -103,11 +103,13 @@ class Guests:
             raise
 
     async def _in_process(
-        self, module: GuestModule, compiled: Compiled, start: Start, visit: Visit, hear: Hear
-    ) -> Ended:
+        self, module: GuestModule, compiled: CompiledModule, start: ProgramStart, visit: GuestConversation, hear: Hear
+    ) -> ProgramEnded:
         workers = self._quarters.workers
         worker = await workers.take(compiled.digest)
-        job = Job(spec=module.spec, limits=module.limits, code_bytes=len(compiled.code), start=start, grant=module.wasi)
+        job = GuestJob(
+            spec=module.spec, limits=module.limits, code_bytes=len(compiled.code), start=start, grant=module.wasi
+        )
         try:
             done: Done = await Assignment(worker, self._desk, visit, hear).run(job, compiled.code)
         except BaseException:
@@ -117,7 +119,9 @@ class Guests:
         assert done.ended is not None, "a session's job ends with how it ended"
         return done.ended
 
-    async def _seen(self, module: GuestModule, visit: Visit, work: Coroutine[Any, Any, Ended]) -> Ended:
+    async def _seen(
+        self, module: GuestModule, visit: GuestConversation, work: Coroutine[Any, Any, ProgramEnded]
+    ) -> ProgramEnded:
         """Do the work of a guest within a span, where there are any, and its runs under it."""
         tracer = self._quarters.tracer
         if tracer is None:
@@ -132,13 +136,13 @@ class Guests:
         finally:
             span.end(code, cpu_s)
 
-    def _note(self, module: GuestModule, ended: Ended) -> None:
+    def _note(self, module: GuestModule, ended: ProgramEnded) -> None:
         code = _code(ended)
         self._quarters.meter.guest_ended(code, ended.cpu_s)
         fields = {"guest": module.name, "stop": code, "cpu_s": ended.cpu_s, "runs": len(ended.run_ids)}
         log.info("guest ended", extra={**fields, "host_calls": ended.host_calls, "exit_code": ended.exit_code})
 
 
-def _code(ended: Ended) -> str:
+def _code(ended: ProgramEnded) -> str:
     """Return how a guest ended, as a word."""
     return "ok" if ended.stop is None else ended.stop.code

@@ -19,19 +19,19 @@ from treadle.core.tool_definitions import Outcome, ServerTool, ToolPolicy, ToolS
 from treadle.tools import Tool
 from treadle.tools.function_tools import foreign_tool
 from treadle.tools.tool_context import ToolContext
-from treadle.wasm.cchat_tool_registration import Refusal, read_tool
-from treadle.wasm.engine.compiler import Compiled
+from treadle.wasm.cchat_tool_registration import RegistrationRefusal, read_tool
+from treadle.wasm.engine.compiler import CompiledModule
 from treadle.wasm.engine.guest_instance import Control
-from treadle.wasm.engine.guest_limits import Stopped
+from treadle.wasm.engine.guest_limits import GuestStopped
 from treadle.wasm.engine.wasmtime_engine import THREAD_STACK_BYTES
-from treadle.wasm.execution.conversation_runs import Visit
+from treadle.wasm.execution.conversation_runs import GuestConversation
 from treadle.wasm.execution.process_workers import Assignment, outcome_of
-from treadle.wasm.execution.session_program import Ended
+from treadle.wasm.execution.session_program import ProgramEnded
 from treadle.wasm.execution.thread_messages import Hear, Said, log_said
 from treadle.wasm.execution.thread_workers import run_in_thread
 from treadle.wasm.execution.tool_call import ToolCall, describe, run_tool, tool_names
-from treadle.wasm.execution.worker_process import Job
-from treadle.wasm.guest_pool import TOOLS_AT_ONCE, GuestModule, Quarters
+from treadle.wasm.execution.worker_process import GuestJob
+from treadle.wasm.guest_pool import TOOLS_AT_ONCE, GuestModule, GuestPool
 
 T = TypeVar("T")
 SCHEMA_BYTES_MAX = 1_048_576
@@ -40,11 +40,11 @@ SCHEMA_BYTES_MAX = 1_048_576
 class ToolGuest:
     """One tool guest: its code, what its tools are, and how a call of one runs."""
 
-    def __init__(self, quarters: Quarters, module: GuestModule, *, hear: Hear | None = None) -> None:
+    def __init__(self, quarters: GuestPool, module: GuestModule, *, hear: Hear | None = None) -> None:
         self._quarters = quarters
         self._module = module
         self._hear = hear or partial(log_said, module.name)
-        self._compiled: Compiled = quarters.prepare(module)
+        self._compiled: CompiledModule = quarters.prepare(module)
         self._code: Any = quarters.compiler.load(self._compiled, module.spec)
         self._at_once = asyncio.Semaphore(TOOLS_AT_ONCE)
 
@@ -120,7 +120,7 @@ class ToolGuest:
     async def _in_process(self, call: ToolCall) -> Outcome:
         workers, compiled = self._quarters.workers, self._compiled
         worker = await workers.take(compiled.digest)
-        job = Job(
+        job = GuestJob(
             spec=self._module.spec,
             limits=self._module.limits,
             code_bytes=len(compiled.code),
@@ -129,12 +129,12 @@ class ToolGuest:
             grant=self._module.wasi,
         )
         try:
-            done = await Assignment(worker, None, Visit(), self._hear).run(job, compiled.code)
+            done = await Assignment(worker, None, GuestConversation(), self._hear).run(job, compiled.code)
         except BaseException:
             await worker.close()
             raise
         await workers.give_back(compiled.digest, worker)
-        ended = done.ended or Ended()
+        ended = done.ended or ProgramEnded()
         self._quarters.meter.guest_ended("ok" if ended.stop is None else ended.stop.code, ended.cpu_s)
         return outcome_of(done)
 
@@ -151,7 +151,7 @@ class ToolGuest:
                 raise _wrong(self._module, f"cannot read its schemas: {error}") from None
         try:
             text = _in_guest_thread(partial(describe, self._code, self._module.spec, Control(self._module.limits)))
-        except Stopped as stopped:
+        except GuestStopped as stopped:
             more = f" ({file.name} beside it would say what they are)" if stopped.stop.code == "link" else ""
             message = f"was stopped while it described its tools{more}: {stopped.stop.message}"
             raise _wrong(self._module, message) from None
@@ -175,7 +175,7 @@ def _read_specs(text: str, module: GuestModule) -> list[ToolSpec]:
     specs: dict[str, ToolSpec] = {}
     for each in cast("list[Any]", tools):
         spec = read_tool(json.dumps(each).encode(), specs)
-        if isinstance(spec, Refusal):
+        if isinstance(spec, RegistrationRefusal):
             raise _wrong(module, f"describes a tool that cannot be one: {spec.message}")
         specs[spec.name] = spec
     return list(specs.values())
@@ -201,12 +201,12 @@ def _wrong(module: GuestModule, message: str) -> ConfigError:
 def _in_guest_thread(work: Callable[[], T]) -> T:
     """Run a guest to its end from any thread, also from that of an event loop that is only being set up."""
     results: list[T] = []
-    errors: list[Stopped] = []
+    errors: list[GuestStopped] = []
 
     def run() -> None:
         try:
             results.append(work())
-        except Stopped as stopped:
+        except GuestStopped as stopped:
             errors.append(stopped)
 
     before = threading.stack_size(THREAD_STACK_BYTES)

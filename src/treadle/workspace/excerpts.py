@@ -14,7 +14,7 @@ DEPTH_DEFAULT = 4
 PAGE_DEFAULT = 100
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ExcerptPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A value, or one page of it. `total` counts members, elements or characters; `next_offset` reads on."""
 
     value: Json
@@ -31,7 +31,7 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     bytes_max: int = 16_384
 
 
-def look(value: Json, path: str, glance: Glance) -> Page:
+def look(value: Json, path: str, glance: Glance) -> ExcerptPage:
     """Return what fits of the value at a path."""
     match value:
         case str():
@@ -39,18 +39,18 @@ def look(value: Json, path: str, glance: Glance) -> Page:
         case dict() | list():
             return _container(value, path, glance)
         case _:
-            return Page(value=value)
+            return ExcerptPage(value=value)
 
 
-def _text(text: str, glance: Glance) -> Page:
+def _text(text: str, glance: Glance) -> ExcerptPage:
     shown = cut_text(text[glance.offset :], glance.bytes_max)
     end = glance.offset + len(shown)
     if glance.offset == 0 and end == len(text):
-        return Page(value=text)
-    return Page(value=shown, total=len(text), next_offset=end if end < len(text) else None)
+        return ExcerptPage(value=text)
+    return ExcerptPage(value=shown, total=len(text), next_offset=end if end < len(text) else None)
 
 
-def _container(value: dict[str, Json] | list[Json], path: str, glance: Glance) -> Page:
+def _container(value: dict[str, Json] | list[Json], path: str, glance: Glance) -> ExcerptPage:
     """Fill a page member by member; one that is too large for it is named instead."""
     tokens = read_pointer(path)
     named: dict[str, Json] = {}
@@ -69,8 +69,8 @@ def _container(value: dict[str, Json] | list[Json], path: str, glance: Glance) -
             listed.append(shown)
     page: Json = named if isinstance(value, dict) else listed
     if glance.offset == 0 and position == len(value):
-        return Page(value=page)
-    return Page(value=page, total=len(value), next_offset=position if position < len(value) else None)
+        return ExcerptPage(value=page)
+    return ExcerptPage(value=page, total=len(value), next_offset=position if position < len(value) else None)
 
 
 def _members(value: dict[str, Json] | list[Json], glance: Glance) -> Iterator[tuple[str, Json]]:

@@ -41,7 +41,7 @@ _WRITE = ToolPolicy(effect="write")
 T = TypeVar("T")
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class ProposalTerms(msgspec.Struct, frozen=True, kw_only=True):
     """How the tools work.
 
     `default` is the workspace of runs that have none; `wait_s` is how long a proposal waits for a person before the
@@ -53,9 +53,9 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     read_bytes_max: int = 16_384
 
 
-def workspace_tools(workspaces: Workspaces, store: Store, terms: Terms | None = None) -> list[Tool]:
+def workspace_tools(workspaces: Workspaces, store: Store, terms: ProposalTerms | None = None) -> list[Tool]:
     """Return the tools on the workspaces of a store."""
-    terms = terms or Terms()
+    terms = terms or ProposalTerms()
     binding = Binding(workspaces, store, default=terms.default)
     hands = _Hands(workspaces, binding, terms, _Bearers(store))
     proposing = ToolPolicy(effect="idempotent", timeout_s=terms.wait_s + SLACK_S)
@@ -72,7 +72,7 @@ def workspace_tools(workspaces: Workspaces, store: Store, terms: Terms | None = 
 class _Hands:
     """The functions behind the tools."""
 
-    def __init__(self, workspaces: Workspaces, binding: Binding, terms: Terms, bearers: "_Bearers") -> None:
+    def __init__(self, workspaces: Workspaces, binding: Binding, terms: ProposalTerms, bearers: "_Bearers") -> None:
         self._workspaces = workspaces
         self._binding = binding
         self._terms = terms

@@ -20,9 +20,9 @@ from treadle.workspace.workspace_state import (
     Actor,
     Change,
     Proposal,
-    Record,
-    Step,
     Workspace,
+    WorkspaceRecord,
+    WorkspaceStep,
     applied,
     check_person,
     owned,
@@ -34,7 +34,9 @@ STALE = "workspace_conflict"
 """The code of the WorkspaceConflict that says that the facts have moved on."""
 
 
-def propose(workspace: Workspace, proposal: Proposal, *, actor: Actor, base: Mapping[str, Json] | None = None) -> Step:
+def propose(
+    workspace: Workspace, proposal: Proposal, *, actor: Actor, base: Mapping[str, Json] | None = None
+) -> WorkspaceStep:
     """Put a proposal before a person; the facts stay as they are. `base` are the facts that it was made for.
 
     Raises: WorkspaceConflict, when the facts it touches have moved on or are locked, or when it changes nothing;
@@ -55,7 +57,7 @@ def propose(workspace: Workspace, proposal: Proposal, *, actor: Actor, base: Map
             code="nothing_to_propose",
             param="changes",
         )
-    record = Record(
+    record = WorkspaceRecord(
         version=workspace.version + 1,
         kind="proposed",
         actor=actor,
@@ -65,7 +67,7 @@ def propose(workspace: Workspace, proposal: Proposal, *, actor: Actor, base: Map
         expires_at=proposal.expires_at,
     )
     kept = replace(proposal, changes=edits, version=workspace.version, base_version=workspace.facts_version)
-    return Step(replace(workspace, proposals=(*workspace.proposals, kept), version=record.version), record)
+    return WorkspaceStep(replace(workspace, proposals=(*workspace.proposals, kept), version=record.version), record)
 
 
 def confirm(  # noqa: PLR0913 - what a person may say with a decision
@@ -77,7 +79,7 @@ def confirm(  # noqa: PLR0913 - what a person may say with a decision
     only: Sequence[int] | None = None,
     changes: Sequence[Change] | None = None,
     base: Mapping[str, Json] | None = None,
-) -> Step:
+) -> WorkspaceStep:
     """Make a proposal fact. `version` is the version of the facts that the person was shown, `base` are the facts that
     it was made for.
 
@@ -97,7 +99,7 @@ def confirm(  # noqa: PLR0913 - what a person may say with a decision
         _check_seen(workspace, proposal, version)
         edits = owned(changes)
     facts = applied(workspace, edits, "facts")
-    record = Record(
+    record = WorkspaceRecord(
         version=workspace.version + 1, kind="confirmed", actor=actor, changes=edits, proposal_id=proposal_id
     )
     confirmed = replace(
@@ -107,10 +109,10 @@ def confirm(  # noqa: PLR0913 - what a person may say with a decision
         proposals=without(workspace, proposal_id),
         version=record.version,
     )
-    return Step(confirmed, record)
+    return WorkspaceStep(confirmed, record)
 
 
-def reject(workspace: Workspace, proposal_id: str, *, actor: Actor, reason: str = "") -> Step:
+def reject(workspace: Workspace, proposal_id: str, *, actor: Actor, reason: str = "") -> WorkspaceStep:
     """Drop a proposal, stale or not.
 
     Raises: Forbidden, unless a person rejects; NotFound, LimitExceeded.
@@ -118,18 +120,20 @@ def reject(workspace: Workspace, proposal_id: str, *, actor: Actor, reason: str 
     check_person(actor, "reject a proposal")
     _check_reason(reason)
     find_open(workspace, proposal_id)
-    record = Record(version=workspace.version + 1, kind="rejected", actor=actor, proposal_id=proposal_id, reason=reason)
-    return Step(replace(workspace, proposals=without(workspace, proposal_id), version=record.version), record)
+    record = WorkspaceRecord(
+        version=workspace.version + 1, kind="rejected", actor=actor, proposal_id=proposal_id, reason=reason
+    )
+    return WorkspaceStep(replace(workspace, proposals=without(workspace, proposal_id), version=record.version), record)
 
 
-def expire(workspace: Workspace, proposal_id: str) -> Step:
+def expire(workspace: Workspace, proposal_id: str) -> WorkspaceStep:
     """Drop a proposal that nobody decided in time: that is not a person's no.
 
     Raises: NotFound.
     """
     find_open(workspace, proposal_id)
-    record = Record(version=workspace.version + 1, kind="expired", actor="program", proposal_id=proposal_id)
-    return Step(replace(workspace, proposals=without(workspace, proposal_id), version=record.version), record)
+    record = WorkspaceRecord(version=workspace.version + 1, kind="expired", actor="program", proposal_id=proposal_id)
+    return WorkspaceStep(replace(workspace, proposals=without(workspace, proposal_id), version=record.version), record)
 
 
 def proposed_facts(workspace: Workspace, changes: Sequence[Change]) -> dict[str, Json]:

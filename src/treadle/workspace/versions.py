@@ -18,10 +18,10 @@ from treadle.workspace.workspace_state import (
     Actor,
     Change,
     Proposal,
-    Record,
     Section,
-    Step,
     Workspace,
+    WorkspaceRecord,
+    WorkspaceStep,
     apply,
     check_locks,
     check_person,
@@ -31,7 +31,7 @@ from treadle.workspace.workspace_state import (
 
 def restore(
     workspace: Workspace, old: Workspace, *, actor: Actor, sections: Sequence[Section] = SECTIONS, reason: str = ""
-) -> Step:
+) -> WorkspaceStep:
     """Bring back what some sections were in an older version. Locks and open proposals stay as they are now.
 
     Raises: Forbidden, unless a person restores; WorkspaceConflict, which names the lock in the way, or when nothing
@@ -54,7 +54,7 @@ def restore(
     restored = _changed(workspace, changes)
     check_locks(workspace.document(), restored.document(), workspace.locks)
     is_fact = any(change.path == "/facts" for change in changes)
-    record = Record(
+    record = WorkspaceRecord(
         version=workspace.version + 1,
         kind="restored",
         actor=actor,
@@ -63,10 +63,10 @@ def restore(
         reason=reason,
     )
     facts_version = workspace.facts_version + is_fact
-    return Step(replace(restored, version=record.version, facts_version=facts_version), record)
+    return WorkspaceStep(replace(restored, version=record.version, facts_version=facts_version), record)
 
 
-def replay(workspace: Workspace, record: Record) -> Workspace:
+def replay(workspace: Workspace, record: WorkspaceRecord) -> Workspace:
     """Return the workspace after a step that was recorded. It was checked when it was made, and is not again.
 
     Raises: ProtocolError, for a record that does not fit.
@@ -92,7 +92,7 @@ def replay(workspace: Workspace, record: Record) -> Workspace:
             return after
 
 
-def is_of_facts(record: Record) -> bool:
+def is_of_facts(record: WorkspaceRecord) -> bool:
     """Tell whether a step made a new version of the facts."""
     is_restored = record.kind == "restored" and any(change.path == "/facts" for change in record.changes)
     return record.kind == "confirmed" or is_restored
@@ -111,7 +111,7 @@ def _changed(workspace: Workspace, changes: Sequence[Change]) -> Workspace:
     return replace(workspace, facts=facts, draft=draft, ui=ui)
 
 
-def _proposal(workspace: Workspace, record: Record) -> Proposal:
+def _proposal(workspace: Workspace, record: WorkspaceRecord) -> Proposal:
     return Proposal(
         id=record.proposal_id or "",
         changes=record.changes,

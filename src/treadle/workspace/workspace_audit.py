@@ -13,7 +13,7 @@ from treadle.workspace.workspace_state import Workspace
 from treadle.workspace.workspace_store import Held, record_of
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class WorkspaceFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What an audit says: how many versions there are, and what is wrong with which."""
 
     workspace_id: str
@@ -21,7 +21,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     problems: tuple[str, ...]
 
 
-def audit(held: Held, rows: Sequence[ChangeRow], first: Workspace | None) -> Finding:
+def audit(held: Held, rows: Sequence[ChangeRow], first: Workspace | None) -> WorkspaceFinding:
     """Replay all versions from the first one and say what does not fit."""
     problems: list[str] = []
     workspace, sha256 = Workspace(), ""
@@ -43,4 +43,4 @@ def audit(held: Held, rows: Sequence[ChangeRow], first: Workspace | None) -> Fin
         workspace = after
     if not problems and (workspace != held.workspace or sha256 != held.row.sha256):
         problems.append("the state is not what its history leads to")
-    return Finding(workspace_id=held.row.id, versions=len(rows), problems=tuple(problems))
+    return WorkspaceFinding(workspace_id=held.row.id, versions=len(rows), problems=tuple(problems))

@@ -22,9 +22,18 @@ from treadle.workspace import versions as history
 from treadle.workspace import workspace_state as state
 from treadle.workspace.json_pointer import Json, find_at
 from treadle.workspace.proposal_review import Review, review
-from treadle.workspace.workspace_audit import Finding, audit
+from treadle.workspace.workspace_audit import WorkspaceFinding, audit
 from treadle.workspace.workspace_diff import Difference, compare
-from treadle.workspace.workspace_state import LOCKS_MAX, SECTIONS, Change, Proposal, Record, Section, Step, Workspace
+from treadle.workspace.workspace_state import (
+    LOCKS_MAX,
+    SECTIONS,
+    Change,
+    Proposal,
+    Section,
+    Workspace,
+    WorkspaceRecord,
+    WorkspaceStep,
+)
 from treadle.workspace.workspace_store import (
     KEY_ID,
     NAME_CHARS_MAX,
@@ -32,9 +41,9 @@ from treadle.workspace.workspace_store import (
     PROGRAM,
     Author,
     Held,
-    Shelf,
     Standing,
     Taken,
+    WorkspaceHistory,
     held_of,
     record_of,
     snapshot_of,
@@ -78,7 +87,7 @@ class Workspaces:
         self._ids = ids
         self._clock = clock
         self._key_id = key_id
-        self._shelf = Shelf(store.workspaces, clock, key_id)
+        self._shelf = WorkspaceHistory(store.workspaces, clock, key_id)
         self._expires_s = expires_s
         self._decided: dict[str, asyncio.Event] = {}
 
@@ -238,7 +247,7 @@ class Workspaces:
 
         base = await self._base(held, standing.proposal)
 
-        def step(now: Workspace) -> Step:
+        def step(now: Workspace) -> WorkspaceStep:
             return proposals.confirm(
                 now,
                 proposal_id,
@@ -348,7 +357,7 @@ class Workspaces:
         """Remember that the model has heard what became of a proposal."""
         await self._store.workspaces.mark_told([proposal_id])
 
-    async def history(self, id_or_name: str, *, before: int | None = None, limit: int = 50) -> list[Record]:
+    async def history(self, id_or_name: str, *, before: int | None = None, limit: int = 50) -> list[WorkspaceRecord]:
         """Return the records of the steps, newest first, those below version `before`.
 
         Raises: NotFound.
@@ -397,7 +406,7 @@ class Workspaces:
             author,
         )
 
-    async def audit(self, id_or_name: str) -> Finding:
+    async def audit(self, id_or_name: str) -> WorkspaceFinding:
         """Replay the whole history and say what does not fit.
 
         Raises: NotFound.
@@ -407,7 +416,9 @@ class Workspaces:
         rows = await store.changes(held.row.id, limit=held.row.version + 1)
         return audit(held, rows, snapshot_of(await store.snapshot(held.row.id, 0)))
 
-    async def _decide(self, held: Held, proposal_id: str, step: Callable[[Workspace], Step], author: Author) -> Taken:
+    async def _decide(
+        self, held: Held, proposal_id: str, step: Callable[[Workspace], WorkspaceStep], author: Author
+    ) -> Taken:
         try:
             taken = await self._shelf.take(held.row.id, step, author)
         except NotFound:

@@ -62,7 +62,7 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return fingerprint({"changes": changes, "base_version": self.base_version})
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class WorkspaceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What happened, as it is kept: who did what and why, in which run, what differs, and the version that came of it.
 
     A step makes the first half; whoever keeps the record adds the rest. `restored` names the version that came back.
@@ -107,36 +107,36 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
         return get_at(self.document(), pointer)
 
 
-class Step(NamedTuple):
+class WorkspaceStep(NamedTuple):
     """A workspace after a step, and the record of the step."""
 
     workspace: Workspace
-    record: Record
+    record: WorkspaceRecord
 
 
-def patch_draft(workspace: Workspace, changes: Sequence[Change], *, actor: Actor) -> Step:
+def patch_draft(workspace: Workspace, changes: Sequence[Change], *, actor: Actor) -> WorkspaceStep:
     """Apply all of the changes to the draft, or none.
 
     Raises: ProtocolError, LimitExceeded; WorkspaceConflict, which names the lock in the way.
     """
     edits = owned(changes)
     draft = applied(workspace, edits, "draft")
-    record = Record(version=workspace.version + 1, kind="patched", actor=actor, changes=edits)
-    return Step(replace(workspace, draft=draft, version=record.version), record)
+    record = WorkspaceRecord(version=workspace.version + 1, kind="patched", actor=actor, changes=edits)
+    return WorkspaceStep(replace(workspace, draft=draft, version=record.version), record)
 
 
-def show(workspace: Workspace, changes: Sequence[Change], *, actor: Actor) -> Step:
+def show(workspace: Workspace, changes: Sequence[Change], *, actor: Actor) -> WorkspaceStep:
     """Apply all of the changes to the UI state, or none.
 
     Raises: as `patch_draft`.
     """
     edits = owned(changes)
     ui = applied(workspace, edits, "ui")
-    record = Record(version=workspace.version + 1, kind="shown", actor=actor, changes=edits)
-    return Step(replace(workspace, ui=ui, version=record.version), record)
+    record = WorkspaceRecord(version=workspace.version + 1, kind="shown", actor=actor, changes=edits)
+    return WorkspaceStep(replace(workspace, ui=ui, version=record.version), record)
 
 
-def lock(workspace: Workspace, path: str, *, actor: Actor) -> Step:
+def lock(workspace: Workspace, path: str, *, actor: Actor) -> WorkspaceStep:
     """Hold the value at the path, also one that does not exist yet, until a person unlocks it.
 
     Raises: ProtocolError, for a path outside facts, draft and ui; LimitExceeded.
@@ -145,11 +145,11 @@ def lock(workspace: Workspace, path: str, *, actor: Actor) -> Step:
     if path not in workspace.locks and len(workspace.locks) >= LOCKS_MAX:
         raise LimitExceeded(f"there are {LOCKS_MAX} locks already", param="path")
     locks = tuple(sorted({*workspace.locks, path}))
-    record = Record(version=workspace.version + 1, kind="locked", actor=actor, path=path)
-    return Step(replace(workspace, locks=locks, version=record.version), record)
+    record = WorkspaceRecord(version=workspace.version + 1, kind="locked", actor=actor, path=path)
+    return WorkspaceStep(replace(workspace, locks=locks, version=record.version), record)
 
 
-def unlock(workspace: Workspace, path: str, *, actor: Actor) -> Step:
+def unlock(workspace: Workspace, path: str, *, actor: Actor) -> WorkspaceStep:
     """Release a lock.
 
     Raises: Forbidden, unless a person unlocks; NotFound.
@@ -158,8 +158,8 @@ def unlock(workspace: Workspace, path: str, *, actor: Actor) -> Step:
     if path not in workspace.locks:
         raise NotFound(f"there is no lock `{path}`", param="path")
     locks = tuple(held for held in workspace.locks if held != path)
-    record = Record(version=workspace.version + 1, kind="unlocked", actor=actor, path=path)
-    return Step(replace(workspace, locks=locks, version=record.version), record)
+    record = WorkspaceRecord(version=workspace.version + 1, kind="unlocked", actor=actor, path=path)
+    return WorkspaceStep(replace(workspace, locks=locks, version=record.version), record)
 
 
 def applied(workspace: Workspace, changes: tuple[Change, ...], section: Section) -> dict[str, Json]:

@@ -23,7 +23,15 @@ from treadle.journal.workspaces_interface import (
 from treadle.workspace import versions as history
 from treadle.workspace.proposals import find_open
 from treadle.workspace.workspace_diff import Difference, compare
-from treadle.workspace.workspace_state import REASON_CHARS_MAX, Actor, Proposal, Record, RecordKind, Step, Workspace
+from treadle.workspace.workspace_state import (
+    REASON_CHARS_MAX,
+    Actor,
+    Proposal,
+    RecordKind,
+    Workspace,
+    WorkspaceRecord,
+    WorkspaceStep,
+)
 
 NAME_CHARS_MAX = 200
 SNAPSHOT_EVERY = 64
@@ -39,7 +47,7 @@ _DECISIONS: dict[RecordKind, ProposalStatus] = {
     "expired": "expired",
 }
 _state = msgspec.json.Decoder(Workspace)
-_record = msgspec.json.Decoder(Record)
+_record = msgspec.json.Decoder(WorkspaceRecord)
 _proposal = msgspec.json.Decoder(Proposal)
 
 
@@ -68,7 +76,7 @@ class Taken(NamedTuple):
     """A workspace after a step, and the record of the step."""
 
     held: Held
-    record: Record
+    record: WorkspaceRecord
 
 
 class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -77,10 +85,10 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     workspace_id: str
     status: ProposalStatus
     proposal: Proposal
-    decision: Record | None = None
+    decision: WorkspaceRecord | None = None
 
 
-class Shelf:
+class WorkspaceHistory:
     """The workspaces of one key in a store, one step at a time; without a key those of all."""
 
     def __init__(self, store: WorkspaceStore, clock: Callable[[], float], key_id: str | None) -> None:
@@ -110,7 +118,7 @@ class Shelf:
         """
         _check_author(author)
         diff = compare(Workspace().document(), workspace.document())
-        record = self._stamped(Record(version=0, kind="created", actor=author.actor), author, diff)
+        record = self._stamped(WorkspaceRecord(version=0, kind="created", actor=author.actor), author, diff)
         written, raw = _raw(record), _raw(workspace)
         sha256 = history.link("", bytes(written))
         kept = replace(row, sha256=sha256, state=raw, created_at=record.at, updated_at=record.at)
@@ -121,7 +129,7 @@ class Shelf:
     async def take(
         self,
         id_or_name: str,
-        step: Callable[[Workspace], Step],
+        step: Callable[[Workspace], WorkspaceStep],
         author: Author,
         base: int | None = None,
     ) -> Taken:
@@ -155,7 +163,7 @@ class Shelf:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    async def _keep(self, held: Held, after: Workspace, record: Record) -> Taken:
+    async def _keep(self, held: Held, after: Workspace, record: WorkspaceRecord) -> Taken:
         written, raw = _raw(record), _raw(after)
         sha256 = history.link(held.row.sha256, bytes(written))
         row = replace(held.row, state=raw, version=after.version, sha256=sha256, updated_at=record.at)
@@ -172,7 +180,7 @@ class Shelf:
         await self._store.commit(row, change, changed, base=held.row.version)
         return Taken(Held(row, after), record)
 
-    def _stamped(self, record: Record, author: Author, diff: tuple[Difference, ...]) -> Record:
+    def _stamped(self, record: WorkspaceRecord, author: Author, diff: tuple[Difference, ...]) -> WorkspaceRecord:
         return replace(
             record,
             reason=_plain(record.reason or author.reason),
@@ -189,7 +197,7 @@ def held_of(row: WorkspaceRow) -> Held:
     return Held(row, _state.decode(row.state))
 
 
-def record_of(row: ChangeRow) -> Record:
+def record_of(row: ChangeRow) -> WorkspaceRecord:
     """Return the record of a version."""
     return _record.decode(row.record)
 
@@ -209,7 +217,7 @@ def standing_of(row: ProposalRow) -> Standing:
     )
 
 
-def _proposal_rows(held: Held, after: Workspace, record: Record) -> list[ProposalRow]:
+def _proposal_rows(held: Held, after: Workspace, record: WorkspaceRecord) -> list[ProposalRow]:
     """Return the rows of the proposal that a step makes or decides."""
     if record.kind == "proposed":
         made = after.proposals[-1]
@@ -230,7 +238,7 @@ def _proposal_rows(held: Held, after: Workspace, record: Record) -> list[Proposa
     return [row]
 
 
-def _dated(workspace: Workspace, record: Record) -> Workspace:
+def _dated(workspace: Workspace, record: WorkspaceRecord) -> Workspace:
     """Give a proposal that was just made what its record says of it, so that a replay makes the same one."""
     if record.kind != "proposed":
         return workspace

@@ -18,7 +18,7 @@ from treadle.journal.approvals_interface import ApprovalRow
 from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
 from treadle.runs.approvals.decisions import Answer, Remember
 from treadle.runtime import Parts, RandomIds, Runtime
-from treadle.wasm.execution.conversation_runs import Desk, Visit
+from treadle.wasm.execution.conversation_runs import ConversationRuns, GuestConversation
 from treadle.wasm.execution.thread_messages import Answered, Ask
 
 BOUND_S = 20.0
@@ -68,9 +68,9 @@ async def test_a_guests_send_waits_for_a_person(tmp_path: Path) -> None:
         async def call_tool(call: CallItem, context: CallContext) -> Answered:
             raise AssertionError("the guest has no tools")
 
-        desk = Desk(runtime.runs, runtime.registry, runtime._runner, Limits(), default_model="script")
+        desk = ConversationRuns(runtime.runs, runtime.registry, runtime._runner, Limits(), default_model="script")
         ask = Ask(items=(text_message("user", "go"),), auto=True)
-        sending = asyncio.create_task(desk.serve(ask, call_tool, Visit(granted=("look", "wipe"))))
+        sending = asyncio.create_task(desk.serve(ask, call_tool, GuestConversation(granted=("look", "wipe"))))
         waiting = await one_waits(runtime)
         await runtime.approvals.decide(waiting.id, Answer(approve=False, reason="not for guests"))
         sent = await sending

@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from treadle.access.budgets import TOKENS_MAX, Ledger, periods_at, used_by
+from treadle.access.budgets import TOKENS_MAX, BudgetLedger, periods_at, used_by
 from treadle.access.client_identity import LOCAL, Client
 from treadle.core.errors import Exhausted
 from treadle.core.events import RunEnded
 from treadle.core.usage import Usage
 from treadle.journal.journal_interface import RunRow, Store
-from treadle.journal.keys_interface import Budget, Grant
+from treadle.journal.keys_interface import KeyBudget, KeyGrant
 from treadle.journal.open_store import open_store
 from treadle.journal.store_url import MEMORY
 
@@ -17,7 +17,7 @@ NOV_30 = 1_796_083_199.0
 """One second before December 2026, in UTC."""
 
 
-class Kept(Ledger):
+class Kept(BudgetLedger):
     """A ledger and the store of its runs."""
 
     def __init__(self, store: Store) -> None:
@@ -44,7 +44,7 @@ async def ledger():
 
 def client(**fields: object) -> Client:
     """A key with a budget."""
-    return Client(key_id="key_1", name="ann", grant=Grant(budget=Budget(**fields)))  # type: ignore[arg-type]
+    return Client(key_id="key_1", name="ann", grant=KeyGrant(budget=KeyBudget(**fields)))  # type: ignore[arg-type]
 
 
 def test_the_calendar_is_that_of_utc():

@@ -4,7 +4,7 @@ import pytest
 
 from treadle.access.client_identity import LOCAL, Client, fits
 from treadle.core.errors import Forbidden
-from treadle.journal.keys_interface import Grant
+from treadle.journal.keys_interface import KeyGrant
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ def test_a_name_fits_one_of_the_patterns(name, patterns, expected):
 
 def test_each_scope_is_checked_and_the_error_names_it():
     """What a key may not use is named, and how to get one that may."""
-    client = Client(key_id="key_1", name="ann", grant=Grant(apis=("chat",), models=("gpt-*",), role="viewer"))
+    client = Client(key_id="key_1", name="ann", grant=KeyGrant(apis=("chat",), models=("gpt-*",), role="viewer"))
     client.check_api("chat")
     client.check_model("gpt-5")
     client.check_role("viewer")

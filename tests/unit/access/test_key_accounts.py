@@ -12,14 +12,14 @@ from treadle.access.budgets import OUTPUT_TOKENS
 from treadle.access.client_identity import Client
 from treadle.access.key_accounts import Accounts
 from treadle.access.rate_limiter import Limiter
-from treadle.access.sliding_window import Rates
+from treadle.access.sliding_window import SlidingWindow
 from treadle.core.errors import Exhausted, StoreError
 from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.core.usage import Usage
 from treadle.journal.journal_interface import RunRow, Store
-from treadle.journal.keys_interface import Budget, Charge, Grant, Reservation, ReservationResult, Spent
-from treadle.journal.keys_interface import Rates as Limits
+from treadle.journal.keys_interface import Charge, KeyBudget, KeyGrant, Reservation, ReservationResult, Spent
+from treadle.journal.keys_interface import SlidingWindow as Limits
 from treadle.journal.open_store import open_store
 from treadle.runtime import SystemClock
 
@@ -52,12 +52,12 @@ async def store(tmp_path: Path):
 
 def accounts(store: Store, clock: Clock, **limits: int) -> Accounts:
     """Accounts with these limits for all."""
-    return Accounts(store.keys, Limiter(Rates(clock.monotonic), clock.monotonic), clock, cost, Limits(**limits))
+    return Accounts(store.keys, Limiter(SlidingWindow(clock.monotonic), clock.monotonic), clock, cost, Limits(**limits))
 
 
 def client(**grant: object) -> Client:
     """The holder of a key."""
-    return Client(key_id="key_a", name="a", grant=Grant(**grant))  # type: ignore[arg-type]
+    return Client(key_id="key_a", name="a", grant=KeyGrant(**grant))  # type: ignore[arg-type]
 
 
 def row(model: str = "cheap", key_id: str = "key_a", run_id: str = "run_1") -> RunRow:
@@ -136,7 +136,9 @@ async def test_tokens_are_counted_where_anything_bounds_them(store: Store) -> No
             counted.append(name)
 
     def of(**limits: int) -> Accounts:
-        return Accounts(store.keys, Listener(Rates(clock.monotonic), clock.monotonic), clock, cost, Limits(**limits))
+        return Accounts(
+            store.keys, Listener(SlidingWindow(clock.monotonic), clock.monotonic), clock, cost, Limits(**limits)
+        )
 
     bounded, used = client(rates=Limits(tokens_per_min=9)), Usage(input_tokens=1)
     for number, (found, holder) in enumerate(((of(), client()), (of(), Client()), (of(), bounded), (of(), None))):
@@ -151,7 +153,7 @@ async def test_tokens_are_counted_where_anything_bounds_them(store: Store) -> No
 async def test_budgets_are_charged_in_tokens_and_money(store: Store) -> None:
     """By the price of the model, if any; the next run waits until that is written. Without a key nothing is paid."""
     found = accounts(store, Clock())
-    holder = client(budget=Budget(usd=5.0, period="day"))
+    holder = client(budget=KeyBudget(usd=5.0, period="day"))
     await found.admit(holder)
     await pay(store, found, row(), Usage(input_tokens=9))
     await found.admit(holder)
@@ -191,7 +193,7 @@ async def test_a_store_that_is_away_keeps_no_run_from_ending(
 
 async def test_a_run_whose_process_died_after_its_end_is_charged_once_by_another(store: Store) -> None:
     """Not before its own process had time for it, by the day on which it ended, and by whoever comes first."""
-    clock, budget = Clock(), client(budget=Budget(usd=50.0, period="total"))
+    clock, budget = Clock(), client(budget=KeyBudget(usd=50.0, period="total"))
     one, two = accounts(store, clock), accounts(store, clock)
     await end(store, row(model="dear"), Usage(input_tokens=5, output_tokens=1))
     await one.tend()
@@ -249,7 +251,7 @@ async def test_runs_of_a_key_without_bounds_are_charged_together_in_a_moment(
 
 async def test_runs_of_a_bounded_key_are_charged_at_once_with_all_that_wait(store: Store) -> None:
     """Before the next one begins, also those that ended when the key was not bounded yet."""
-    found, budget = accounts(store, Clock()), client(budget=Budget(tokens=12, period="total"))
+    found, budget = accounts(store, Clock()), client(budget=KeyBudget(tokens=12, period="total"))
     await found.admit(client())
     await pay(store, found, row(run_id="run_1"), Usage(input_tokens=5))
     await found.admit(budget)
@@ -284,7 +286,7 @@ async def test_runs_that_are_charged_together_let_the_next_one_begin(store: Stor
         await end(store, each, Usage(input_tokens=1))
         found.owe(each, Usage(input_tokens=1))
     async with asyncio.timeout(10.0):
-        early = asyncio.create_task(found.admit(client(budget=Budget(tokens=9))))
+        early = asyncio.create_task(found.admit(client(budget=KeyBudget(tokens=9))))
         await asyncio.sleep(0)
         for each in rows:
             found.leave(each)
@@ -294,7 +296,7 @@ async def test_runs_that_are_charged_together_let_the_next_one_begin(store: Stor
 async def test_a_run_waits_for_those_that_have_reserved_the_rest(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where they use less than they reserved it begins; where they use all it is refused, for good."""
     found = accounts(store, Clock())
-    holder = client(budget=Budget(tokens=100))
+    holder = client(budget=KeyBudget(tokens=100))
     for run_id, uses, passes in (("run_1", 60, True), ("run_3", 50, False)):
         first, second = row(run_id=run_id), row(run_id=f"{run_id}_next")
         await found.admit(holder)
@@ -320,7 +322,7 @@ async def test_a_run_waits_for_those_that_have_reserved_the_rest(store: Store, m
 async def test_a_client_that_leaves_while_its_run_reserves_leaves_nothing_reserved(store: Store) -> None:
     """The reservation is made all the same, and then given back: the next run begins at once."""
     found = accounts(store, Clock())
-    await found.admit(client(budget=Budget(tokens=100)))
+    await found.admit(client(budget=KeyBudget(tokens=100)))
     taking = asyncio.create_task(found.take(row(), [], 100))
     await asyncio.sleep(0)
     taking.cancel()
@@ -335,7 +337,7 @@ async def test_a_run_that_waits_too_long_may_ask_again(store: Store, monkeypatch
     """The budget is not used up, only reserved: so it is told when to come back."""
     monkeypatch.setattr(access_accounts, "RESERVE_WAIT_S", 0.05)
     found = accounts(store, Clock())
-    await found.admit(client(budget=Budget(tokens=100)))
+    await found.admit(client(budget=KeyBudget(tokens=100)))
     await found.take(row(), [], None)
     with pytest.raises(Exhausted, match="is reserved by 1 of its runs") as caught:
         await found.take(row(run_id="run_2"), [], None)
@@ -347,7 +349,7 @@ async def test_a_run_reserves_what_it_says_and_what_others_have_used(
 ) -> None:
     """A token for three bytes of input, the most that it may answer, and no less than the largest run of its key."""
     found = accounts(store, Clock())
-    await found.admit(client(budget=Budget(tokens=1_000_000)))
+    await found.admit(client(budget=KeyBudget(tokens=1_000_000)))
     asked = Entry(kind="user", at=0.0, content="x" * 299, data=msgspec.Raw(b"y"), is_input=True)
     reserved: list[int] = []
     reserve = found.ledger.reserve
@@ -379,12 +381,12 @@ async def test_a_key_without_a_budget_reserves_nothing(store: Store, monkeypatch
 async def test_who_acts_for_another_key_is_not_asked_for_its_budget(store: Store) -> None:
     """An operator goes on with a run of a key whose budget is used up, though the key itself may not."""
     found = accounts(store, Clock())
-    holder = client(budget=Budget(tokens=10))
+    holder = client(budget=KeyBudget(tokens=10))
     await found.admit(holder)
     await found.take(row(), [], 10)
-    acting = Client(key_id="key_a", name="operator", grant=Grant(role="operator"))
+    acting = Client(key_id="key_a", name="operator", grant=KeyGrant(role="operator"))
     await found.admit(acting)
     await found.take(row(run_id="run_2"), [], 10)
-    budget = Budget(tokens=1_000)
+    budget = KeyBudget(tokens=1_000)
     wanted = Reservation(run_id="run_3", key_id="key_a", tokens=1, usd=0.0, until=Clock.at)
     assert (await store.keys.reserve(wanted, budget, "total", Clock.at)).reserved == Spent(runs=1, output_tokens=10)

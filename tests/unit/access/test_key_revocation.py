@@ -10,7 +10,7 @@ from treadle.access.key_revocation import stop_runs, why_cancelled
 from treadle.core.events import RunEnded
 from treadle.core.run_endings import REVOKED
 from treadle.journal.journal_interface import Store
-from treadle.journal.keys_interface import Grant, KeyRow
+from treadle.journal.keys_interface import KeyGrant, KeyRow
 from treadle.journal.open_store import open_store
 
 
@@ -45,7 +45,9 @@ async def test_every_run_of_the_key_is_asked_to_end(store: Store, monkeypatch: p
 async def test_runs_of_a_revoked_key_say_why_they_were_cancelled(store: Store) -> None:
     """Those of another key, and of nobody, were cancelled by somebody."""
     for name in ("a", "b"):
-        await store.keys.add(KeyRow(id=f"key_{name}", name=name, lookup=name, mac=b"x", created_at=0.0, grant=Grant()))
+        await store.keys.add(
+            KeyRow(id=f"key_{name}", name=name, lookup=name, mac=b"x", created_at=0.0, grant=KeyGrant())
+        )
     await store.keys.revoke("a", 1.0)
     rows = [run_row("1", key_id="key_a"), run_row("2", key_id="key_b"), run_row("3", key_id="")]
     assert await why_cancelled(store, rows) == {"run_1": REVOKED, "run_2": None, "run_3": None}

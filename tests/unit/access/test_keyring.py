@@ -5,7 +5,7 @@ import pytest
 from treadle.access.keyring import EXPIRES_S_MAX, KNOWN_MAX, KNOWN_S, Keyring
 from treadle.core.errors import ConfigError, Conflict, NotFound, ProtocolError, Unauthorised
 from treadle.core.ids import CountingIds
-from treadle.journal.keys_interface import Grant
+from treadle.journal.keys_interface import KeyGrant
 from treadle.journal.open_store import open_store
 from treadle.journal.store_url import MEMORY
 
@@ -48,14 +48,14 @@ def ring(kept, timer):
 
 async def test_who_holds_a_key_is_who_it_was_made_for(ring):
     """With what it was granted."""
-    row, token = await ring.create("ann", Grant(models=("gpt-*",), role="viewer"))
+    row, token = await ring.create("ann", KeyGrant(models=("gpt-*",), role="viewer"))
     client = await ring.check(token.text)
     assert (client.key_id, client.name, client.grant) == (row.id, "ann", row.grant)
 
 
 async def test_what_is_kept_does_not_hold_the_key(ring):
     """Neither whole nor in part."""
-    row, token = await ring.create("ann", Grant())
+    row, token = await ring.create("ann", KeyGrant())
     assert token.secret not in repr(row)
     assert row.mac != bytes.fromhex(token.secret)
 
@@ -82,7 +82,7 @@ async def test_who_has_no_key_of_ours_stays_outside(ring, text, code):
 
 async def test_a_wrong_secret_says_nothing_of_the_key_it_was_tried_with(ring):
     """Not its name, not whether it was revoked."""
-    row, token = await ring.create("ann", Grant())
+    row, token = await ring.create("ann", KeyGrant())
     await ring.revoke("ann")
     with pytest.raises(Unauthorised) as caught:
         await ring.check(token.text[:-1] + ("0" if token.text[-1] != "0" else "1"))
@@ -92,7 +92,7 @@ async def test_a_wrong_secret_says_nothing_of_the_key_it_was_tried_with(ring):
 
 async def test_a_revoked_key_is_refused_at_once(ring):
     """Although it was just checked."""
-    _, token = await ring.create("ann", Grant())
+    _, token = await ring.create("ann", KeyGrant())
     await ring.check(token.text)
     await ring.revoke("ann")
     with pytest.raises(Unauthorised, match="revoked"):
@@ -101,7 +101,7 @@ async def test_a_revoked_key_is_refused_at_once(ring):
 
 async def test_what_was_read_while_a_key_was_revoked_is_not_relied_on(kept, ring, monkeypatch):
     """A check that was on its way when the revocation came must not make the key good for two seconds more."""
-    _, token = await ring.create("ann", Grant())
+    _, token = await ring.create("ann", KeyGrant())
     find = kept.find
 
     async def find_late(lookup):
@@ -118,7 +118,7 @@ async def test_what_was_read_while_a_key_was_revoked_is_not_relied_on(kept, ring
 
 async def test_a_key_that_another_process_revoked_is_refused_soon(kept, timer, ring):
     """As soon as what was read of it is too old."""
-    _, token = await ring.create("ann", Grant())
+    _, token = await ring.create("ann", KeyGrant())
     await ring.check(token.text)
     await Keyring(kept, PEPPER, clock=timer, ids=CountingIds()).revoke("ann")
     await ring.check(token.text)
@@ -129,7 +129,7 @@ async def test_a_key_that_another_process_revoked_is_refused_soon(kept, timer, r
 
 async def test_a_key_expires_to_the_second_also_when_it_was_just_read(timer, ring):
     """What is remembered of it does not make it live longer."""
-    _, token = await ring.create("ann", Grant(), expires_in_s=1.0)
+    _, token = await ring.create("ann", KeyGrant(), expires_in_s=1.0)
     await ring.check(token.text)
     timer.time += 1.0
     with pytest.raises(Unauthorised, match="expired"):
@@ -139,7 +139,7 @@ async def test_a_key_expires_to_the_second_also_when_it_was_just_read(timer, rin
 async def test_a_key_is_read_once_in_a_while(monkeypatch, kept, timer):
     """However often it is used; and unknown ones do not fill the memory."""
     ring = Keyring(kept, PEPPER, clock=timer, ids=CountingIds())
-    _, token = await ring.create("ann", Grant())
+    _, token = await ring.create("ann", KeyGrant())
     reads: list[str] = []
     find = type(kept).find
 
@@ -161,18 +161,18 @@ async def test_a_key_is_read_once_in_a_while(monkeypatch, kept, timer):
 async def test_a_name_is_something_people_can_read(ring, name):
     """The field is named."""
     with pytest.raises(ProtocolError) as caught:
-        await ring.create(name, Grant())
+        await ring.create(name, KeyGrant())
     assert caught.value.param == "name"
 
 
 async def test_a_name_is_taken_once_and_a_key_must_live(ring):
     """Two keys of one name could not be told apart."""
-    await ring.create("ann", Grant())
+    await ring.create("ann", KeyGrant())
     with pytest.raises(Conflict):
-        await ring.create("ann", Grant())
+        await ring.create("ann", KeyGrant())
     for span_s in (0.0, -1.0, EXPIRES_S_MAX + 1, float("inf"), float("nan")):
         with pytest.raises(ProtocolError) as caught:
-            await ring.create("bob", Grant(), expires_in_s=span_s)
+            await ring.create("bob", KeyGrant(), expires_in_s=span_s)
         assert caught.value.param == "expires_s"
     with pytest.raises(NotFound):
         await ring.revoke("bob")

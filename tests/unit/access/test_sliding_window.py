@@ -3,7 +3,7 @@
 import hypothesis.strategies as st
 from hypothesis import given
 
-from treadle.access.sliding_window import Rates
+from treadle.access.sliding_window import SlidingWindow
 
 
 class Timer:
@@ -17,7 +17,7 @@ class Timer:
 
 def test_as_much_passes_as_the_limit_says_and_then_nothing():
     """What is refused does not count."""
-    rates = Rates(Timer())
+    rates = SlidingWindow(Timer())
     hits = [rates.take("a", 3, 60.0) for _ in range(5)]
     assert [hit.allowed for hit in hits] == [True, True, True, False, False]
     assert [hit.remaining for hit in hits] == [2, 1, 0, 0, 0]
@@ -26,7 +26,7 @@ def test_as_much_passes_as_the_limit_says_and_then_nothing():
 
 def test_names_do_not_share_a_window():
     """Each key, address and route has its own."""
-    rates = Rates(Timer())
+    rates = SlidingWindow(Timer())
     assert rates.take("a", 1, 60.0).allowed
     assert rates.take("b", 1, 60.0).allowed
     assert not rates.take("a", 1, 60.0).allowed
@@ -35,7 +35,7 @@ def test_names_do_not_share_a_window():
 def test_the_last_minute_fades_and_the_one_before_it_is_forgotten():
     """Half a minute on, half of it counts."""
     timer = Timer()
-    rates = Rates(timer)
+    rates = SlidingWindow(timer)
     for _ in range(10):
         rates.take("a", 10, 60.0)
     timer.time = 90.0
@@ -46,7 +46,7 @@ def test_the_last_minute_fades_and_the_one_before_it_is_forgotten():
 
 def test_tokens_are_counted_when_they_are_known_and_asked_for_before():
     """A cost of nothing asks whether anything is left."""
-    rates = Rates(Timer())
+    rates = SlidingWindow(Timer())
     assert rates.take("a", 100, 60.0, cost=0).allowed
     rates.add("a", 60.0, 150)
     assert not rates.take("a", 100, 60.0, cost=0).allowed
@@ -61,7 +61,7 @@ def test_tokens_are_counted_when_they_are_known_and_asked_for_before():
 def test_who_is_refused_is_let_through_when_told_to_come_back(steps, limit, cost):
     """However much was counted before, and not long before that: a client that obeys is refused once."""
     timer = Timer()
-    rates = Rates(timer)
+    rates = SlidingWindow(timer)
     for pause, done in steps:
         timer.time += pause
         rates.add("a", 60.0, done)
@@ -80,7 +80,7 @@ def test_who_is_refused_is_let_through_when_told_to_come_back(steps, limit, cost
 def test_a_lone_request_a_minute_passes_each_minute():
     """What is left of one request of the last minute is none."""
     timer = Timer()
-    rates = Rates(timer)
+    rates = SlidingWindow(timer)
     timer.time = 30.0
     assert rates.take("a", 1, 60.0).allowed
     assert rates.take("a", 1, 60.0).reset_s == 30.0
@@ -90,7 +90,7 @@ def test_a_lone_request_a_minute_passes_each_minute():
 
 def test_what_was_not_asked_for_longest_is_forgotten_first():
     """Memory is bounded, whoever knocks."""
-    rates = Rates(Timer(), names_max=2)
+    rates = SlidingWindow(Timer(), names_max=2)
     rates.take("a", 1, 60.0)
     rates.take("b", 1, 60.0)
     rates.take("a", 1, 60.0)
@@ -103,7 +103,7 @@ def test_what_was_not_asked_for_longest_is_forgotten_first():
 def test_no_aligned_minute_lets_more_through_than_the_limit(pauses, limit):
     """And no sixty seconds more than twice of it."""
     timer = Timer()
-    rates = Rates(timer)
+    rates = SlidingWindow(timer)
     passed: list[float] = []
     for pause in pauses:
         timer.time += pause

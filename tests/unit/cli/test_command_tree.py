@@ -1,7 +1,7 @@
 """What can be completed is read from the parsers: commands, actions, flags and what they take."""
 
 from treadle.cli.bash_completion import write_bash
-from treadle.cli.command_tree import Flag, Place, Word, read_places
+from treadle.cli.command_tree import ArgumentPlace, CommandFlag, Word, read_places
 from treadle.cli.fish_completion import write_fish
 from treadle.cli.main import build_parser
 from treadle.cli.zsh_completion import write_zsh
@@ -33,8 +33,8 @@ def test_flags_know_what_they_take() -> None:
 def test_words_of_people_are_quoted() -> None:
     """A summary may hold a quote, a colon or a dollar sign; no shell may run it."""
     evil = 'it\'s $(touch x) `y` \\ "z"'
-    flag = Flag(names=("--a", "-b"), summary=evil, kind="nothing")
-    place = Place(path="treadle", flags=(flag,), words=(Word(text="w", summary=evil),))
+    flag = CommandFlag(names=("--a", "-b"), summary=evil, kind="nothing")
+    place = ArgumentPlace(path="treadle", flags=(flag,), words=(Word(text="w", summary=evil),))
     assert "'--a:it'\\''s $(touch x) `y` \\ \"z\"'" in write_zsh([place])
     assert "-d 'it\\'s $(touch x) `y` \\\\ \"z\"'" in write_fish([place])
     assert "touch" not in write_bash([place])

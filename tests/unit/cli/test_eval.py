@@ -16,9 +16,9 @@ from treadle.cli.eval_progress import Bar
 from treadle.cli.main import main
 from treadle.core.errors import ConfigError
 from treadle.evals.live.prices import read_price
-from treadle.evals.live.spending_ledger import Ledger
+from treadle.evals.live.spending_ledger import SpendingLedger
 from treadle.evals.results.result_folder import RUN, RunFolder
-from treadle.evals.results.sample_rows import Row
+from treadle.evals.results.sample_rows import SampleRow
 from treadle.evals.results.trend import append_history
 from treadle.evals.scenario_file import write_schema
 from unit.evals.bfcl.archives import write_archive
@@ -185,7 +185,7 @@ def test_the_gate_of_a_live_run_explains_itself(tmp_path: Path, capsys: pytest.C
     bad = [row("a.add", "fail", trial) for trial in range(1, 5)]
     made, before = folder(tmp_path / "run", *bad), folder(tmp_path / "before", *good)
 
-    def gate(rows: list[Row], *, is_exhausted: bool = False, **flags: object) -> tuple[int, str]:
+    def gate(rows: list[SampleRow], *, is_exhausted: bool = False, **flags: object) -> tuple[int, str]:
         args = argparse.Namespace(**{"at_least": None, "baseline": None, "allow_drop": 0.0, "json": False, **flags})
         code = print_gate(args, made, rows, unread=[], is_exhausted=is_exhausted)
         return code, capsys.readouterr().err
@@ -230,7 +230,7 @@ class Terminal(io.StringIO):
 def test_progress_is_one_line_on_a_terminal_and_few_elsewhere() -> None:
     """Counts, requests and money."""
     drawn, written = Terminal(), io.StringIO()
-    ledger = Ledger()
+    ledger = SpendingLedger()
     ledger.spent_usd = 0.5
     for out in (drawn, written):
         bar = Bar(20, out)
@@ -303,7 +303,7 @@ def test_what_bfcl_answered_is_kept_when_it_is_interrupted(
     """Every row as soon as it is judged; without a model nobody is asked."""
     wheel = str(write_archive(scenarios))
 
-    async def interrupted(_: object, told: Callable[[Row], None]) -> list[Row]:
+    async def interrupted(_: object, told: Callable[[SampleRow], None]) -> list[SampleRow]:
         told(row("simple_python"))
         raise KeyboardInterrupt
 

@@ -38,7 +38,7 @@ def test_the_command_may_be_left_out(given: list[str], meant: list[str]) -> None
 
 
 @pytest.mark.parametrize("entry", main.COMMANDS, ids=lambda entry: entry.name)
-def test_every_command_has_help_with_an_example(entry: main.Entry, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_help_with_an_example(entry: main.CommandEntry, capsys: pytest.CaptureFixture[str]) -> None:
     """A newcomer sees what a command is for and how it is used."""
     with pytest.raises(SystemExit) as caught:
         main.main([entry.name, "--help"])

@@ -11,7 +11,7 @@ from treadle.config.repository_file import TIGHTER
 from treadle.config.trusted_files import Trust, Untrusted
 from treadle.core.errors import ConfigError
 from treadle.runtime.policy_setup import make_policies
-from treadle.tools import Registry, tool
+from treadle.tools import ToolRegistry, tool
 
 
 @pytest.fixture(autouse=True)
@@ -148,7 +148,7 @@ def test_rules_of_a_repository_can_only_tighten_tools(repository: Path, home: Pa
         """Get."""
         return ""
 
-    registry = Registry([put, get], policies=make_policies(loaded.settings))
+    registry = ToolRegistry([put, get], policies=make_policies(loaded.settings))
     kept = registry.get("put")
     assert kept is not None
     assert (kept.policy.approval, kept.policy.timeout_s) == ("always", 5.0)

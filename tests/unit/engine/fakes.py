@@ -25,9 +25,9 @@ from treadle.core.request import Options
 from treadle.core.tool_definitions import CallContext, Offer, Outcome, ToolPolicy, ToolSpec
 from treadle.core.usage import Usage
 from treadle.engine.limits import Limits
-from treadle.engine.ports import Plea, Ticket, Verdict
-from treadle.engine.run_loop import Loop, Ports
-from treadle.engine.run_state import Turn
+from treadle.engine.ports import PendingApproval, PermissionRequest, Verdict
+from treadle.engine.run_loop import Ports, RunLoop
+from treadle.engine.run_state import RunState
 
 Reply = list[list[ModelEvent]] | UpstreamError
 
@@ -130,7 +130,7 @@ class FakeApprover:
         self.verdict = verdict
         self.asked: list[str] = []
 
-    async def ask(self, plea: Plea, context: CallContext) -> Ticket | Verdict:
+    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | Verdict:
         self.asked.append(plea.call.call_id)
         return self.verdict
 
@@ -205,9 +205,9 @@ class Bench:
         self.planner = Planner("m", tuple(offer.spec for offer in offers), options or Options())
         self.planner.add([*history, text_message("user", "go")])
         ids = CountingIds()
-        self.turn = Turn(self.planner, table, limits=limits, ids=ids, **turn)
+        self.turn = RunState(self.planner, table, limits=limits, ids=ids, **turn)
         ports = Ports(model=model, toolbox=self.toolbox, clock=self.clock, approver=self.approver, ids=ids)
-        self.loop = Loop(self.turn, ports, CallContext(run_id="run_1"), limits.wall_s, limits.final_answer_s)
+        self.loop = RunLoop(self.turn, ports, CallContext(run_id="run_1"), limits.wall_s, limits.final_answer_s)
         self.opening = self.loop.begin()
 
     async def run(self) -> RunEnded:

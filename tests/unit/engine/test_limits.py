@@ -2,18 +2,18 @@ import msgspec
 import pytest
 
 from treadle.core.tool_definitions import Outcome
-from treadle.engine.limits import GATEWAY_LIMITS, Budget, Limits, mark_limit, refuse
+from treadle.engine.limits import GATEWAY_LIMITS, Limits, RunBudget, mark_limit, refuse
 from unit.engine.fakes import call
 
 
-def admit(budget: Budget, *arguments: str) -> list[bool]:
+def admit(budget: RunBudget, *arguments: str) -> list[bool]:
     """Ask for one call after the other."""
     return [budget.admit(call("f", arguments=text, call_id=f"c{n}")) for n, text in enumerate(arguments)]
 
 
 def test_calls_past_the_total_do_not_run():
     """The limit is absolute: the call after the last one is refused, and the limit is named."""
-    budget = Budget(Limits(max_total_tool_calls=2))
+    budget = RunBudget(Limits(max_total_tool_calls=2))
     assert admit(budget, "[1]", "[2]", "[3]") == [True, True, False]
     assert (budget.calls, budget.limit) == (2, "max_total_tool_calls")
     assert budget.words() == "Tool call limit reached (2). Stopping tool loop."
@@ -21,11 +21,11 @@ def test_calls_past_the_total_do_not_run():
 
 def test_a_clients_own_maximum_counts_if_it_is_lower():
     """`max_tool_calls` of a request narrows the limit and never widens it."""
-    narrow, wide = Budget(Limits(max_total_tool_calls=2), 1), Budget(Limits(max_total_tool_calls=1), 9)
+    narrow, wide = RunBudget(Limits(max_total_tool_calls=2), 1), RunBudget(Limits(max_total_tool_calls=1), 9)
     assert admit(narrow, "[1]", "[2]") == [True, False]
     assert admit(wide, "[1]", "[2]") == [True, False]
     assert (narrow.limit, wide.limit) == ("max_tool_calls", "max_total_tool_calls")
-    equal = Budget(Limits(max_total_tool_calls=1), 1)
+    equal = RunBudget(Limits(max_total_tool_calls=1), 1)
     assert admit(equal, "[1]", "[2]") == [True, False]
     assert equal.limit == "max_total_tool_calls"
 
@@ -42,23 +42,23 @@ def test_a_clients_own_maximum_counts_if_it_is_lower():
 )
 def test_the_same_call_again_and_again_is_stopped(arguments: list[str], expected: list[bool]):
     """Three identical calls in a row may run, a fourth may not; spelling does not matter, and others between do."""
-    budget = Budget(Limits(identical_repeats_max=3))
+    budget = RunBudget(Limits(identical_repeats_max=3))
     assert admit(budget, *arguments) == expected
 
 
 def test_the_third_identical_call_ends_the_loop():
     """The limit is reached with the last call that may run, so that the model is asked for an answer."""
-    budget = Budget(Limits(identical_repeats_max=3))
+    budget = RunBudget(Limits(identical_repeats_max=3))
     admit(budget, "{}", "{}", "{}")
     assert budget.limit == "identical_repeats"
-    none = Budget(Limits(identical_repeats_max=0))
+    none = RunBudget(Limits(identical_repeats_max=0))
     assert admit(none, "{}") == [False]
     assert none.limit == "identical_repeats"
 
 
 def test_the_last_round_names_its_limit():
     """A round that reaches max_iterations says so in S3's words."""
-    budget = Budget(Limits(max_iterations=3))
+    budget = RunBudget(Limits(max_iterations=3))
     for _ in range(3):
         budget.rounds += 1
     budget.end_round()

@@ -21,7 +21,7 @@ from treadle.core.items import AnyItem, CallItem, MessageItem, ReasoningItem, Re
 from treadle.core.journal_entries import Entry, EntryKind, entry_of_item
 from treadle.core.request import Note
 from treadle.engine.approval_reasons import DecisionRecord, RequestRecord
-from treadle.engine.recorded_run import AbortRecord, Past, ReplyRecord
+from treadle.engine.recorded_run import AbortRecord, RecordedRun, ReplyRecord
 
 CALL = CallItem(id="fc_1", call_id="call_1", name="look", arguments='{"a":1}')
 THOUGHT = ReasoningItem(id="rs_1", text=("hm",))
@@ -43,7 +43,7 @@ def item(what: AnyItem, *, seq: int = 0, is_input: bool = False, **extra: object
 def cut(*said: AnyItem | Note, heard: tuple[ModelEvent, ...] = (), base: int = 0) -> list[ModelEvent]:
     """Return what is heard again of a model call that was cut off."""
     lines = [entry("note", each) if isinstance(each, Note) else item(each) for each in said]
-    return Past([entry("plan"), *lines], heard).hear(0, base)
+    return RecordedRun([entry("plan"), *lines], heard).hear(0, base)
 
 
 def empty(whole: AnyItem) -> AnyItem:
@@ -131,12 +131,12 @@ def test_a_call_that_ended_ends_again_as_it_did() -> None:
     }
     for ending, events in endings.items():
         reply = ReplyRecord(ending=ending, stop="done", raw_stop="stop", error=error)  # type: ignore[arg-type]
-        assert Past([entry("plan"), entry("reply", reply)]).hear(0, 0) == events
+        assert RecordedRun([entry("plan"), entry("reply", reply)]).hear(0, 0) == events
 
 
 def test_model_calls_are_counted_and_know_their_limits() -> None:
     """The limit of the next one, or of the end, was known when the tools of a model call had run."""
-    past = Past(
+    past = RecordedRun(
         [
             entry("plan"),
             entry("reply", ReplyRecord(ending="finished", stop="calls")),
@@ -156,7 +156,7 @@ def test_model_calls_are_counted_and_know_their_limits() -> None:
 def test_what_came_in_with_the_request_is_not_of_the_run() -> None:
     """Input is no answer of a model, and a result in it is not one of this run's tools."""
     result = ResultItem(id="fco_1", call_id="call_1")
-    past = Past([entry("plan"), item(SAID, is_input=True), item(result, is_input=True)])
+    past = RecordedRun([entry("plan"), item(SAID, is_input=True), item(result, is_input=True)])
     known = past.round(0)
     assert known is not None
     assert (known.said, past.result("call_1")) == ([], None)
@@ -165,7 +165,7 @@ def test_what_came_in_with_the_request_is_not_of_the_run() -> None:
 def test_marks_are_kept_by_call() -> None:
     """How often it started, and whether it was let begin early."""
     lines = [entry("tool_start", call_id="a"), entry("tool_start", call_id="a"), entry("tool_early", call_id="b")]
-    past = Past([entry("plan"), *lines])
+    past = RecordedRun([entry("plan"), *lines])
     assert [past.starts(call_id) for call_id in "abc"] == [2, 0, 0]
     assert [past.is_early(call_id) for call_id in "abc"] == [False, True, False]
 
@@ -174,7 +174,7 @@ def test_a_result_is_taken_with_what_was_counted_of_it() -> None:
     """So that the event of its end is the same again."""
     result = ResultItem(id="fco_1", call_id="call_1", output=(TextPart(text="4"),), summary="four", rc="ok")
     line = item(result, seq=9, rc="7", duration_s=1.5, bytes=12, truncated=True, sandbox="L2")
-    known = Past([entry("plan"), line]).result("call_1")
+    known = RecordedRun([entry("plan"), line]).result("call_1")
     assert known is not None
     outcome = known.outcome
     assert (known.item, known.seq, outcome.parts, outcome.summary) == (result, 9, result.output, "four")
@@ -187,10 +187,10 @@ def test_a_run_that_was_ended_from_outside_knows_what_was_done_before() -> None:
     before, after = (ResultItem(id=f"fco_{n}", call_id=f"call_{n}") for n in (1, 3))
     ended = entry("error", AbortRecord(), seq=2)
     lines = [entry("plan"), item(before, seq=1), ended, item(after, seq=3)]
-    past = Past(lines)
+    past = RecordedRun(lines)
     assert past.abort == AbortRecord()
     assert [past.is_aborted_before(f"call_{n}") for n in (1, 2, 3)] == [False, True, True]
-    assert not Past(lines[:2]).is_aborted_before("call_2")
+    assert not RecordedRun(lines[:2]).is_aborted_before("call_2")
 
 
 def test_the_time_that_people_take_is_counted_once() -> None:
@@ -204,13 +204,15 @@ def test_the_time_that_people_take_is_counted_once() -> None:
         entry("approval_decision", said, at=25, call_id="c"),
         entry("approval_request", asked, at=30, call_id="d"),
     ]
-    assert [Past(lines[:count]).waited_s(40) for count in (0, 1, 2, 3, 4, 5, 6)] == [0, 30, 30, 30, 10, 10, 20]
-    past = Past(lines)
+    assert [RecordedRun(lines[:count]).waited_s(40) for count in (0, 1, 2, 3, 4, 5, 6)] == [0, 30, 30, 30, 10, 10, 20]
+    past = RecordedRun(lines)
     assert (past.request("d"), past.decision("d"), past.decision("c")) == (asked, None, said)
 
 
 def test_nobody_waits_for_a_question_that_was_deferred() -> None:
     """The run ends with it."""
-    past = Past([entry("approval_request", RequestRecord(approval_id="apr", is_deferred=True), at=10, call_id="a")])
+    past = RecordedRun(
+        [entry("approval_request", RequestRecord(approval_id="apr", is_deferred=True), at=10, call_id="a")]
+    )
     assert past.waited_s(40) == 0
     assert past.request("a") is not None

@@ -10,20 +10,20 @@ from treadle.core.plan import Planner
 from treadle.core.request import Options
 from treadle.core.tool_definitions import Offer
 from treadle.engine.run_decisions import AskModel, Carried, PlannedCall, RunTools
-from treadle.engine.run_state import Turn
+from treadle.engine.run_state import RunState
 from unit.engine.fakes import call, server
 
 PUT = server("put", effect="write")
 PAGE = server("fetch", untrusted=True)
 
 
-def turn(*offers: Offer) -> Turn:
+def turn(*offers: Offer) -> RunState:
     """A turn that offers these."""
     named = {offer.spec.name: offer for offer in offers}
-    return Turn(Planner("m", tuple(offer.spec for offer in offers), Options()), named, ids=CountingIds())
+    return RunState(Planner("m", tuple(offer.spec for offer in offers), Options()), named, ids=CountingIds())
 
 
-def reasons(run: Turn, name: str) -> tuple[str, ...]:
+def reasons(run: RunState, name: str) -> tuple[str, ...]:
     """Let the model make one call; return why a person is asked about it."""
     run.feed(ItemDone(index=0, item=call(name, call_id="call_next")))
     run.feed(Finished(stop="calls"))
@@ -86,6 +86,6 @@ def test_what_a_providers_tool_gave_is_untrusted(item: AnyItem, expected: tuple[
     assert reasons(run, "put") == expected
     planner = Planner("m", (PUT.spec,), Options())
     planner.add([item])
-    later = Turn(planner, {"put": PUT}, ids=CountingIds())
+    later = RunState(planner, {"put": PUT}, ids=CountingIds())
     later.ask()
     assert reasons(later, "put") == expected

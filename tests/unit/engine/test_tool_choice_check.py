@@ -7,7 +7,7 @@ from treadle.core.events import ItemDone, Noted, ToolFinished
 from treadle.core.items import text_of
 from treadle.core.tool_definitions import AUTO, NAMES_BYTES_MAX, ToolChoice
 from treadle.engine.limits import Limits
-from treadle.engine.tool_choice_check import Choice
+from treadle.engine.tool_choice_check import ToolChoiceCheck
 from unit.engine.fakes import Bench, FakeModel, FakeToolbox, ask_for, call, client, ok, say, server
 
 NAMED = ToolChoice(mode="named", name="add")
@@ -130,7 +130,7 @@ async def test_an_answer_without_the_call_that_was_wanted_is_noted(choice, wante
 
 def test_a_model_call_that_is_made_anew_is_bound_as_before():
     """What met the choice before the process died is void with the rest of what was said."""
-    choice = Choice(NAMED)
+    choice = ToolChoiceCheck(NAMED)
     assert choice.next(is_final=False) == NAMED
     choice.meet()
     assert choice.again() == NAMED

@@ -13,8 +13,8 @@ from treadle.core.plan import Plan
 from treadle.core.tool_definitions import CallContext, Outcome
 from treadle.engine.approval_reasons import DecisionRecord, RequestRecord, decision_step, request_step
 from treadle.engine.limits import Limits
-from treadle.engine.ports import Plea, Ticket, Verdict
-from treadle.engine.recorded_run import Past
+from treadle.engine.ports import PendingApproval, PermissionRequest, Verdict
+from treadle.engine.recorded_run import RecordedRun
 from unit.engine.fakes import Bench, FakeModel, FakeToolbox, ask_for, call, ok, say, server
 
 WIPE = server("wipe", effect="destructive")
@@ -28,12 +28,12 @@ class Counter:
         self.bench = bench
         self.verdicts = list(verdicts)
         self.takes_s = takes_s
-        self.pleas: list[Plea] = []
+        self.pleas: list[PermissionRequest] = []
         self.durable: list[list[str]] = []
 
-    async def ask(self, plea: Plea, context: CallContext) -> Ticket | Verdict:
+    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | Verdict:
         self.pleas.append(plea)
-        return Ticket(approval_id=f"apr_{len(self.pleas)}", digest="d", expires_at=1_300.0)
+        return PendingApproval(approval_id=f"apr_{len(self.pleas)}", digest="d", expires_at=1_300.0)
 
     async def hear(self, approval_id: str, context: CallContext) -> Verdict:
         self.durable.append(self.bench.journal.kinds())
@@ -169,7 +169,7 @@ async def test_a_call_that_was_answered_unasked_is_not_asked_about_when_its_run_
     again, anew = asking_bench(FakeModel(say("never")), FakeToolbox(wipe=ok()), WIPE, verdicts=[YES], limits=limits)
     opened = [step[1] for step in first.opening if step[1] is not None]
     written = [msgspec.structs.replace(entry, seq=n) for n, entry in enumerate([*opened, *first.journal.entries], 1)]
-    again.loop._past = Past(written)
+    again.loop._past = RecordedRun(written)
     await again.run()
     assert (asked.pleas, anew.pleas, again.model.plans, again.toolbox.ran) == ([], [], [], [])
     assert again.journal.kinds() == first.journal.kinds()
@@ -212,7 +212,7 @@ def entries(*steps: tuple[str, str, float]) -> list[Entry]:
 )
 def test_the_record_knows_how_long_was_waited(steps: list[tuple[str, str, float]], waited_s: float) -> None:
     """Open questions count together and up to now (100), decided ones up to their decision, deferred ones not."""
-    past = Past(entries(*steps))
+    past = RecordedRun(entries(*steps))
     assert past.waited_s(100.0) == waited_s
 
 

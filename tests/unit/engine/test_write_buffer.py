@@ -11,7 +11,7 @@ from treadle.core.events import ModelEvent, RunEnded, ToolFinished, ToolStarted
 from treadle.core.journal_entries import Entry
 from treadle.core.tool_definitions import Outcome
 from treadle.engine import write_buffer as minutes
-from treadle.engine.write_buffer import Minutes
+from treadle.engine.write_buffer import WriteBuffer
 from unit.engine.fakes import Bench, FakeJournal, FakeModel, FakeToolbox, Reply, ask_for, call, ok, say, server
 
 
@@ -133,7 +133,7 @@ async def test_a_write_that_is_cancelled_is_freed_at_once():
     """The error holds no frames that hold the run: aborted streams must not wait for the garbage collector."""
     gc.disable()
     try:
-        journal, book = Slow(), Minutes()
+        journal, book = Slow(), WriteBuffer()
         freed = weakref.ref(book)
         book.attach(journal, lambda batch: None)
         book.steps.append((RunEnded(status="completed"), Entry(kind="note", at=1.0)))
@@ -155,7 +155,7 @@ async def test_a_write_that_is_cancelled_is_freed_at_once():
 async def test_what_was_written_behind_is_told_before_what_comes_after_it():
     """Also when the next write comes in the very turn in which the former is done, before its callbacks have run."""
     told: list[int] = []
-    book = Minutes()
+    book = WriteBuffer()
 
     class Done:
         head = 0
@@ -196,7 +196,7 @@ async def test_the_pieces_of_a_private_run_are_told_when_the_model_has_ended():
 
 async def test_what_is_only_written_is_told_to_nobody():
     """There is nothing to tell of an entry without an event."""
-    book, journal, told = Minutes(), FakeJournal(), list[list]()
+    book, journal, told = WriteBuffer(), FakeJournal(), list[list]()
     book.attach(journal, told.append)
     book.steps.append((None, Entry(kind="note", at=1.0)))
     await book.write()
@@ -206,7 +206,7 @@ async def test_what_is_only_written_is_told_to_nobody():
 async def test_a_write_that_was_put_off_is_not_begun_after_the_run_was_let_go(monkeypatch: pytest.MonkeyPatch):
     """Nobody is there any more to write for."""
     monkeypatch.setattr(minutes, "SOON_S", 0.0)
-    book, journal = Minutes(), FakeJournal()
+    book, journal = WriteBuffer(), FakeJournal()
     book.attach(journal, lambda _: None)
     book.steps.append((None, Entry(kind="note", at=1.0)))
     book.write_soon()

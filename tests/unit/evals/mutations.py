@@ -12,7 +12,7 @@ from treadle.engine import run_loop as loop
 from treadle.engine import run_state as turn
 from treadle.engine import tool_choice_check as choice
 from treadle.engine.call_schedule import waves
-from treadle.engine.limits import Budget
+from treadle.engine.limits import RunBudget
 from treadle.protocols.chat import client_encoder as encode
 from treadle.protocols.decoding.call_correlation import Correlator
 from treadle.protocols.translation.restore_events import Restorer
@@ -32,12 +32,12 @@ class Mutation(msgspec.Struct, frozen=True, kw_only=True):
 
 def _rounds_unbounded(patch: pytest.MonkeyPatch) -> None:
     """Let a model call tools for ever."""
-    patch.setattr(Budget, "end_round", lambda self: None)
+    patch.setattr(RunBudget, "end_round", lambda self: None)
 
 
 def _calls_uncounted(patch: pytest.MonkeyPatch) -> None:
     """Let every call run, however many there were."""
-    patch.setattr(Budget, "admit", lambda self, call: True)
+    patch.setattr(RunBudget, "admit", lambda self, call: True)
 
 
 def _last_round_free(patch: pytest.MonkeyPatch) -> None:

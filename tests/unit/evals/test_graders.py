@@ -9,7 +9,7 @@ from treadle.core.events import Noted
 from treadle.core.request import Note
 from treadle.core.tool_definitions import ToolSpec
 from treadle.core.usage import Usage
-from treadle.evals.graders import Evidence, Opinion, Verdict, grade
+from treadle.evals.graders import GraderEvidence, GraderVerdict, Opinion, grade
 from treadle.evals.scenario_file import Expect, ExpectedCall, ExpectedEnd, ExpectedText
 from treadle.evals.transcript import Transcript
 from unit.evals.journals import answered, call, ended, play, said, tool, transcript
@@ -18,29 +18,29 @@ ADD = answered(call("add", "c1", a=1, b=2), "3")
 GOOD = transcript(*ADD, said("It is 3."))
 
 
-def verdict(expect: Expect, **evidence: Any) -> Verdict:
+def verdict(expect: Expect, **evidence: Any) -> GraderVerdict:
     """Return the one verdict that was asked for, after the two that are always given."""
-    verdicts = grade([expect], Evidence(**{"transcript": GOOD, **evidence}))
+    verdicts = grade([expect], GraderEvidence(**{"transcript": GOOD, **evidence}))
     assert [each.grader for each in verdicts[:2]] == ["script", "log"]
     assert len(verdicts) == 3
     return verdicts[2]
 
 
-def passed(grader: str) -> Verdict:
+def passed(grader: str) -> GraderVerdict:
     """Return the verdict of a grader that has nothing to say."""
-    return Verdict(grader=grader, passed=True, reason="as expected")
+    return GraderVerdict(grader=grader, passed=True, reason="as expected")
 
 
-def failed(grader: str, reason: str) -> Verdict:
+def failed(grader: str, reason: str) -> GraderVerdict:
     """Return the verdict of a grader that fails for this reason."""
-    return Verdict(grader=grader, passed=False, reason=reason)
+    return GraderVerdict(grader=grader, passed=False, reason=reason)
 
 
 def test_script_and_log_grade_every_scenario() -> None:
     """Whether anything else is expected or not: what did not fit the script and a broken journal fail it."""
-    assert grade([], Evidence(transcript=GOOD)) == [passed("script"), passed("log")]
+    assert grade([], GraderEvidence(transcript=GOOD)) == [passed("script"), passed("log")]
     open_call = transcript(call("add", "c1"))
-    assert grade([], Evidence(transcript=open_call, mismatches=("asked otherwise", "1 turn left"))) == [
+    assert grade([], GraderEvidence(transcript=open_call, mismatches=("asked otherwise", "1 turn left"))) == [
         failed("script", "asked otherwise; 1 turn left"),
         failed("log", "run 1: the calls ['c1'] have the results []"),
     ]
@@ -49,7 +49,7 @@ def test_script_and_log_grade_every_scenario() -> None:
 def test_one_expectation_may_ask_several_graders() -> None:
     """Each field that is given is graded."""
     expect = Expect(milestones=("call:add",), mines=("call:rm",), calls_max=1, ended=ExpectedEnd())
-    names = [each.grader for each in grade([expect], Evidence(transcript=GOOD))]
+    names = [each.grader for each in grade([expect], GraderEvidence(transcript=GOOD))]
     assert names == ["script", "log", "milestones", "mines", "budget", "ended"]
 
 
@@ -206,7 +206,7 @@ def test_notes_are_looked_for_by_their_code() -> None:
     """A repair that was not noted did not happen."""
     note = Noted(note=Note(code="index_shared", action="repaired", message="two calls at index 0"))
     noted = Transcript(runs=(play(ended(), events=(note,)),))
-    assert grade([Expect(notes=("index_shared",))], Evidence(transcript=noted))[-1] == passed("notes")
+    assert grade([Expect(notes=("index_shared",))], GraderEvidence(transcript=noted))[-1] == passed("notes")
     assert verdict(Expect(notes=("index_shared",))) == failed("notes", "not noted: index_shared; there was nothing")
 
 
@@ -215,7 +215,7 @@ def test_a_judge_only_repeats_what_was_said_of_the_rubric() -> None:
     expect = Expect(judge="Is it polite?")
     other = Opinion(rubric="Is it short?", passed=False, reason="long")
     for opinions in ((), (other,)):
-        graded = grade([expect], Evidence(transcript=GOOD, opinions=opinions))
+        graded = grade([expect], GraderEvidence(transcript=GOOD, opinions=opinions))
         assert [each.grader for each in graded] == ["script", "log"]
     polite = Opinion(rubric="Is it polite?", passed=True, reason="It is.")
     assert verdict(expect, opinions=(polite,)) == passed("judge")
@@ -228,21 +228,21 @@ def test_an_expectation_may_be_of_one_setting_or_some_protocols_only() -> None:
     offline, live = Expect(only="offline", no_calls=True), Expect(only="live", no_calls=True)
     there = Expect(protocols=("gemini",), no_calls=True)
     for setting, protocol, count in (("offline", "chat", 1), ("live", None, 1), ("offline", "gemini", 2)):
-        evidence = Evidence(transcript=GOOD, setting=setting, protocol=protocol)
+        evidence = GraderEvidence(transcript=GOOD, setting=setting, protocol=protocol)
         assert len(grade([offline, live, there], evidence)) == count + (2 if setting == "offline" else 1)
 
 
 def test_a_reply_that_depends_on_its_cut_fails_whatever_is_expected() -> None:
     """Beside the script and the log; a good one adds no verdict."""
-    assert grade([], Evidence(transcript=GOOD, cuts=("a reply reads otherwise",)))[-1] == failed(
+    assert grade([], GraderEvidence(transcript=GOOD, cuts=("a reply reads otherwise",)))[-1] == failed(
         "cuts", "a reply reads otherwise"
     )
 
 
 def test_evidence_survives_json() -> None:
     """All that is graded is stored, so that it can be graded again."""
-    evidence = Evidence(transcript=GOOD, before={"a": 1}, after={"a": 2}, mismatches=("x",), setting="live")
-    assert msgspec.json.decode(msgspec.json.encode(evidence), type=Evidence) == evidence
+    evidence = GraderEvidence(transcript=GOOD, before={"a": 1}, after={"a": 2}, mismatches=("x",), setting="live")
+    assert msgspec.json.decode(msgspec.json.encode(evidence), type=GraderEvidence) == evidence
 
 
 def test_text_is_compared_whatever_its_case_spacing_and_typography() -> None:
@@ -250,15 +250,15 @@ def test_text_is_compared_whatever_its_case_spacing_and_typography() -> None:
     text = "It\N{RIGHT SINGLE QUOTATION MARK}s 26\nand \N{MINUS SIGN}3 in Ko\u0308ln"
     played = transcript(said(text))
     good = ExpectedText(contains=("it's 26 and -3", "k\u00f6ln"), regex=(r"IT'S.*-3\b",))
-    assert grade([Expect(text=good)], Evidence(transcript=played))[-1] == passed("text")
+    assert grade([Expect(text=good)], GraderEvidence(transcript=played))[-1] == passed("text")
     bad = ExpectedText(excludes=("it's",), regex=(r"and 3",))
-    assert not grade([Expect(text=bad)], Evidence(transcript=played))[-1].passed
+    assert not grade([Expect(text=bad)], GraderEvidence(transcript=played))[-1].passed
 
 
 def test_an_answer_to_an_earlier_turn_is_no_answer_to_the_last() -> None:
     """A model that says nothing in the last turn did not say it."""
     silent = Transcript(runs=(play(said("It is 3."), ended()), play(ended())))
-    assert not grade([Expect(text=ExpectedText(contains=("3",)))], Evidence(transcript=silent))[-1].passed
+    assert not grade([Expect(text=ExpectedText(contains=("3",)))], GraderEvidence(transcript=silent))[-1].passed
 
 
 def test_the_arguments_of_a_clients_tool_have_a_schema_too() -> None:
@@ -267,6 +267,6 @@ def test_the_arguments_of_a_clients_tool_have_a_schema_too() -> None:
     spec = ToolSpec(name="pick", parameters=schema)
     for value, expected in ((1, True), ("x", False)):
         played = Transcript(runs=(play(call("pick", "c1", a=value), ended()),), client_tools=(spec,))
-        graded = grade([Expect(valid_arguments=True)], Evidence(transcript=played))
+        graded = grade([Expect(valid_arguments=True)], GraderEvidence(transcript=played))
         assert graded[-1].grader == "schema"
         assert graded[-1].passed is expected

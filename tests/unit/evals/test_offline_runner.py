@@ -11,7 +11,7 @@ from treadle.evals import offline_runner as runner
 from treadle.evals.offline_runner import PLAYED_AT, Play, Played, Task, play, play_whole, plays_of, run_suite, run_tasks
 from treadle.evals.process_pool import shared
 from treadle.evals.scenario_file import PROTOCOLS, Scenario, find_scenarios, load_scenario, read_scenario
-from treadle.evals.suite_report import Sample
+from treadle.evals.suite_report import SuiteSample
 
 ADDS = """
 id = "a.b"
@@ -35,7 +35,7 @@ def scenario(old: str = "", new: str = "") -> Scenario:
     return read_scenario(ADDS.replace(old, new) if old else ADDS)
 
 
-def reasons(sample: Sample) -> dict[str, str]:
+def reasons(sample: SuiteSample) -> dict[str, str]:
     """Return why each grader that failed did."""
     return {verdict.grader: verdict.reason for verdict in sample.verdicts if not verdict.passed}
 
@@ -115,7 +115,7 @@ async def test_a_play_keeps_what_it_was_graded_on() -> None:
 async def test_a_sample_says_what_was_played() -> None:
     """Its verdicts, and how many calls and rounds it took."""
     sample = await play(scenario(), 7)
-    assert msgspec.structs.replace(sample, verdicts=(), duration_s=0.0) == Sample(
+    assert msgspec.structs.replace(sample, verdicts=(), duration_s=0.0) == SuiteSample(
         scenario="a.b", title="T", chunk_bytes=7, calls=1, rounds=2
     )
     assert [verdict.grader for verdict in sample.verdicts] == ["script", "log", "text"]

@@ -8,7 +8,7 @@ from treadle.core.errors import ToolFailed
 from treadle.evals.constant_tools import plain_tools
 from treadle.evals.distractor_tools import ROWS, distractors
 from treadle.evals.sample_world import Things
-from treadle.evals.scenario_file import World
+from treadle.evals.scenario_file import ScenarioWorld
 
 
 def call(things: Things, name: str, **arguments: Any) -> Any:
@@ -18,7 +18,7 @@ def call(things: Things, name: str, **arguments: Any) -> Any:
 
 def test_files_are_read_and_written_whole() -> None:
     """What is not there says so with a code."""
-    things = Things(World(files={"a.txt": "old"}))
+    things = Things(ScenarioWorld(files={"a.txt": "old"}))
     assert call(things, "file.read", path="a.txt") == "old"
     assert call(things, "file.write", path="a.txt", content="new!") == "4 characters written to a.txt."
     assert things.document() == {"files": {"a.txt": "new!"}}
@@ -29,7 +29,7 @@ def test_files_are_read_and_written_whole() -> None:
 
 def test_an_order_is_found_by_its_customer_and_cancelled_by_its_id() -> None:
     """An id has to be carried from one call to the next."""
-    things = Things(World(orders={"o-1": "Ada", "o-2": "Grace"}))
+    things = Things(ScenarioWorld(orders={"o-1": "Ada", "o-2": "Grace"}))
     assert call(things, "orders.find", customer="grace") == {"order_id": "o-2", "customer": "Grace"}
     call(things, "orders.cancel", order_id="o-2")
     assert things.document() == {"orders": {"o-1": "Ada"}}
@@ -40,7 +40,7 @@ def test_an_order_is_found_by_its_customer_and_cancelled_by_its_id() -> None:
 
 def test_a_phone_that_is_off_sends_nothing() -> None:
     """It must be turned on first; what was sent is in the document."""
-    things = Things(World(phone_on=False))
+    things = Things(ScenarioWorld(phone_on=False))
     with pytest.raises(ToolFailed) as caught:
         call(things, "phone.send", to="Bob", text="hi")
     assert caught.value.info.code == "phone_off"
@@ -51,7 +51,7 @@ def test_a_phone_that_is_off_sends_nothing() -> None:
 
 def test_the_log_is_read_in_pages() -> None:
     """One line of it matters."""
-    things = Things(World(log_lines=500))
+    things = Things(ScenarioWorld(log_lines=500))
     assert call(things, "log.read", start=416, count=3).splitlines() == [
         "line 416: ok",
         "line 417: ERROR",
@@ -62,7 +62,7 @@ def test_the_log_is_read_in_pages() -> None:
 
 async def test_long_work_ends_only_when_it_is_released() -> None:
     """So that a client can leave, or a process die, in the middle of it."""
-    things = Things(World())
+    things = Things(ScenarioWorld())
     things.release()
     assert await call(things, "long.read") == "looked"
     assert await call(things, "long.write") == "written"
@@ -74,5 +74,5 @@ def test_distractors_are_tools_of_their_own() -> None:
     names = [tool.name for tool in distractors(40)]
     assert names == [row[0] for row in ROWS]
     assert len(set(names)) == 40
-    assert not set(names) & {*plain_tools(), *Things(World()).tools()}
+    assert not set(names) & {*plain_tools(), *Things(ScenarioWorld()).tools()}
     assert [tool.name for tool in distractors(3)] == names[:3]

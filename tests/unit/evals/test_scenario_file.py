@@ -16,8 +16,8 @@ from treadle.evals.scenario_file import (
     ExpectedCall,
     ExpectedText,
     Scenario,
+    ScenarioWorld,
     UserTurn,
-    World,
     find_scenarios,
     load_scenario,
     read_scenario,
@@ -75,7 +75,7 @@ def test_a_scenario_is_read_into_what_it_says() -> None:
         tags=("recover",),
         tools=("state.get", "draft.patch"),
         limits=LimitsSection(arguments_bytes_max=300),
-        world=World(draft={"foo": ""}, locks=("/draft/bar",)),
+        world=ScenarioWorld(draft={"foo": ""}, locks=("/draft/bar",)),
         turn=(UserTurn(user="Set foo."),),
         script=(
             ScriptTurn(

@@ -9,18 +9,18 @@ from treadle.core.errors import ConfigError
 from treadle.core.items import CallItem
 from treadle.core.json import write_json
 from treadle.core.tool_definitions import CallContext, Outcome
-from treadle.evals.scenario_file import CannedResult, CannedTool, World
+from treadle.evals.scenario_file import CannedResult, CannedTool, ScenarioWorld
 from treadle.evals.scenario_tools import Toolkit
 from treadle.runtime import SystemClock
-from treadle.tools import Registry, Runner
+from treadle.tools import ToolRegistry, ToolRunner
 
 EVERY = ("state.get", "draft.patch", "facts.propose", "get_weather", "add", "fail", "slow")
-WORLD = World(facts={"name": "Ada"}, draft={"title": "", "tags": ["a"]}, locks=("/draft/locked",))
+WORLD = ScenarioWorld(facts={"name": "Ada"}, draft={"title": "", "tags": ["a"]}, locks=("/draft/locked",))
 
 
 async def run(toolkit: Toolkit, name: str, **arguments: Any) -> Outcome:
     """Run one call as the loop would."""
-    runner = Runner(Registry(toolkit.tools([name])), clock=SystemClock())
+    runner = ToolRunner(ToolRegistry(toolkit.tools([name])), clock=SystemClock())
     call = CallItem(call_id="c1", name=name, arguments=write_json(arguments).decode(), side="server")
     try:
         return await runner.run(call, CallContext(run_id="r1"))
@@ -36,7 +36,7 @@ async def told(toolkit: Toolkit, name: str, **arguments: Any) -> tuple[str, Any]
 
 def test_every_tool_declares_its_effect() -> None:
     """What only reads is free in the graders, so the classes are part of the contract."""
-    tools = {tool.name: tool.policy.effect for tool in Toolkit(World()).tools(EVERY)}
+    tools = {tool.name: tool.policy.effect for tool in Toolkit(ScenarioWorld()).tools(EVERY)}
     assert tools == {
         "state.get": "read",
         "draft.patch": "write",
@@ -51,7 +51,7 @@ def test_every_tool_declares_its_effect() -> None:
 def test_there_is_no_tool_that_commits_facts() -> None:
     """A scenario that asks for one is told what there is."""
     with pytest.raises(ConfigError, match=r"the toolkit has no facts\.commit; it has state\.get, draft\.patch"):
-        Toolkit(World()).tools(["facts.commit"])
+        Toolkit(ScenarioWorld()).tools(["facts.commit"])
 
 
 async def test_state_is_read_by_pointer() -> None:
@@ -91,7 +91,7 @@ async def test_a_proposed_fact_waits_and_shows_in_the_document() -> None:
 
 async def test_the_weather_is_always_the_same() -> None:
     """Whatever the case of the city; an unknown one is an error with a code of its own."""
-    toolkit = Toolkit(World())
+    toolkit = Toolkit(ScenarioWorld())
     paris = {"city": "PARIS", "sky": "cloudy", "temperature": 21, "unit": "celsius"}
     assert await told(toolkit, "get_weather", city="PARIS") == ("ok", paris)
     rc, warm = await told(toolkit, "get_weather", city="Tokyo", unit="fahrenheit")
@@ -102,13 +102,13 @@ async def test_the_weather_is_always_the_same() -> None:
 
 async def test_numbers_are_added() -> None:
     """Integers and fractions alike."""
-    assert await told(Toolkit(World()), "add", a=20, b=22.5) == ("ok", 42.5)
+    assert await told(Toolkit(ScenarioWorld()), "add", a=20, b=22.5) == ("ok", 42.5)
 
 
 async def test_the_failing_and_the_slow_tool_do_what_their_names_say() -> None:
     """One raises, the other never ends by itself."""
-    failed = await run(Toolkit(World()), "fail")
-    slow = await run(Toolkit(World()), "slow")
+    failed = await run(Toolkit(ScenarioWorld()), "fail")
+    slow = await run(Toolkit(ScenarioWorld()), "slow")
     assert (failed.rc, slow.rc) == ("failed", "timeout")
     assert "this tool always fails" in failed.text
 
@@ -118,8 +118,8 @@ async def test_a_canned_tool_gives_its_results_in_order_and_then_says_that_there
     canned = CannedTool(
         name="look", results=(CannedResult(output="blue"), CannedResult(error="It is dark.", code="timeout"))
     )
-    registry = Registry(Toolkit(World()).canned([canned]))
-    runner = Runner(registry, clock=SystemClock())
+    registry = ToolRegistry(Toolkit(ScenarioWorld()).canned([canned]))
+    runner = ToolRunner(registry, clock=SystemClock())
     outcomes = [
         await runner.run(CallItem(call_id=f"c{n}", name="look", arguments='{"at":"sky"}'), CallContext(run_id="r"))
         for n in range(3)
@@ -136,4 +136,4 @@ def test_the_schema_of_a_canned_tool_must_be_one() -> None:
     """JSON Schema that cannot be used is found before anything is played."""
     bad = CannedTool(name="look", parameters='{"type":"song"}')
     with pytest.raises(ConfigError, match='the schema of "look" cannot be used'):
-        Toolkit(World()).canned([bad])
+        Toolkit(ScenarioWorld()).canned([bad])

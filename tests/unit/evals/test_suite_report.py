@@ -3,36 +3,36 @@
 import json
 import xml.etree.ElementTree as ElementTree
 
-from treadle.evals.graders import GRADER_VERSION, Verdict
-from treadle.evals.suite_report import Sample, SuiteResult, write_json, write_junit, write_table
+from treadle.evals.graders import GRADER_VERSION, GraderVerdict
+from treadle.evals.suite_report import SuiteResult, SuiteSample, write_json, write_junit, write_table
 
-GOOD = Verdict(grader="calls", passed=True, reason="as expected")
-BAD = Verdict(grader="state", passed=False, reason="/draft/foo: expected 1, got <nothing> \x00")
+GOOD = GraderVerdict(grader="calls", passed=True, reason="as expected")
+BAD = GraderVerdict(grader="state", passed=False, reason="/draft/foo: expected 1, got <nothing> \x00")
 
 PASSED = (
-    Sample(scenario="a.good", title="Good", chunk_bytes=1, verdicts=(GOOD,), calls=2, rounds=1, duration_s=0.25),
-    Sample(scenario="a.good", title="Good", verdicts=(GOOD,), calls=2, rounds=1, duration_s=0.25),
+    SuiteSample(scenario="a.good", title="Good", chunk_bytes=1, verdicts=(GOOD,), calls=2, rounds=1, duration_s=0.25),
+    SuiteSample(scenario="a.good", title="Good", verdicts=(GOOD,), calls=2, rounds=1, duration_s=0.25),
 )
 FAILED = (
-    Sample(scenario="b.bad", chunk_bytes=1, verdicts=(GOOD, BAD)),
-    Sample(scenario="b.bad", verdicts=(GOOD,)),
+    SuiteSample(scenario="b.bad", chunk_bytes=1, verdicts=(GOOD, BAD)),
+    SuiteSample(scenario="b.bad", verdicts=(GOOD,)),
 )
-BROKEN = (Sample(scenario="c.broken", broken="x.toml: unknown field `agrs`"),)
+BROKEN = (SuiteSample(scenario="c.broken", broken="x.toml: unknown field `agrs`"),)
 ALL = SuiteResult(samples=(*PASSED, *FAILED, *BROKEN), duration_s=1.5)
 
 
 def test_a_sample_passes_only_when_something_was_graded_and_all_of_it_passed() -> None:
     """No verdict at all is broken, never a pass."""
-    outcomes = [sample.outcome for sample in (*PASSED, *FAILED, *BROKEN, Sample(scenario="d.empty"))]
+    outcomes = [sample.outcome for sample in (*PASSED, *FAILED, *BROKEN, SuiteSample(scenario="d.empty"))]
     assert outcomes == ["pass", "pass", "fail", "pass", "broken", "broken"]
-    assert Sample(scenario="d.empty").reason == "nothing was graded"
+    assert SuiteSample(scenario="d.empty").reason == "nothing was graded"
     assert FAILED[0].reason == "state: /draft/foo: expected 1, got <nothing> \x00"
 
 
 def test_what_a_judge_says_never_decides() -> None:
     """An opinion is shown, and is not in the headline."""
-    opinion = Verdict(grader="judge", passed=False, reason="rude")
-    assert Sample(scenario="a.b", verdicts=(GOOD, opinion)).outcome == "pass"
+    opinion = GraderVerdict(grader="judge", passed=False, reason="rude")
+    assert SuiteSample(scenario="a.b", verdicts=(GOOD, opinion)).outcome == "pass"
 
 
 def test_the_exit_code_says_the_worst() -> None:

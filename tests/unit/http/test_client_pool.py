@@ -20,7 +20,7 @@ import pytest
 from treadle.http import client_connection as connection
 from treadle.http import client_pool as pool
 from treadle.http.client_errors import BrokenOff, NoConnection, NoTls, NoTurn, TooLarge
-from treadle.http.client_pool import Pool, Reply, write_head
+from treadle.http.client_pool import ClientPool, ClientReply, write_head
 from treadle.http.dialing import target_of
 
 WHOLE = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 5\r\n\r\nhello"
@@ -57,12 +57,12 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(server: Server, tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[Server, Pool]]:
+async def serving(server: Server, tls: ssl.SSLContext | None = None) -> AsyncIterator[tuple[Server, ClientPool]]:
     """Run a server, and a pool that is closed behind it."""
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0, ssl=tls)
     scheme = "http" if tls is None else "https"
     server.url = f"{scheme}://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
-    connections = Pool(4)
+    connections = ClientPool(4)
     try:
         yield server, connections
     finally:
@@ -72,12 +72,12 @@ async def serving(server: Server, tls: ssl.SSLContext | None = None) -> AsyncIte
         listening.close()
 
 
-async def get(connections: Pool, url: str) -> Reply:
+async def get(connections: ClientPool, url: str) -> ClientReply:
     """Ask for something."""
     return await connections.request("GET", url, {"x-a": "1"}, connect_s=5.0, idle_s=5.0)
 
 
-async def read_all(reply: Reply) -> bytes:
+async def read_all(reply: ClientReply) -> bytes:
     """Read an answer to its end and give it back."""
     pieces: list[bytes] = []
     try:
@@ -182,7 +182,7 @@ async def test_an_answer_that_does_not_end_is_given_up(monkeypatch: pytest.Monke
     """After a short while, or when the other side closes: whoever waits for a turn gets a connection of their own."""
     monkeypatch.setattr(connection, "LINGER_S", 60.0 if is_closed else 0.01)
     async with serving(Server(CHUNKED[:-5], WHOLE)) as (server, _):
-        narrow = Pool(1)
+        narrow = ClientPool(1)
         reply = await get(narrow, server.url)
         await reply.end()
         if is_closed:
@@ -199,7 +199,7 @@ async def test_what_is_left_of_an_answer_is_passed_over_however_much_it_is(monke
     size = 8_000_000
     head = b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size
     async with serving(Server(head + b"x" * size, WHOLE)) as (server, _), asyncio.timeout(30):
-        narrow = Pool(1)
+        narrow = ClientPool(1)
         reply = await get(narrow, server.url)
         assert await reply.readany()
         await reply.end()
@@ -265,7 +265,7 @@ async def _endless(head: bytes, piece: bytes) -> tuple[str, int]:
         writer.close()
 
     listening = await asyncio.start_server(serve, "127.0.0.1", 0)
-    connections = Pool(1)
+    connections = ClientPool(1)
     try:
         reply = await get(connections, f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1")
         with pytest.raises(BrokenOff) as broken:
@@ -382,11 +382,11 @@ async def test_connections_that_nobody_needs_are_ended_each_in_its_time(monkeypa
 async def test_a_body_is_broken_off_where_it_is_larger_than_it_may_be() -> None:
     """Whoever reads it hears so, however it is cut; the next answer has its own bound."""
     async with serving(Server(WHOLE)) as (server, _):
-        narrow = Pool(1, body_bytes_max=4)
+        narrow = ClientPool(1, body_bytes_max=4)
         with pytest.raises(TooLarge):
             await read_all(await get(narrow, server.url))
         await narrow.close()
-        wide = Pool(1, body_bytes_max=5)
+        wide = ClientPool(1, body_bytes_max=5)
         for _ in range(2):
             assert await read_all(await get(wide, server.url)) == b"hello"
         await wide.close()
@@ -406,7 +406,7 @@ async def test_a_large_body_waits_for_its_reader() -> None:
 async def test_a_full_pool_lets_the_next_one_wait() -> None:
     """And go on as soon as a connection is given back; past its time it fails."""
     async with serving(Server(WHOLE)) as (server, _):
-        narrow = Pool(1)
+        narrow = ClientPool(1)
         held = await get(narrow, server.url)
         with pytest.raises(NoTurn):
             await narrow.request("GET", server.url, {}, connect_s=0.01, idle_s=5.0)

@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 
-from treadle.http.client_connection import Connection
+from treadle.http.client_connection import ClientConnection
 from treadle.http.client_errors import BrokenOff
 from unit.http.test_client_pool import CHUNKED, Server, get, on_both_loops, read_all, serving
 
@@ -42,14 +42,14 @@ async def settle() -> None:
 @on_both_loops
 async def test_what_was_made_of_an_answer_that_broke_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The error that tells of the break is not kept with the frames it went through."""
-    made, connections = list[weakref.ref[object]](), list[weakref.ref[Connection]]()
-    begin = Connection.connection_made
+    made, connections = list[weakref.ref[object]](), list[weakref.ref[ClientConnection]]()
+    begin = ClientConnection.connection_made
 
-    def known(self: Connection, transport: asyncio.Transport) -> None:
+    def known(self: ClientConnection, transport: asyncio.Transport) -> None:
         connections.append(weakref.ref(self))
         begin(self, transport)
 
-    monkeypatch.setattr(Connection, "connection_made", known)
+    monkeypatch.setattr(ClientConnection, "connection_made", known)
     gc.disable()
     try:
         await read_to_the_break(Server(BROKEN, closes=True), made)

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from treadle.http.loopback_server import Answer, Asked, Handler, Listener
+from treadle.http.loopback_server import Handler, Listener, LoopbackAnswer, LoopbackRequest
 
 BODY_BYTES_MAX = 100_000
 
@@ -24,7 +24,7 @@ async def listening(handle: Handler) -> AsyncIterator[tuple[asyncio.StreamReader
         await listener.close()
 
 
-async def echo(asked: Asked, answer: Answer) -> None:
+async def echo(asked: LoopbackRequest, answer: LoopbackAnswer) -> None:
     """Say what was asked."""
     await answer.send(200, f"{asked.method} {asked.path} {len(asked.body)}".encode(), "text/plain")
 
@@ -51,7 +51,7 @@ async def test_requests_on_one_connection_are_answered_in_order() -> None:
 async def test_a_body_without_a_length_goes_out_in_chunks() -> None:
     """Each piece as it is written; an empty one does not end it."""
 
-    async def stream(_: Asked, answer: Answer) -> None:
+    async def stream(_: LoopbackRequest, answer: LoopbackAnswer) -> None:
         answer.start(299, {"x-a": "b"})
         for piece in (b"one", b"", b"two"):
             await answer.write(piece)
@@ -72,7 +72,7 @@ async def test_a_client_that_goes_away_stops_who_answers() -> None:
     """Whether it waits or writes."""
     began, ended = asyncio.Event(), asyncio.Event()
 
-    async def wait(_: Asked, __: Answer) -> None:
+    async def wait(_: LoopbackRequest, __: LoopbackAnswer) -> None:
         began.set()
         try:
             await asyncio.Event().wait()
@@ -89,7 +89,7 @@ async def test_a_client_that_goes_away_stops_who_answers() -> None:
 async def test_an_answer_that_is_not_finished_ends_the_connection(caplog: pytest.LogCaptureFixture) -> None:
     """A client sees a cut; what went wrong is logged."""
 
-    async def fail(asked: Asked, answer: Answer) -> None:
+    async def fail(asked: LoopbackRequest, answer: LoopbackAnswer) -> None:
         answer.start(200, {})
         await answer.write(b"x")
         if asked.path == "/bug":
@@ -131,7 +131,7 @@ async def test_a_slow_reader_is_waited_for() -> None:
     """What it does not take is not piled up; it gets all of it in the end."""
     written = 0
 
-    async def pour(_: Asked, answer: Answer) -> None:
+    async def pour(_: LoopbackRequest, answer: LoopbackAnswer) -> None:
         nonlocal written
         answer.start(200, {})
         for _ in range(400):
@@ -152,7 +152,7 @@ async def test_the_end_waits_a_moment_for_answers_and_then_stops_them() -> None:
     stopped: list[bool] = []
     began = asyncio.Event()
 
-    async def wait(_: Asked, __: Answer) -> None:
+    async def wait(_: LoopbackRequest, __: LoopbackAnswer) -> None:
         began.set()
         try:
             await asyncio.Event().wait()

@@ -10,7 +10,7 @@ import pytest
 
 from treadle.http import client_pool as pool
 from treadle.http.client_errors import NoConnection
-from treadle.http.dialing import Place
+from treadle.http.dialing import HostAndPort
 from treadle.http.proxies import ProxiedPool, is_exempt, proxy_of, read_proxy
 from unit.http.test_client_pool import WHOLE, Server, certificate, get, on_both_loops, read_all, serving
 
@@ -158,7 +158,7 @@ def test_the_environment_says_which_proxy(
     """By what is asked, small letters first, and the one for all last."""
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    found = proxy_of(Place("model.example", 443, is_tls))
+    found = proxy_of(HostAndPort("model.example", 443, is_tls))
     assert (found.place.host if found else None) == host
 
 
@@ -187,7 +187,7 @@ def test_the_environment_says_which_proxy(
 )
 def test_who_is_exempt(names: str, host: str, port: int, is_named: bool) -> None:
     """Hosts, domains, networks and ports, however they are spelt."""
-    assert is_exempt(Place(host, port, is_tls=True), names) is is_named
+    assert is_exempt(HostAndPort(host, port, is_tls=True), names) is is_named
 
 
 @pytest.mark.parametrize("url", ["https://proxy:1", "socks5://proxy:1", "http://", "http://proxy:99999999"])

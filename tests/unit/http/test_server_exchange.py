@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from treadle.http.server_exchange import Bell
+from treadle.http.server_exchange import WakeSignal
 from unit.http.test_server_protocol import exchange, serving
 
 BOUND_S = 20.0
 
 
-async def _waiting(bell: Bell, count: int) -> list["asyncio.Task[bool]"]:
+async def _waiting(bell: WakeSignal, count: int) -> list["asyncio.Task[bool]"]:
     tasks = [asyncio.create_task(bell.wait()) for _ in range(count)]
     await asyncio.sleep(0)
     return tasks
@@ -19,7 +19,7 @@ async def _waiting(bell: Bell, count: int) -> list["asyncio.Task[bool]"]:
 
 async def test_a_bell_is_heard_by_all_who_wait_and_by_who_comes_until_it_is_cleared() -> None:
     """Whoever comes later waits again."""
-    bell = Bell()
+    bell = WakeSignal()
     tasks = await _waiting(bell, 3)
     assert not any(task.done() for task in tasks)
     bell.set()
@@ -35,7 +35,7 @@ async def test_a_bell_is_heard_by_all_who_wait_and_by_who_comes_until_it_is_clea
 
 async def test_who_waits_no_more_keeps_nobody_from_hearing() -> None:
     """Whether it left long ago or just before."""
-    bell = Bell()
+    bell = WakeSignal()
     gone, going, stays = await _waiting(bell, 3)
     gone.cancel()
     await asyncio.sleep(0)

@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from treadle.http.client_pool import Pool
+from treadle.http.client_pool import ClientPool
 from unit.http.test_client_pool import WHOLE, Server, get, on_both_loops, read_all, serving
 
 BEGUN = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
 PIECE, END = b"2\r\nhi\r\n", b"0\r\n\r\n"
 
 
-async def begin(connections: Pool, url: str, idle_s: float):
+async def begin(connections: ClientPool, url: str, idle_s: float):
     """Ask for something that may be silent for so long."""
     return await connections.request("GET", url, {}, connect_s=5.0, idle_s=idle_s)
 

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from treadle.http.client_connection import UNPACKED_BYTES, Connection
+from treadle.http.client_connection import UNPACKED_BYTES, ClientConnection
 from treadle.http.client_errors import BrokenOff, TooLarge
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n%b\r\n"
@@ -34,9 +34,9 @@ class Line:
         self.is_aborted = True
 
 
-async def asked(headers: bytes = b"", bytes_max: int = 1_000, idle_s: float = 5.0) -> Connection:
+async def asked(headers: bytes = b"", bytes_max: int = 1_000, idle_s: float = 5.0) -> ClientConnection:
     """Return a connection with an answer whose head has come."""
-    connection = Connection(lambda _: None, bytes_max)
+    connection = ClientConnection(lambda _: None, bytes_max)
     connection.connection_made(cast("asyncio.Transport", Line()))
     asking = asyncio.create_task(connection.ask(b"GET / HTTP/1.1\r\n\r\n", idle_s))
     await asyncio.sleep(0)
@@ -58,7 +58,7 @@ class Taker:
         return b"".join(self.taken) if data.endswith(b".") else None
 
 
-async def reading(connection: Connection, take: object) -> "asyncio.Task[object]":
+async def reading(connection: ClientConnection, take: object) -> "asyncio.Task[object]":
     """Begin to read, and wait until that waits."""
     task = asyncio.create_task(connection.read_into(take))  # type: ignore[arg-type]
     await asyncio.sleep(0)

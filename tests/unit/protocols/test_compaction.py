@@ -27,7 +27,7 @@ from treadle.core.tool_definitions import NONE, ToolSpec
 from treadle.protocols.compaction import (
     ASK,
     INTRODUCTION,
-    Retelling,
+    CompactedText,
     WindowEncoder,
     ask,
     is_asked,
@@ -112,7 +112,7 @@ def test_the_model_is_asked_for_a_summary_and_may_call_nothing() -> None:
 
 
 def _retold(*events: RunEvent) -> list[RunEvent]:
-    retelling = Retelling(CountingIds())
+    retelling = CompactedText(CountingIds())
     return [told for event in events for told in retelling.feed(event)]
 
 
@@ -167,7 +167,7 @@ def test_a_run_that_broke_is_told_as_it_ended(status: Any) -> None:
 
 def test_the_answer_of_compacting_is_a_window_to_go_on_with() -> None:
     """It has the sealed item, what making it cost, and nothing else of a response."""
-    retelling, encoder = Retelling(CountingIds()), WindowEncoder(_read(), CountingIds())
+    retelling, encoder = CompactedText(CountingIds()), WindowEncoder(_read(), CountingIds())
     said: list[RunEvent] = [STARTED, ItemDone(index=0, item=text_message("assistant", "A boat.")), COMPLETED]
     for event in said:
         for told in retelling.feed(event):

@@ -35,7 +35,7 @@ from treadle.core.items import (
 )
 from treadle.core.request import Request, Surface
 from treadle.protocols.protocol_registry import PROTOCOLS
-from treadle.protocols.stream_deduplication import DIVERGED, Mend
+from treadle.protocols.stream_deduplication import DIVERGED, ReplayDiff
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
 ROUND = RoundStarted(round=1, fingerprint="f")
@@ -90,7 +90,7 @@ def _whole(index: int, item: AnyItem, size: int = 100) -> list[RunEvent]:
 
 
 def _told(*events: RunEvent) -> list[RunEvent]:
-    mend = Mend()
+    mend = ReplayDiff()
     return [each for event in events for each in mend.feed(event)]
 
 
@@ -245,7 +245,7 @@ def test_later_rounds_are_told_as_ever() -> None:
 
 
 def _closed(*events: RunEvent) -> list[RunEvent]:
-    mend = Mend(closes=True)
+    mend = ReplayDiff(closes=True)
     return [each for event in events for each in mend.feed(event)]
 
 

@@ -3,12 +3,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.protocols import sse
-from treadle.protocols.sse import Frame, SseReader, write_frame
+from treadle.protocols.sse import SseFrame, SseReader, write_frame
 
 
-def _read(data: bytes, size: int = 1 << 30, line_bytes_max: int = 1 << 20) -> list[Frame]:
+def _read(data: bytes, size: int = 1 << 30, line_bytes_max: int = 1 << 20) -> list[SseFrame]:
     reader = SseReader(line_bytes_max)
-    frames: list[Frame] = []
+    frames: list[SseFrame] = []
     for start in range(0, len(data), size):
         frames += reader.feed(data[start : start + size])
     return frames + reader.finish()
@@ -19,29 +19,29 @@ def _read(data: bytes, size: int = 1 << 30, line_bytes_max: int = 1 << 20) -> li
 def test_every_line_ending_gives_the_same_frames(end: bytes, size: int) -> None:
     """LF, CRLF and CR end lines, also where CRLF is cut in two."""
     data = b": hello\nevent: a\nid: 7\ndata: 1\n\ndata:2\ndata: 3\n\n".replace(b"\n", end)
-    assert _read(data, size) == [Frame(event="a", data="1", id="7"), Frame(data="2\n3", id="7")]
+    assert _read(data, size) == [SseFrame(event="a", data="1", id="7"), SseFrame(data="2\n3", id="7")]
 
 
 @pytest.mark.parametrize(
     ("data", "frames"),
     [
-        (b"\xef\xbb\xbfdata: x\n\n", [Frame(data="x")]),
-        (b"data: \xf0\x9f\x98\x80\n\n", [Frame(data="😀")]),
-        (b"data: \xff\n\n", [Frame(data="\ufffd")]),
-        (b"data\n\n", [Frame(data="")]),
-        (b"data:  x\n\n", [Frame(data=" x")]),
-        (b"event: lost\n\ndata: x\n\n", [Frame(data="x")]),
-        (b"id: a\0b\ndata: x\n\n", [Frame(data="x")]),
-        (b"unknown: y\nretry: 5\n: c\ndata: [DONE]\n\n", [Frame(data="[DONE]")]),
-        (b"data: x", [Frame(data="x")]),
-        (b"data: x\n", [Frame(data="x")]),
-        (b"data: x\n\n\n\n", [Frame(data="x")]),
+        (b"\xef\xbb\xbfdata: x\n\n", [SseFrame(data="x")]),
+        (b"data: \xf0\x9f\x98\x80\n\n", [SseFrame(data="😀")]),
+        (b"data: \xff\n\n", [SseFrame(data="\ufffd")]),
+        (b"data\n\n", [SseFrame(data="")]),
+        (b"data:  x\n\n", [SseFrame(data=" x")]),
+        (b"event: lost\n\ndata: x\n\n", [SseFrame(data="x")]),
+        (b"id: a\0b\ndata: x\n\n", [SseFrame(data="x")]),
+        (b"unknown: y\nretry: 5\n: c\ndata: [DONE]\n\n", [SseFrame(data="[DONE]")]),
+        (b"data: x", [SseFrame(data="x")]),
+        (b"data: x\n", [SseFrame(data="x")]),
+        (b"data: x\n\n\n\n", [SseFrame(data="x")]),
         (b"event: alone", []),
         (b"", []),
     ],
 )
 @pytest.mark.parametrize("size", [1, 2, 1000])
-def test_fields_are_read_as_the_specification_says(data: bytes, frames: list[Frame], size: int) -> None:
+def test_fields_are_read_as_the_specification_says(data: bytes, frames: list[SseFrame], size: int) -> None:
     """BOM, broken UTF-8, empty and unknown fields; only the frame left open at the end is treated kinder."""
     assert _read(data, size) == frames
 
@@ -54,24 +54,24 @@ def test_a_line_or_frame_over_the_bound_ends_the_reading(bad: bytes, size: int) 
     """Frames before it stand; nothing behind it is read, and the reader says so."""
     reader = SseReader(line_bytes_max=32)
     data = b"data: ok\n\n" + bad + b"\n\ndata: late\n\n"
-    frames: list[Frame] = []
+    frames: list[SseFrame] = []
     for start in range(0, len(data), size):
         frames += reader.feed(data[start : start + size])
-    assert frames + reader.finish() == [Frame(data="ok")]
+    assert frames + reader.finish() == [SseFrame(data="ok")]
     assert reader.overflowed
 
 
 def test_a_line_at_the_bound_is_read() -> None:
     """The bound itself is allowed."""
     data = b"data: " + b"x" * 26 + b"\n\n"
-    assert [_read(data, size, line_bytes_max=32) for size in (1, 1000)] == [[Frame(data="x" * 26)]] * 2
+    assert [_read(data, size, line_bytes_max=32) for size in (1, 1000)] == [[SseFrame(data="x" * 26)]] * 2
 
 
 @given(st.binary(max_size=200), st.lists(st.integers(1, 9), max_size=50))
 def test_any_chunking_of_any_bytes_gives_the_same_frames(data: bytes, sizes: list[int]) -> None:
     """Frames depend on the bytes only."""
     data = data.replace(b"\x01", b"\n\n").replace(b"\x02", b"data:").replace(b"\x03", b"\r")
-    reader, frames, start = SseReader(), list[Frame](), 0
+    reader, frames, start = SseReader(), list[SseFrame](), 0
     for size in sizes:
         frames += reader.feed(data[start : start + size])
         start += size
@@ -103,7 +103,10 @@ def test_frames_are_written_in_the_order_event_id_data() -> None:
 
 def test_a_line_end_inside_the_data_does_not_tear_the_frame() -> None:
     """Pretty-printed JSON becomes several data lines, which the reader joins again."""
-    assert _read(write_frame(b'{\r\n "a": 1\n}') + write_frame(b"2")) == [Frame(data='{\n "a": 1\n}'), Frame(data="2")]
+    assert _read(write_frame(b'{\r\n "a": 1\n}') + write_frame(b"2")) == [
+        SseFrame(data='{\n "a": 1\n}'),
+        SseFrame(data="2"),
+    ]
 
 
 def test_a_field_of_two_lines_is_a_bug_of_the_caller() -> None:
@@ -127,7 +130,7 @@ def test_a_frame_of_several_lines_may_be_as_long_as_one_line(last: int, is_over:
     data = b"data: aaaaaaaaaa\ndata: bbbbbbbbbb\ndata: " + b"c" * last + b"\n\n"
     frames = [frame for start in range(0, len(data), size) for frame in reader.feed(data[start : start + size])]
     assert reader.overflowed is is_over
-    assert frames == ([] if is_over else [Frame(data="aaaaaaaaaa\nbbbbbbbbbb\n" + "c" * last)])
+    assert frames == ([] if is_over else [SseFrame(data="aaaaaaaaaa\nbbbbbbbbbb\n" + "c" * last)])
 
 
 @pytest.mark.parametrize("size", [1, 2, 5, 1000])
@@ -220,17 +223,20 @@ def test_a_reader_that_tells_damage_says_where_it_is(size: int) -> None:
     reader = SseReader(tells_damage=True)
     frames = [frame for at in range(0, len(body), size) for frame in reader.feed(body[at : at + size])]
     assert frames + reader.finish() == [
-        Frame(data="a"),
-        Frame(damage="a line is no field of an event stream: 'upstream overloaded'"),
-        Frame(damage="a frame of 1 bytes is not UTF-8"),
-        Frame(event="x", damage="an event has no data"),
-        Frame(data="b", id="2"),
+        SseFrame(data="a"),
+        SseFrame(damage="a line is no field of an event stream: 'upstream overloaded'"),
+        SseFrame(damage="a frame of 1 bytes is not UTF-8"),
+        SseFrame(event="x", damage="an event has no data"),
+        SseFrame(data="b", id="2"),
     ]
 
 
 def test_a_reader_of_other_streams_passes_over_what_the_specification_says() -> None:
     """Browsers do: what they do not know is no frame."""
-    assert SseReader().feed(b"data: a\nwords\n\nevent: x\n\ndata: \xff\n\n") == [Frame(data="a"), Frame(data="\ufffd")]
+    assert SseReader().feed(b"data: a\nwords\n\nevent: x\n\ndata: \xff\n\n") == [
+        SseFrame(data="a"),
+        SseFrame(data="\ufffd"),
+    ]
 
 
 @pytest.mark.parametrize("text", [b"data: \xff\n\n", "data: é\n\n".encode()])

@@ -19,10 +19,10 @@ from treadle.core.items import (
 from treadle.protocols.translation_notes import Notes
 from treadle.protocols.turn_grouping import (
     INTERRUPTED,
+    GroupedTurn,
     OpenCalls,
-    Said,
     Step,
-    Turn,
+    TurnText,
     all_said,
     is_continued,
     partners,
@@ -49,20 +49,26 @@ def _grouped(*items: AnyItem) -> tuple[list[Step], list[str]]:
 @pytest.mark.parametrize(
     ("items", "steps"),
     [
-        ((USER, SAID), [USER, Turn(messages=[SAID])]),
-        ((SAID, SAID), [Turn(messages=[SAID]), Turn(messages=[SAID])]),
-        ((SAID, A, B, RA, RB), [Turn(messages=[SAID], calls=[A, B], results=[RA, RB])]),
-        ((A, B, RB, RA), [Turn(calls=[A, B], results=[RA, RB])]),
-        ((A, RA, B, RB), [Turn(calls=[A], results=[RA]), Turn(calls=[B], results=[RB])]),
-        ((A, USER, RA), [Turn(calls=[A], results=[RA]), USER]),
-        ((RA, A), [Turn(calls=[A], results=[RA])]),
-        ((A, SAID, RA), [Turn(messages=[SAID], calls=[A], results=[RA])]),
-        ((A, RA, SAID), [Turn(calls=[A], results=[RA]), Turn(messages=[SAID])]),
-        ((THOUGHT, SAID, A, RA), [Turn(reasoning=[THOUGHT], messages=[SAID], calls=[A], results=[RA])]),
-        ((A, THOUGHT, B, RA, RB), [Turn(reasoning=[THOUGHT], calls=[A, B], results=[RA, RB])]),
-        ((SAID, THOUGHT, A, RA), [Turn(messages=[SAID]), Turn(reasoning=[THOUGHT], calls=[A], results=[RA])]),
-        ((A, RA, THOUGHT, SAID), [Turn(calls=[A], results=[RA]), Turn(reasoning=[THOUGHT], messages=[SAID])]),
-        ((A, RA, A, RB, RA), [Turn(calls=[A], results=[RA]), Turn(calls=[A], results=[RA])]),
+        ((USER, SAID), [USER, GroupedTurn(messages=[SAID])]),
+        ((SAID, SAID), [GroupedTurn(messages=[SAID]), GroupedTurn(messages=[SAID])]),
+        ((SAID, A, B, RA, RB), [GroupedTurn(messages=[SAID], calls=[A, B], results=[RA, RB])]),
+        ((A, B, RB, RA), [GroupedTurn(calls=[A, B], results=[RA, RB])]),
+        ((A, RA, B, RB), [GroupedTurn(calls=[A], results=[RA]), GroupedTurn(calls=[B], results=[RB])]),
+        ((A, USER, RA), [GroupedTurn(calls=[A], results=[RA]), USER]),
+        ((RA, A), [GroupedTurn(calls=[A], results=[RA])]),
+        ((A, SAID, RA), [GroupedTurn(messages=[SAID], calls=[A], results=[RA])]),
+        ((A, RA, SAID), [GroupedTurn(calls=[A], results=[RA]), GroupedTurn(messages=[SAID])]),
+        ((THOUGHT, SAID, A, RA), [GroupedTurn(reasoning=[THOUGHT], messages=[SAID], calls=[A], results=[RA])]),
+        ((A, THOUGHT, B, RA, RB), [GroupedTurn(reasoning=[THOUGHT], calls=[A, B], results=[RA, RB])]),
+        (
+            (SAID, THOUGHT, A, RA),
+            [GroupedTurn(messages=[SAID]), GroupedTurn(reasoning=[THOUGHT], calls=[A], results=[RA])],
+        ),
+        (
+            (A, RA, THOUGHT, SAID),
+            [GroupedTurn(calls=[A], results=[RA]), GroupedTurn(reasoning=[THOUGHT], messages=[SAID])],
+        ),
+        ((A, RA, A, RB, RA), [GroupedTurn(calls=[A], results=[RA]), GroupedTurn(calls=[A], results=[RA])]),
     ],
 )
 def test_calls_and_results_become_turns(items: tuple[AnyItem, ...], steps: list[Step]) -> None:
@@ -76,15 +82,15 @@ def test_calls_and_results_become_turns(items: tuple[AnyItem, ...], steps: list[
 @pytest.mark.parametrize(
     ("items", "steps", "codes"),
     [
-        ((A,), [Turn(calls=[A], results=[CLOSED])], ["orphan_call"]),
-        ((A, USER), [Turn(calls=[A], results=[CLOSED]), USER], ["orphan_call"]),
+        ((A,), [GroupedTurn(calls=[A], results=[CLOSED])], ["orphan_call"]),
+        ((A, USER), [GroupedTurn(calls=[A], results=[CLOSED]), USER], ["orphan_call"]),
         ((RA, USER), [text_message("user", "[result of f without its call] ra"), USER], ["orphan_result"]),
         (
             (ResultItem(call_id="x", output=(TextPart(text="r"),)),),
             [text_message("user", "[result without its call] r")],
             ["orphan_result"],
         ),
-        ((A, RA, RA), [Turn(calls=[A], results=[RA])], ["extra_result"]),
+        ((A, RA, RA), [GroupedTurn(calls=[A], results=[RA])], ["extra_result"]),
         ((THOUGHT, USER), [USER], ["reasoning_dropped"]),
         ((ReferenceItem(id="msg_1"), USER), [USER], ["reference_dropped"]),
     ],
@@ -99,13 +105,13 @@ def test_what_has_no_partner_is_repaired_and_noted(
 def test_an_opaque_item_ends_the_turn() -> None:
     """It is somebody's message of a kind we do not know."""
     opaque = OpaqueItem(protocol="chat", raw=msgspec.Raw(b"{}"))
-    assert _grouped(SAID, opaque, SAID) == ([Turn(messages=[SAID]), opaque, Turn(messages=[SAID])], [])
+    assert _grouped(SAID, opaque, SAID) == ([GroupedTurn(messages=[SAID]), opaque, GroupedTurn(messages=[SAID])], [])
 
 
 def test_messages_of_one_turn_are_paragraphs() -> None:
     """Text before and behind a call does not run together."""
     parts = MessageItem(role="assistant", content=(TextPart(text="a"), TextPart(text="b")))
-    assert turn_text(Turn(messages=[parts, MessageItem(role="assistant"), SAID])) == "ab\n\ns"
+    assert turn_text(GroupedTurn(messages=[parts, MessageItem(role="assistant"), SAID])) == "ab\n\ns"
 
 
 def test_open_calls_are_taken_once_by_id_name_or_age() -> None:
@@ -189,7 +195,7 @@ def test_a_plain_text_is_nothing_but_a_text(odd: MessageItem) -> None:
     assert plain_text(odd) is None
     assert all_said((USER, odd, SAID)) is None
     assert (plain_text(USER), plain_text(SAID)) == ("u", "s")
-    assert all_said((USER, SAID)) == [Said("user", "u"), Said("assistant", "s")]
+    assert all_said((USER, SAID)) == [TurnText("user", "u"), TurnText("assistant", "s")]
     assert all_said((USER, A)) is None
     assert all_said(()) == []
 

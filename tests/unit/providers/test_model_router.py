@@ -9,7 +9,7 @@ from treadle.core.events import Finished, ModelEvent
 from treadle.core.ids import CountingIds
 from treadle.core.plan import Plan
 from treadle.protocols.text_calls.text_call_recovery import RepairRules
-from treadle.providers.model_router import ModelInfo, Route, Router, match_pattern
+from treadle.providers.model_router import ModelInfo, ModelRoute, Router, match_pattern
 from treadle.providers.provider_client import HttpClient
 from treadle.providers.provider_endpoint import Endpoint
 from treadle.providers.resilience import GuardedModel
@@ -89,10 +89,10 @@ def test_the_only_upstream_takes_every_name_as_it_is():
 def test_routes_come_first_and_may_rename(name, expected):
     """A route beats an endpoint's own claim; the star of its new name is what the star of the old one took."""
     routes = [
-        Route(model="fast", upstream="openai", rename="gpt-5-mini"),
-        Route(model="my-*", upstream="anthropic", rename="claude-*-latest"),
-        Route(model="gpt-5", upstream="anthropic"),
-        Route(model="*", upstream="openai"),
+        ModelRoute(model="fast", upstream="openai", rename="gpt-5-mini"),
+        ModelRoute(model="my-*", upstream="anthropic", rename="claude-*-latest"),
+        ModelRoute(model="gpt-5", upstream="anthropic"),
+        ModelRoute(model="*", upstream="openai"),
     ]
     assert target(router(OPENAI, ANTHROPIC, routes=routes), name) == expected
 
@@ -102,7 +102,7 @@ def test_models_of_this_process_route_like_upstreams():
     demo = Echo()
     alone = router(models={"demo": demo})
     assert [alone.model_for(name) for name in ("demo", "demo/x", "gpt-5", "")] == [demo] * 4
-    beside = router(OPENAI, models={"demo": demo}, routes=[Route(model="d-*", upstream="demo")])
+    beside = router(OPENAI, models={"demo": demo}, routes=[ModelRoute(model="d-*", upstream="demo")])
     assert beside.model_for("d-1") is demo
     assert target(beside, "unclaimed") == ("openai", "unclaimed")
 
@@ -144,7 +144,7 @@ def test_a_monstrous_name_is_cut_in_the_error():
 
 def test_models_lists_names_without_patterns_default_first():
     """The list holds each name once, from routes, this process and endpoints."""
-    routes = [Route(model="fast", upstream="openai"), Route(model="x-*", upstream="openai")]
+    routes = [ModelRoute(model="fast", upstream="openai"), ModelRoute(model="x-*", upstream="openai")]
     listing = router(
         OPENAI, upstream("other", "llama", "gpt-5"), routes=routes, models={"demo": Echo()}, default="llama"
     ).models()
@@ -161,8 +161,8 @@ def test_models_lists_names_without_patterns_default_first():
     [
         ((OPENAI, OPENAI), {}, "two upstreams are named 'openai'"),
         ((OPENAI,), {"models": {"openai": Echo()}}, "two upstreams are named 'openai'"),
-        ((OPENAI,), {"routes": [Route(model="a", upstream="nowhere")]}, "unknown upstream 'nowhere'"),
-        ((OPENAI,), {"routes": [Route(model="a**", upstream="openai")]}, "at most one"),
+        ((OPENAI,), {"routes": [ModelRoute(model="a", upstream="nowhere")]}, "unknown upstream 'nowhere'"),
+        ((OPENAI,), {"routes": [ModelRoute(model="a**", upstream="openai")]}, "at most one"),
     ],
 )
 def test_a_table_that_cannot_work_is_refused(endpoints, fields, words):
@@ -198,9 +198,9 @@ def test_a_route_says_which_calls_in_text_its_models_write():
     """Other models of the same upstream keep the upstream's rules, and the first route that matches decides."""
     strict = RepairRules(tiers=("native",))
     routes = [
-        Route(model="gpt-4*", upstream="openai", repair=strict),
-        Route(model="gpt-*", upstream="openai", repair=RepairRules(tiers=())),
-        Route(model="other", upstream="openai"),
+        ModelRoute(model="gpt-4*", upstream="openai", repair=strict),
+        ModelRoute(model="gpt-*", upstream="openai", repair=RepairRules(tiers=())),
+        ModelRoute(model="other", upstream="openai"),
     ]
     found = router(OPENAI, routes=routes)
     tiers = {}

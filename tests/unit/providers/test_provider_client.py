@@ -6,7 +6,7 @@ import pytest
 
 from treadle.core.errors import UpstreamError
 from treadle.http.client_errors import BrokenOff
-from treadle.providers.provider_client import Answer, HttpClient
+from treadle.providers.provider_client import HttpAnswer, HttpClient
 from treadle.providers.provider_endpoint import Endpoint, Secret
 
 
@@ -17,7 +17,9 @@ class Listener(HttpClient):
         super().__init__()
         self.heard: Mapping[str, str] = {}
 
-    async def send(self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str) -> Answer:
+    async def send(
+        self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str
+    ) -> HttpAnswer:
         """Send nothing."""
         self.heard = headers
         raise BrokenOff

@@ -15,10 +15,10 @@ from treadle.core.items import AnyItem, Blob, CallItem, text_message, text_resul
 from treadle.core.plan import Plan, Planner
 from treadle.core.request import Note, Options
 from treadle.core.tool_definitions import AUTO, ToolSpec
-from treadle.protocols.decoding.assembly_base import Bounds
+from treadle.protocols.decoding.assembly_base import AnswerBounds
 from treadle.providers.error_mapping import clean_failure
 from treadle.providers.provider_endpoint import Endpoint
-from treadle.providers.provider_model import AnswerRules, Begun, Unguarded, decode, open_call
+from treadle.providers.provider_model import AnswerRules, BegunCall, Unguarded, decode, open_call
 from treadle.providers.quirk_table import profile_of
 from unit.core import strategies
 
@@ -89,7 +89,7 @@ async def test_an_answer_over_a_bound_names_the_setting_that_raises_it(
 
 def test_a_whole_answer_may_be_as_long_as_its_bound_allows():
     """A document is held until it ends, however long it is, as long as the answer in it may be."""
-    bounds = Bounds(text_bytes_max=40_000_000, arguments_bytes_max=4)
+    bounds = AnswerBounds(text_bytes_max=40_000_000, arguments_bytes_max=4)
     decoder = open_call("chat", PLAN, CountingIds(), "up", rules=AnswerRules(bounds=bounds)).decoder
     body = b'{"choices":[{"index":0,"message":{"content":"' + b"x" * 20_000_000 + b'"},"finish_reason":"stop"}]}'
     assert decoder.feed(body) == []
@@ -309,8 +309,8 @@ async def test_what_is_heard_in_the_turn_of_its_bytes_is_not_yielded():
     """What is not taken is, in its place; the first batch, which may have notes before it, is offered to nobody."""
     source, heard = Pushed(), list[list[ModelEvent]]()
 
-    async def begin() -> Begun:
-        return Begun(source, open_call("chat", PLAN, CountingIds(), "up").decoder, (NOTE,))
+    async def begin() -> BegunCall:
+        return BegunCall(source, open_call("chat", PLAN, CountingIds(), "up").decoder, (NOTE,))
 
     def hear(batch: list[ModelEvent]) -> bool:
         if any(isinstance(event, Finished) for event in batch):

@@ -11,7 +11,7 @@ from treadle.core.request import Request
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.runs.conversation_history import (
     INTERRUPTED,
-    History,
+    ConversationHistory,
     _is_of,
     close_orphans,
     read_history,
@@ -145,7 +145,9 @@ def test_every_call_has_a_result_afterwards_and_nothing_is_lost(items):
 async def test_an_item_is_named_where_a_client_can_refer_to_it(protocol: Any) -> None:
     """Whatever is stored can be gone on with by the Responses; nothing else needs an id, one that is there stays."""
     items = (text_message("user", "hello"), text_message("user", "again", "msg_7"))
-    joined = await History(cast("Store", None)).join(Request(protocol=protocol, model="m", items=items), key_id="")
+    joined = await ConversationHistory(cast("Store", None)).join(
+        Request(protocol=protocol, model="m", items=items), key_id=""
+    )
     assert joined.added == items
     row = RunRow(id="run_1f", response_id="r", conversation_id="c", protocol=protocol, model="m", created_at=1.0)
     assert [entry.item_id for entry in write_down(items, row)] == ["msg_1f_1", "msg_7"]

@@ -32,7 +32,7 @@ from treadle.engine.ports import Clock
 from treadle.engine.recorded_run import ReplyRecord
 from treadle.journal.journal_interface import Chunk, RunRow, Store
 from treadle.journal.sqlite.store import SqliteStore
-from treadle.runs import Idempotency, Rooms, RunHandle, Runs, RunsOptions
+from treadle.runs import Idempotency, RunDependencies, RunHandle, Runs, RunsOptions
 from treadle.runs.recovery.run_record import close_run
 from treadle.runs.remote_run_reader import after_number, tail
 from treadle.runtime import RandomIds, SystemClock
@@ -54,7 +54,7 @@ class Process:
         self.toolbox = toolbox or FakeToolbox(ours=ok("42"))
         table = Table(model, (OURS, SLOW))
         ids = CountingIds() if owner == "one" else RandomIds()
-        rooms = Rooms(
+        rooms = RunDependencies(
             store=self.store,
             models=table,
             tools=table,

@@ -18,7 +18,7 @@ from treadle.core.usage import Usage
 from treadle.engine.limits import Limits
 from treadle.journal.journal_interface import RunRow, SessionRow
 from treadle.journal.sqlite.store import SqliteStore
-from treadle.runs import Rooms, Runs, RunsOptions
+from treadle.runs import RunDependencies, Runs, RunsOptions
 from treadle.telemetry import Metrics
 from unit.engine.fakes import FakeClock, FakeModel, FakeToolbox, ask_for, call, ok, say
 
@@ -57,7 +57,7 @@ async def running(
     store = SqliteStore(":memory:", clock=clock.now)
     await store.open()
     table = Table(model, tools)
-    rooms = Rooms(
+    rooms = RunDependencies(
         store=store,
         models=table,
         tools=table,

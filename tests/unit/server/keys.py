@@ -4,14 +4,14 @@ from typing import Any
 
 import msgspec
 
-from treadle.journal.keys_interface import Grant
+from treadle.journal.keys_interface import KeyGrant
 from treadle.server.app import App
 from unit.server.visit import JSON_TYPE, LOCAL, Visit
 
 
 async def make_key(app: App, name: str, **grant: Any) -> str:
     """Make a key and return its text."""
-    _, token = await app.service.clients.keyring.create(name, Grant(**grant))
+    _, token = await app.service.clients.keyring.create(name, KeyGrant(**grant))
     return token.text
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from treadle.core.errors import StoreError
 from treadle.core.events import ItemDone, RunEvent
-from treadle.http.asgi import Message, Scope
+from treadle.http.asgi import AsgiMessage, Scope
 from treadle.protocols import chat
 from treadle.server.app import TABLE, App, Routes
 from treadle.server.http_exchange import Exchange
@@ -17,10 +17,10 @@ from unit.server.visit import JSON_TYPE, LOCAL, Visit
 
 
 def _exchange(method: str, path: str) -> Exchange:
-    async def receive() -> Message:
+    async def receive() -> AsgiMessage:
         raise AssertionError("routing reads nothing")
 
-    async def send(message: Message) -> None:
+    async def send(message: AsgiMessage) -> None:
         raise AssertionError("routing sends nothing")
 
     scope: Scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": []}

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from store.sample import run_row
-from treadle.journal.approvals_interface import ApprovalRow, Question
+from treadle.journal.approvals_interface import ApprovalQuestion, ApprovalRow
 from treadle.journal.journal_interface import Store
 from treadle.runs.approvals.decisions import REASON_CHARS_MAX
 from treadle.server.app import App
@@ -35,7 +35,9 @@ async def app(open_app: OpenApp) -> AsyncIterator[App]:
 
 async def ask(store: Store, approval_id: str, run_id: str, call_id: str, expires_at: float = LATER) -> None:
     """Put a question."""
-    question = Question(tool="wipe", source="python", arguments='{"path":"x"}', digest="d", reasons=("it wipes",))
+    question = ApprovalQuestion(
+        tool="wipe", source="python", arguments='{"path":"x"}', digest="d", reasons=("it wipes",)
+    )
     await store.approvals.file(
         ApprovalRow(
             id=approval_id, run_id=run_id, call_id=call_id, created_at=1.0, expires_at=expires_at, question=question

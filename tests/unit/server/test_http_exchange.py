@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from treadle.core.errors import ErrorInfo, LimitExceeded
-from treadle.http.asgi import Message, Scope
+from treadle.http.asgi import AsgiMessage, Scope
 from treadle.server.http_exchange import Exchange, HttpError, path_below
 
 ALWAYS = [
@@ -27,7 +27,7 @@ class Wire:
         *,
         method: str = "POST",
         headers: Sequence[tuple[bytes, bytes]] = (),
-        incoming: Sequence[Message] = (),
+        incoming: Sequence[AsgiMessage] = (),
         query: bytes = b"",
     ) -> None:
         scope: Scope = {
@@ -37,22 +37,22 @@ class Wire:
             "query_string": query,
             "headers": list(headers),
         }
-        self.sent: list[Message] = []
+        self.sent: list[AsgiMessage] = []
         self.reads = 0
         self._incoming = list(incoming)
         self.exchange = Exchange(scope, self._receive, self._send, "req_1")
 
-    async def _receive(self) -> Message:
+    async def _receive(self) -> AsgiMessage:
         self.reads += 1
         if not self._incoming:
             await asyncio.Event().wait()
         return self._incoming.pop(0)
 
-    async def _send(self, message: Message) -> None:
+    async def _send(self, message: AsgiMessage) -> None:
         self.sent.append(message)
 
 
-def _chunks(*chunks: bytes) -> list[Message]:
+def _chunks(*chunks: bytes) -> list[AsgiMessage]:
     last = len(chunks) - 1
     return [{"type": "http.request", "body": chunk, "more_body": n < last} for n, chunk in enumerate(chunks)]
 

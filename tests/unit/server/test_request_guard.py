@@ -3,29 +3,29 @@
 import pytest
 
 from treadle.core.errors import TreadleError
-from treadle.http.asgi import Message, Scope
+from treadle.http.asgi import AsgiMessage, Scope
 from treadle.server.http_exchange import Exchange
-from treadle.server.request_guard import HEADERS_MAX, KNOWN_MAX, Guard, client_key, is_loopback, sane_request_id
+from treadle.server.request_guard import HEADERS_MAX, KNOWN_MAX, RequestGuard, client_key, is_loopback, sane_request_id
 
 JSON_TYPE = ("content-type", "application/json")
 
 
-async def _never() -> Message:
+async def _never() -> AsgiMessage:
     raise AssertionError("the guard must not read the body")
 
 
-async def _nowhere(message: Message) -> None:
+async def _nowhere(message: AsgiMessage) -> None:
     raise AssertionError("the guard must not answer")
 
 
 def _verdict(
-    method: str, *headers: tuple[str, str], guard: Guard | None = None, query: bytes = b""
+    method: str, *headers: tuple[str, str], guard: RequestGuard | None = None, query: bytes = b""
 ) -> tuple[int, str] | None:
     """Return status and code of the refusal, or None."""
     raw = [(name.encode(), value.encode("latin-1")) for name, value in headers]
     scope: Scope = {"type": "http", "method": method, "path": "/", "query_string": query, "headers": raw}
     try:
-        (guard or Guard("127.0.0.1")).check(Exchange(scope, _never, _nowhere, "req_1"), raw)
+        (guard or RequestGuard("127.0.0.1")).check(Exchange(scope, _never, _nowhere, "req_1"), raw)
     except TreadleError as error:
         return error.info.status, error.info.code
     return None
@@ -73,7 +73,7 @@ def test_any_other_host_is_refused(host: str) -> None:
 
 def test_what_is_remembered_of_hosts_is_bounded_and_lets_nobody_else_in() -> None:
     """However many spellings of its own name a client finds."""
-    guard = Guard("127.0.0.1")
+    guard = RequestGuard("127.0.0.1")
     for number in range(KNOWN_MAX * 2):
         assert _verdict("GET", ("host", f"h{number}.localhost"), guard=guard) is None
     assert len(guard._known) <= KNOWN_MAX
@@ -91,10 +91,10 @@ def test_a_missing_or_doubled_host_is_refused() -> None:
 
 def test_the_configured_names_are_let_in() -> None:
     """The host listened on and the allowed hosts are names of ours; a wildcard address is not one."""
-    guard = Guard("192.168.0.7", ("gateway.example.org",))
+    guard = RequestGuard("192.168.0.7", ("gateway.example.org",))
     assert _verdict("GET", ("host", "192.168.0.7:8700"), guard=guard) is None
     assert _verdict("GET", ("host", "Gateway.Example.org"), guard=guard) is None
-    assert _verdict("GET", ("host", "0.0.0.0:8700"), guard=Guard("0.0.0.0")) == (403, "host_not_allowed")
+    assert _verdict("GET", ("host", "0.0.0.0:8700"), guard=RequestGuard("0.0.0.0")) == (403, "host_not_allowed")
 
 
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "OPTIONS"])
@@ -170,7 +170,7 @@ def test_an_endless_path_is_refused() -> None:
     raw = [(b"host", b"localhost")]
     scope: Scope = {"type": "http", "method": "GET", "path": "/" + "x" * 3_000, "query_string": b"", "headers": raw}
     with pytest.raises(TreadleError) as caught:
-        Guard("127.0.0.1").check(Exchange(scope, _never, _nowhere, "req_1"), raw)
+        RequestGuard("127.0.0.1").check(Exchange(scope, _never, _nowhere, "req_1"), raw)
     assert (caught.value.info.status, caught.value.info.code) == (414, "path_too_long")
 
 

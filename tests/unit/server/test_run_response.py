@@ -30,10 +30,10 @@ from treadle.core.run_endings import may_retry
 from treadle.http.asgi import EDGE_IN_SCOPE, Receive, Scope, Send
 from treadle.runs.event_feed import Feed
 from treadle.runtime import SystemClock
-from treadle.server.delivery.replay_encoders import MendedRun, OneRun, Telling
-from treadle.server.delivery.subscribers import Audience
+from treadle.server.delivery.replay_encoders import AppendOnlyWriter, OneRun, ResponseWriter
+from treadle.server.delivery.subscribers import Subscribers
 from treadle.server.http_exchange import JSON, OFF_LOOP_BYTES, Exchange, HttpError
-from treadle.server.run_response import Manner, Reply, read
+from treadle.server.run_response import Manner, RunResponse, read
 from unit.server.visit import LOCAL, Silences, Visit
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
@@ -101,8 +101,8 @@ class Encoder:
         return ",".join(self._names).encode()
 
 
-def _audience() -> Audience:
-    return Audience(SystemClock())
+def _audience() -> Subscribers:
+    return Subscribers(SystemClock())
 
 
 class Edge:
@@ -156,13 +156,13 @@ def _visit(
     streams: bool,
     keep_alive_s: float = 60.0,
     manner: Manner | None = None,
-    telling: Telling | None = None,
+    telling: ResponseWriter | None = None,
 ) -> Visit:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, "req_1")
         await exchange.body(100, 1.0)
         told = telling or OneRun(Encoder(streams=streams))
-        carried = Reply(exchange, cast("Any", handle), told, manner or Manner(streams=streams), _audience())
+        carried = RunResponse(exchange, cast("Any", handle), told, manner or Manner(streams=streams), _audience())
         await carried.run(keep_alive_s)
 
     return Visit(app, "POST", "/v1/chat/completions", headers=[LOCAL])
@@ -223,7 +223,7 @@ async def test_an_answer_that_diverges_ends_at_once(is_visible: bool) -> None:
     """The run goes on, and with it what its reader would wait for: nothing that the client can use comes any more."""
     handle = Fed()
     manner = Manner(is_resumed=is_visible)
-    visit = _visit(handle, streams=True, manner=manner, telling=MendedRun(Encoder(streams=True)))
+    visit = _visit(handle, streams=True, manner=manner, telling=AppendOnlyWriter(Encoder(streams=True)))
     cast("Any", visit.scope)[EDGE_IN_SCOPE] = Edge(visit)
     visit.begin()
     handle.tell(STARTED, ROUND, *([MESSAGE, TextDelta(index=0, text="Hel")] if is_visible else []))
@@ -412,7 +412,7 @@ async def test_an_encoder_that_breaks_takes_its_run_with_it() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, "req_1")
         await exchange.body(100, 1.0)
-        await Reply(exchange, cast("Any", handle), OneRun(encoder), Manner(), _audience()).run(60.0)
+        await RunResponse(exchange, cast("Any", handle), OneRun(encoder), Manner(), _audience()).run(60.0)
 
     with pytest.raises(ZeroDivisionError):
         await Visit(app, "POST", "/v1/chat/completions").run()
@@ -475,7 +475,7 @@ async def test_an_array_is_streamed_as_json() -> None:
         await exchange.body(100, 1.0)
         handle = cast("Any", Handle([STARTED, MESSAGE, COMPLETED]))
         manner = Manner(content_type=JSON)
-        await Reply(exchange, handle, OneRun(Encoder(streams=True)), manner, _audience()).run(60.0)
+        await RunResponse(exchange, handle, OneRun(Encoder(streams=True)), manner, _audience()).run(60.0)
 
     visit = await Visit(app, "POST", "/v1beta/models/m:streamGenerateContent").run()
     assert (visit.status, visit.headers["content-type"]) == (200, "application/json")
@@ -494,7 +494,7 @@ async def test_other_events_can_be_told_in_the_place_of_the_runs_own() -> None:
         exchange = Exchange(scope, receive, send, "req_1")
         await exchange.body(100, 1.0)
         handle = cast("Any", Handle([STARTED, MESSAGE, COMPLETED]))
-        reply = Reply(exchange, handle, OneRun(Encoder(streams=True), retell), Manner(), _audience())
+        reply = RunResponse(exchange, handle, OneRun(Encoder(streams=True), retell), Manner(), _audience())
         await reply.run(60.0)
 
     visit = await Visit(app, "POST", "/v1/responses").run()

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.http.asgi import Message, Receive, Scope, Send
+from treadle.http.asgi import AsgiMessage, Receive, Scope, Send
 from treadle.server.app import App
 from treadle.server.http_exchange import SAFE_METHODS
-from treadle.server.run_response import Reply
+from treadle.server.run_response import RunResponse
 from unit.server.person import person_header
 
 BOUND_S = 5.0
@@ -46,7 +46,7 @@ class Visit:
             "headers": [(name.encode(), value.encode("latin-1")) for name, value in headers],
         }
         chunks = [body] if isinstance(body, bytes) else list(body)
-        self._inbox: asyncio.Queue[Message] = asyncio.Queue()
+        self._inbox: asyncio.Queue[AsgiMessage] = asyncio.Queue()
         for number, chunk in enumerate(chunks, 1):
             self._inbox.put_nowait({"type": "http.request", "body": chunk, "more_body": number < len(chunks)})
         self.status = 0
@@ -97,10 +97,10 @@ class Visit:
         """Go away without waiting for the end."""
         self._inbox.put_nowait({"type": "http.disconnect"})
 
-    async def _receive(self) -> Message:
+    async def _receive(self) -> AsgiMessage:
         return await self._inbox.get()
 
-    async def _send(self, message: Message) -> None:
+    async def _send(self, message: AsgiMessage) -> None:
         async with self._news:
             if message["type"] == "http.response.start":
                 assert self.status == 0, "a second start of the answer"
@@ -126,14 +126,14 @@ class Silences:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self._count, self._news = 0, asyncio.Event()
-        once = Reply._break_silence
+        once = RunResponse._break_silence
 
-        async def counting(reply: Reply) -> None:
+        async def counting(reply: RunResponse) -> None:
             await once(reply)
             self._count += 1
             self._news.set()
 
-        patch.setattr(Reply, "_break_silence", counting)
+        patch.setattr(RunResponse, "_break_silence", counting)
 
     async def until(self, count: int) -> None:
         """Wait until there were so many."""

@@ -23,7 +23,7 @@ from treadle.core.items import CallItem, MessageItem, ResultItem, TextPart
 from treadle.core.request import Note
 from treadle.core.usage import Usage
 from treadle.telemetry import Metrics, ModelCall, model_call, upstream_request
-from treadle.telemetry.run_observer import About, Watch
+from treadle.telemetry.run_observer import About, RunObserver
 
 ABOUT = About(run_id="run_1", response_id="resp_1", conversation_id="conv_1", protocol="chat", model="m")
 CALL = CallItem(call_id="c1", name="look", arguments='{"secret-argument": 1}')
@@ -45,7 +45,7 @@ class Time:
 def watched(*events: RunEvent | float) -> Metrics:
     """Return what is counted of a run; numbers between its events are seconds that pass."""
     time, metrics = Time(), Metrics()
-    watch = Watch(ABOUT, metrics, time)
+    watch = RunObserver(ABOUT, metrics, time)
     for event in events:
         if isinstance(event, float):
             time.at += event
@@ -75,7 +75,7 @@ def test_a_model_call_is_timed_to_its_first_event_and_to_its_end() -> None:
 def test_a_call_of_an_upstream_is_counted_to_it_and_ends_when_it_did() -> None:
     """The tool that ran afterwards is no part of it, and the next round does not count to the last one's upstream."""
     time, metrics = Time(), Metrics()
-    watch = Watch(ABOUT, metrics, time)
+    watch = RunObserver(ABOUT, metrics, time)
     watch.see(ROUND)
     model_call.set(ModelCall(upstream="far", stop="calls", ended_at=103.0))
     time.at = 104.0
@@ -132,7 +132,7 @@ def test_a_failed_run_is_a_warning_with_its_code(caplog: pytest.LogCaptureFixtur
 def test_what_others_name_does_not_grow_the_series() -> None:
     """Ten thousand invented tools, codes and notes are a bounded number of series."""
     metrics = Metrics()
-    watch = Watch(ABOUT, metrics, Time())
+    watch = RunObserver(ABOUT, metrics, Time())
     for number in range(10_000):
         call = CallItem(call_id=f"c{number}", name=f"tool_{number}")
         result = ResultItem(call_id=f"c{number}", is_error=True, rc=f"odd_{number}")

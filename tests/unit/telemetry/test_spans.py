@@ -27,7 +27,7 @@ from treadle.providers.fakes.scripted_model import Script, ScriptedModel, Script
 from treadle.providers.fakes.scripted_reply import ReplyCall
 from treadle.runtime import Parts
 from treadle.telemetry import Metrics, ModelCall, model_call, trace_parent
-from treadle.telemetry.run_observer import About, Watch
+from treadle.telemetry.run_observer import About, RunObserver
 from treadle.telemetry.spans import Spans, provider_of
 
 ABOUT = About(run_id="run_1", response_id="resp_1", conversation_id="conv_1", protocol="chat", model="m")
@@ -62,9 +62,9 @@ def spans(kept: InMemorySpanExporter) -> Spans:
 
 
 @pytest.fixture
-def watch(spans: Spans) -> Watch:
+def watch(spans: Spans) -> RunObserver:
     """Return what watches a run."""
-    return Watch(ABOUT, Metrics(), Time(), spans)
+    return RunObserver(ABOUT, Metrics(), Time(), spans)
 
 
 def by_name(kept: InMemorySpanExporter) -> dict[str, ReadableSpan]:
@@ -144,7 +144,7 @@ async def test_a_tool_that_fails_is_an_error_by_its_code(
     assert by_name(kept)["invoke_agent treadle"].status.status_code is StatusCode.UNSET
 
 
-def test_a_model_call_says_whose_model_it_was_and_what_it_used(watch: Watch, kept: InMemorySpanExporter) -> None:
+def test_a_model_call_says_whose_model_it_was_and_what_it_used(watch: RunObserver, kept: InMemorySpanExporter) -> None:
     """What only the upstream's answer tells is on the span of the call, and the run has the sum."""
     watch.see(ROUND)
     usage = Usage(input_tokens=5, output_tokens=7, cached_tokens=2)
@@ -163,7 +163,7 @@ def test_a_model_call_says_whose_model_it_was_and_what_it_used(watch: Watch, kep
     assert attributes(found["invoke_agent treadle"])["gen_ai.usage.output_tokens"] == 7
 
 
-def test_a_call_that_failed_has_its_code_and_not_its_words(watch: Watch, kept: InMemorySpanExporter) -> None:
+def test_a_call_that_failed_has_its_code_and_not_its_words(watch: RunObserver, kept: InMemorySpanExporter) -> None:
     """An upstream's message may quote what it was sent."""
     model_call.set(None)
     watch.see(ROUND)
@@ -174,7 +174,7 @@ def test_a_call_that_failed_has_its_code_and_not_its_words(watch: Watch, kept: I
         assert "hidden" not in repr(span.to_json())
 
 
-def test_a_wait_for_a_person_is_a_span(watch: Watch, kept: InMemorySpanExporter) -> None:
+def test_a_wait_for_a_person_is_a_span(watch: RunObserver, kept: InMemorySpanExporter) -> None:
     """From the question to the decision, which it says; who decided is nobody's business."""
     watch.see(ApprovalRequested(index=0, call=CALL, approval_id="a1", reasons=("effect",)))
     watch.see(ApprovalDecided(index=0, call=CALL, approval_id="a1", status="denied", by="somebody", reason="hidden"))
@@ -184,7 +184,9 @@ def test_a_wait_for_a_person_is_a_span(watch: Watch, kept: InMemorySpanExporter)
     assert "somebody" not in repr(span.to_json())
 
 
-def test_what_is_open_when_a_run_ends_or_goes_elsewhere_is_ended(watch: Watch, kept: InMemorySpanExporter) -> None:
+def test_what_is_open_when_a_run_ends_or_goes_elsewhere_is_ended(
+    watch: RunObserver, kept: InMemorySpanExporter
+) -> None:
     """No span is lost because its end was never told."""
     watch.see(ROUND)
     watch.see(ToolStarted(index=0, call=CALL))
@@ -196,7 +198,7 @@ def test_what_is_open_when_a_run_ends_or_goes_elsewhere_is_ended(watch: Watch, k
     assert attributes(by_name(kept)["invoke_agent treadle"])["treadle.run.status"] == "handed_over"
 
 
-def test_a_run_is_seen_under_what_asked_for_it(watch: Watch, kept: InMemorySpanExporter) -> None:
+def test_a_run_is_seen_under_what_asked_for_it(watch: RunObserver, kept: InMemorySpanExporter) -> None:
     """By the W3C header; one that is not a header is as good as none."""
     token = trace_parent.set(PARENT)
     watch.see(RunEnded(status="completed"))
@@ -207,7 +209,7 @@ def test_a_run_is_seen_under_what_asked_for_it(watch: Watch, kept: InMemorySpanE
     assert f"{span.context.trace_id:032x}" == "0af7651916cd43dd8448eb211c80319c"
 
 
-def test_a_parent_that_is_nonsense_is_none(watch: Watch, kept: InMemorySpanExporter) -> None:
+def test_a_parent_that_is_nonsense_is_none(watch: RunObserver, kept: InMemorySpanExporter) -> None:
     """Whatever a client writes into the header."""
     token = trace_parent.set("00-zz\r\nx: y")
     watch.see(RunEnded(status="completed"))
@@ -220,7 +222,7 @@ def test_a_guest_is_a_span_and_its_runs_are_under_it(spans: Spans, kept: InMemor
     """Its parent is handed on as text, since its sends come from another thread or process."""
     guest = spans.guest("poet")
     token = trace_parent.set(guest.parent)
-    Watch(ABOUT, Metrics(), Time(), spans).see(RunEnded(status="completed"))
+    RunObserver(ABOUT, Metrics(), Time(), spans).see(RunEnded(status="completed"))
     trace_parent.reset(token)
     guest.end("fuel", 0.25)
     run, poet = kept.get_finished_spans()

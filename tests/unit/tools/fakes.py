@@ -5,7 +5,7 @@ from typing import Any
 
 from treadle.core.items import CallItem
 from treadle.core.tool_definitions import CallContext, Outcome
-from treadle.tools import Registry, Runner, RunnerLimits
+from treadle.tools import RunnerLimits, ToolRegistry, ToolRunner
 from treadle.tools.tool_runner import Keep, Report
 
 CONTEXT = CallContext(run_id="run_1", session_id="sess_1")
@@ -32,9 +32,9 @@ def make_runner(
     keep: Keep | None = None,
     report: Report | None = None,
     clock: StillClock | None = None,
-) -> Runner:
+) -> ToolRunner:
     """Return a runner for these tools."""
-    return Runner(Registry(tools), clock=clock or StillClock(), limits=limits, keep=keep, report=report)
+    return ToolRunner(ToolRegistry(tools), clock=clock or StillClock(), limits=limits, keep=keep, report=report)
 
 
 def call(name: str, arguments: str = "{}") -> CallItem:

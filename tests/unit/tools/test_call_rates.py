@@ -5,14 +5,14 @@ import pytest
 from treadle.core.errors import ToolError
 from treadle.core.items import CallItem
 from treadle.core.tool_definitions import CallContext
-from treadle.tools import Registry, Runner, tool
+from treadle.tools import ToolRegistry, ToolRunner, tool
 from treadle.tools import call_rates as rates
-from treadle.tools.call_rates import Rates
+from treadle.tools.call_rates import CallRates
 
 
 def test_calls_over_the_rate_are_refused_until_the_minute_is_over() -> None:
     """The window slides, and a call that was refused does not count."""
-    counted = Rates()
+    counted = CallRates()
     for now in (0.0, 10.0):
         counted.take("get", 2, "", now)
     for now in (11.0, 59.0):
@@ -26,7 +26,7 @@ def test_calls_over_the_rate_are_refused_until_the_minute_is_over() -> None:
 
 def test_keys_and_tools_are_counted_apart() -> None:
     """One key cannot use up another's calls; 0 is without bound."""
-    counted = Rates()
+    counted = CallRates()
     for tool_name, key in (("get", "a"), ("get", "b"), ("put", "a")):
         counted.take(tool_name, 1, key, 0.0)
     with pytest.raises(ToolError):
@@ -38,7 +38,7 @@ def test_keys_and_tools_are_counted_apart() -> None:
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of too many keys the one that was quiet longest is forgotten."""
     monkeypatch.setattr(rates, "PLACES_MAX", 2)
-    counted = Rates()
+    counted = CallRates()
     for key in ("a", "b", "c"):
         counted.take("get", 1, key, 0.0)
     counted.take("get", 1, "a", 0.0)
@@ -67,7 +67,7 @@ async def test_the_runner_keeps_to_the_rate_of_each_key() -> None:
         ran.append(n)
         return n
 
-    runner = Runner(Registry([get]), clock=Clock())
+    runner = ToolRunner(ToolRegistry([get]), clock=Clock())
 
     async def call(arguments: str, key: str) -> str:
         item = CallItem(call_id="c", name="get", arguments=arguments)

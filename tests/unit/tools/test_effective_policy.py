@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.core.tool_definitions import Approval, Effect, ServerTool, ToolPolicy, ToolSpec
-from treadle.tools import Registry, Tool, tool
+from treadle.tools import Tool, ToolRegistry, tool
 from treadle.tools.effective_policy import Policies
 from treadle.tools.function_tools import foreign_tool
-from treadle.tools.policy_rules import EffectDefaults, Rule, fits, is_tighter
+from treadle.tools.policy_rules import EffectDefaults, PolicyRule, fits, is_tighter
 
 FIELDS = ToolPolicy.__struct_fields__
 VALUES: dict[str, st.SearchStrategy[Any]] = {
@@ -51,9 +51,9 @@ def made(policy: ToolPolicy, *, name: str = "act", source: str = "mcp:files") ->
     return foreign_tool(ServerTool(spec=ToolSpec(name=name), policy=policy, source=source), act)
 
 
-def rule(*match: str, **fields: Any) -> Rule:
+def rule(*match: str, **fields: Any) -> PolicyRule:
     """Return a rule of the user's."""
-    return Rule(match=match, by=fields.pop("by", "[[tools.rule]] #1"), **fields)
+    return PolicyRule(match=match, by=fields.pop("by", "[[tools.rule]] #1"), **fields)
 
 
 def test_what_a_tool_says_of_itself_is_declared_also_at_its_default() -> None:
@@ -137,24 +137,24 @@ def test_every_field_has_a_tighter_direction(field: str) -> None:
 def test_a_rule_can_take_tools_away_and_only_the_user_gives_them_back() -> None:
     """A tool that is off is as if it were not there, and the reason is kept."""
     off = rule("plain", enabled=False, by="off")
-    registry = Registry([plain, look], policies=Policies([off]))
+    registry = ToolRegistry([plain, look], policies=Policies([off]))
     assert registry.get("plain") is None
     assert [each.name for each in registry.tools()] == ["look"]
     assert {each.name: (each.is_on, each.why.get("enabled")) for each in registry.everything()} == {
         "look": (True, None),
         "plain": (False, "off"),
     }
-    back = Registry([plain], policies=Policies([off, rule("plain", enabled=True, by="on")]))
+    back = ToolRegistry([plain], policies=Policies([off, rule("plain", enabled=True, by="on")]))
     assert back.get("plain") is not None
     told: list[str] = []
     kept = [off, rule("plain", enabled=True, is_repository=True, by="repo")]
-    assert Registry([plain], policies=Policies(kept, told=told.append)).get("plain") is None
+    assert ToolRegistry([plain], policies=Policies(kept, told=told.append)).get("plain") is None
     assert told == ["repo: enabled of plain is left as it is: a repository's own file may only tighten"]
 
 
 def test_every_way_into_the_registry_goes_through_the_policies() -> None:
     """Added, swapped in by a reload, or listed by a server later: all are under the same rules."""
-    registry = Registry(policies=Policies([rule("*", approval="always")]))
+    registry = ToolRegistry(policies=Policies([rule("*", approval="always")]))
     registry.add(plain)
     registry.swap(["plain"], [plain, look])
     registry.add(made(ToolPolicy()))

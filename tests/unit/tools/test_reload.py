@@ -11,7 +11,7 @@ import pytest
 from treadle.config import Settings, StoreSection, ToolsSection
 from treadle.core.errors import ConfigError
 from treadle.runtime import Runtime
-from treadle.tools import Registry
+from treadle.tools import ToolRegistry
 from treadle.tools.tool_loading import Reloader
 
 HEAD = "from treadle import tool\n\n"
@@ -40,14 +40,14 @@ def _fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
             del sys.modules[name]
 
 
-def watched(place: str) -> tuple[Registry, Reloader]:
+def watched(place: str) -> tuple[ToolRegistry, Reloader]:
     """Load a place, and watch it."""
-    registry = Registry()
+    registry = ToolRegistry()
     _ = registry.load_file(place) if place.endswith(".py") else registry.load_module(place)
     return registry, Reloader([place], registry.swap)
 
 
-def names(registry: Registry) -> list[str]:
+def names(registry: ToolRegistry) -> list[str]:
     """Return the names of the tools."""
     return [tool.name for tool in registry.tools()]
 

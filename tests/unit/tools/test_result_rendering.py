@@ -17,7 +17,7 @@ from treadle.core.tool_definitions import Envelope, Fault
 from treadle.tools.argument_validation import BadArguments
 from treadle.tools.result_rendering import (
     SUMMARY_CHARS_MAX,
-    Answer,
+    ToolAnswer,
     answer_of,
     answer_of_error,
     cut_output,
@@ -54,7 +54,7 @@ REFUSED = BadArguments(
         Fault(code="invalid_arguments", path="/days", message='the value is not of type "integer"'),
     ),
 )
-NOT_FOUND = Answer(
+NOT_FOUND = ToolAnswer(
     envelope=Envelope(
         ok=False,
         data=msgspec.Raw(b'{"did_you_mean":["a.py"]}'),
@@ -145,7 +145,7 @@ def test_an_envelope_must_hold_json(data: Any) -> None:
 
 def test_summaries_are_one_short_line() -> None:
     """A tool's own summary wins, then the error's message, then the first line that says something."""
-    own = Answer(envelope=Envelope(ok=True), summary="3 files found")
+    own = ToolAnswer(envelope=Envelope(ok=True), summary="3 files found")
     assert write_summary(own, "x") == "3 files found"
     assert write_summary(answer_of_error(ToolFailed("Down.")), '{"error":…}') == "Down."
     assert write_summary(answer_of("\n\n first\nsecond"), "\n\n first\nsecond") == "first"

@@ -6,13 +6,13 @@ import pytest
 
 from treadle.core.items import CallItem
 from treadle.core.tool_definitions import SANDBOXES, CallContext, Outcome, ServerTool, ToolSpec
-from treadle.tools import Registry, Runner, Tool, ToolContext, tool
+from treadle.tools import Tool, ToolContext, ToolRegistry, ToolRunner, tool
 from treadle.tools.local import LOCAL_NAMES, local_tools
 from treadle.tools.mcp.server_options import ServerOptions
 from treadle.tools.mcp.tool_discovery import choose
-from treadle.tools.sandbox import Found, Sandbox, find_level
+from treadle.tools.sandbox import CommandSandbox, FoundLevel, find_level
 from treadle.tools.sandbox.isolation_level import GIVES
-from treadle.tools.web import GuardedClient, Policy, web_tools
+from treadle.tools.web import GuardedClient, WebPolicy, web_tools
 from unit.tools.fakes import StillClock, outcome
 
 
@@ -35,7 +35,7 @@ async def test_a_python_function_runs_in_no_sandbox(arguments: str, rc: str, san
 
 async def test_an_unknown_tool_ran_nowhere() -> None:
     """Treadle itself answered."""
-    runner = Runner(Registry([]), clock=StillClock())
+    runner = ToolRunner(ToolRegistry([]), clock=StillClock())
     found = await runner.run(CallItem(call_id="c", name="nope", arguments="{}"), CallContext(run_id="r"))
     assert (found.rc, found.sandbox) == ("unknown_tool", "")
 
@@ -43,7 +43,7 @@ async def test_an_unknown_tool_ran_nowhere() -> None:
 @pytest.mark.parametrize("level", range(4))
 def test_local_tools_are_below_their_root_or_at_the_level_of_the_sandbox(tmp_path: Path, level: int) -> None:
     """What opens files itself is held by its root; a command has the level, a search at most L2."""
-    tools = local_tools(tmp_path, sandbox=Sandbox(found=Found(level=level)))
+    tools = local_tools(tmp_path, sandbox=CommandSandbox(found=FoundLevel(level=level)))
     words = {each.name: each.sandbox for each in tools}
     assert {name: words[name] for name in LOCAL_NAMES if name not in ("bash", "grep")} == dict.fromkeys(
         ("glob", "file_read", "outline", "output_read", "file_write", "file_edit"), "root"
@@ -53,9 +53,9 @@ def test_local_tools_are_below_their_root_or_at_the_level_of_the_sandbox(tmp_pat
 
 async def test_a_command_says_its_level_in_its_outcome(tmp_path: Path) -> None:
     """That of the probe, also when the command fails."""
-    box = Sandbox()
+    box = CommandSandbox()
     (bash,) = local_tools(tmp_path, names=["bash"], sandbox=box)
-    runner = Runner(Registry([bash]), clock=StillClock())
+    runner = ToolRunner(ToolRegistry([bash]), clock=StillClock())
     for command in ("true", "exit 3"):
         call = CallItem(call_id="c", name="bash", arguments=f'{{"command":"{command}"}}')
         found: Outcome = await runner.run(call, CallContext(run_id="r"))
@@ -86,7 +86,7 @@ def test_tools_of_mcp_servers_run_elsewhere(options: ServerOptions, word: str) -
 
 def test_the_web_tool_is_guarded() -> None:
     """It reaches out through the one client that checks addresses."""
-    assert [each.sandbox for each in web_tools(GuardedClient(Policy()))] == ["guarded"]
+    assert [each.sandbox for each in web_tools(GuardedClient(WebPolicy()))] == ["guarded"]
 
 
 def test_every_word_is_in_the_table() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from treadle.tools import schema_worker
 from treadle.tools.compiled_schema import BadSchema
 from treadle.tools.json_schema import PATTERNS_NEAR_MAX, STEPS_NEAR_MAX, Validator
-from treadle.tools.schema_worker import CHECK_S, CheckTimeout, Reply, WorkerSchema
+from treadle.tools.schema_worker import CHECK_S, CheckTimeout, SchemaReply, WorkerSchema
 
 STALL_S_MAX = 1.0
 """Idle it is under 40 ms, beside other tests up to 0.6 s, as the work of threads counts; the fault was seconds."""
@@ -132,7 +132,7 @@ async def test_look_around_and_back_references_still_work() -> None:
 def test_an_ordinary_schema_needs_no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     """What tools usually have is compiled and checked here, also with a text as large as a file."""
 
-    def refuse(_: bytes) -> Reply:
+    def refuse(_: bytes) -> SchemaReply:
         pytest.fail("the worker was asked")
 
     monkeypatch.setattr(schema_worker.workers, "ask", refuse)
@@ -165,9 +165,9 @@ def test_a_check_that_is_late_ends_and_the_next_one_works() -> None:
 
 def test_workers_end_with_their_process() -> None:
     """A worker whose pipe is closed leaves by itself."""
-    worker = schema_worker.Worker()
+    worker = schema_worker.SchemaWorker()
     schema = msgspec.json.encode({"wanted": "compile", "schema": "{}", "is_recursive": False, "value": None})
-    assert worker.ask(schema) == Reply(is_valid=True)
+    assert worker.ask(schema) == SchemaReply(is_valid=True)
     process = worker.process
     assert process is not None
     assert process.stdin is not None

@@ -3,7 +3,7 @@ import pathlib
 import pytest
 
 from treadle.core.errors import ConfigError
-from treadle.tools import Registry, tool
+from treadle.tools import ToolRegistry, tool
 
 
 @tool
@@ -18,7 +18,7 @@ def ant() -> None:
 
 def test_tools_are_listed_in_a_stable_order() -> None:
     """The order does not depend on who registered first, so that plans with equal tools are equal."""
-    assert Registry([zebra, ant]).tools() == Registry([ant, zebra]).tools() == (ant.declared, zebra.declared)
+    assert ToolRegistry([zebra, ant]).tools() == ToolRegistry([ant, zebra]).tools() == (ant.declared, zebra.declared)
 
 
 def test_a_plain_function_is_taken_with_the_default_policy() -> None:
@@ -27,7 +27,7 @@ def test_a_plain_function_is_taken_with_the_default_policy() -> None:
     def plain(n: int) -> int:
         return n
 
-    assert Registry([plain]).get("plain") is not None
+    assert ToolRegistry([plain]).get("plain") is not None
 
 
 def test_a_name_taken_twice_names_both_places() -> None:
@@ -37,7 +37,7 @@ def test_a_name_taken_twice_names_both_places() -> None:
     def other() -> None: ...
 
     with pytest.raises(ConfigError) as caught:
-        Registry([ant, other])
+        ToolRegistry([ant, other])
     assert caught.value.message == f'two tools are named "ant": {ant.origin} and {other.origin}'
     assert "test_tool_registry.py:" in ant.origin
     assert ant.origin != other.origin
@@ -45,7 +45,7 @@ def test_a_name_taken_twice_names_both_places() -> None:
 
 def test_a_tool_can_be_taken_out() -> None:
     """Removing tells what was removed; removing nothing is no error."""
-    registry = Registry([ant])
+    registry = ToolRegistry([ant])
     assert registry.tools() == (ant.declared,)
     assert registry.remove("ant") is ant
     assert registry.remove("ant") is None
@@ -57,7 +57,7 @@ def test_a_tool_can_be_taken_out() -> None:
 @pytest.mark.parametrize(("enabled", "names"), [(("*",), ["ant", "zebra"]), (("z*",), ["zebra"]), ((), [])])
 def test_only_enabled_tools_are_there(enabled: tuple[str, ...], names: list[str]) -> None:
     """A tool that is off is neither listed, nor found, nor suggested."""
-    registry = Registry([zebra, ant], enabled=enabled)
+    registry = ToolRegistry([zebra, ant], enabled=enabled)
     assert [each.name for each in registry.tools()] == names
     assert [name for name in ("ant", "zebra") if registry.get(name)] == names
     assert registry.nearest("antt") == [name for name in names if name == "ant"]
@@ -67,7 +67,7 @@ def test_files_and_modules_can_be_loaded(tmp_path: pathlib.Path) -> None:
     """All tools of a place are added under their names."""
     place = tmp_path / "mine.py"
     place.write_text("from treadle.tools import tool\n@tool\ndef one() -> int:\n    return 1\n")
-    registry = Registry()
+    registry = ToolRegistry()
     assert [each.name for each in registry.load_file(str(place))] == ["one"]
     assert [each.name for each in registry.load_module("treadle.tools.demo_tools")] == ["get_weather", "add", "convert"]
     assert [each.name for each in registry.tools()] == ["add", "convert", "get_weather", "one"]
@@ -84,7 +84,7 @@ def test_tools_are_swapped_at_once_or_not_at_all() -> None:
         """Be two."""
         return 2
 
-    registry = Registry([one, two])
+    registry = ToolRegistry([one, two])
     again = tool(name="two")(one)
     with pytest.raises(ConfigError, match="two tools are named"):
         registry.swap(["one"], [again])
@@ -102,6 +102,6 @@ def test_tools_are_found_by_their_source() -> None:
         """Be one."""
         return 1
 
-    registry = Registry([one], enabled=())
+    registry = ToolRegistry([one], enabled=())
     assert [each.name for each in registry.held("python")] == ["one"]
     assert registry.held("mcp:x") == []

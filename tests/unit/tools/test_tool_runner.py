@@ -12,7 +12,7 @@ from treadle.core.errors import InvalidArguments, StoreError, ToolError, ToolFai
 from treadle.core.items import ImagePart, TextPart
 from treadle.core.json import read_json
 from treadle.core.tool_definitions import CallContext, Envelope, Fault, Outcome, ServerTool, ToolSpec
-from treadle.tools import Registry, Runner, RunnerLimits, ToolContext, tool
+from treadle.tools import RunnerLimits, ToolContext, ToolRegistry, ToolRunner, tool
 from treadle.tools.function_tools import foreign_tool
 
 from .fakes import CONTEXT, StillClock, call, make_runner, outcome
@@ -158,7 +158,7 @@ async def test_without_tools_an_unknown_name_says_so() -> None:
 
 async def test_a_disabled_tool_does_not_run() -> None:
     """What is off is unknown."""
-    runner = Runner(Registry([greet], enabled=()), clock=StillClock())
+    runner = ToolRunner(ToolRegistry([greet], enabled=()), clock=StillClock())
     assert (await runner.run(call("greet", '{"name":"x"}'), CONTEXT)).rc == "unknown_tool"
 
 

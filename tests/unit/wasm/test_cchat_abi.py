@@ -12,9 +12,9 @@ from treadle.wasm.cchat_abi import (
     ROLES,
     RULES,
     TOOL,
+    CchatFlag,
     Command,
     Errno,
-    Flag,
     WasiErrno,
     calls_of,
     outcome_of,
@@ -71,7 +71,7 @@ def test_the_strict_rules_hold_for_our_module_only() -> None:
 
 def test_flags_and_commands_have_their_numbers() -> None:
     """Bit 0 metrics, bit 1 automatic tool calls; 1 sets a parameter, 2 reads the metrics."""
-    assert (Flag.METRICS, Flag.AUTO_TOOL_CALL) == (1, 2)
+    assert (CchatFlag.METRICS, CchatFlag.AUTO_TOOL_CALL) == (1, 2)
     assert (Command.SET_PARAM, Command.GET_METRICS) == (1, 2)
 
 

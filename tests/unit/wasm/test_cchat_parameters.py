@@ -7,8 +7,8 @@ import msgspec
 import pytest
 
 from treadle.wasm.cchat_abi import Errno
-from treadle.wasm.cchat_parameters import KNOWN, PARAMETER_BYTES_MAX, Parameter, read_parameter
-from treadle.wasm.cchat_tool_registration import Refusal
+from treadle.wasm.cchat_parameters import KNOWN, PARAMETER_BYTES_MAX, CchatParameter, read_parameter
+from treadle.wasm.cchat_tool_registration import RegistrationRefusal
 
 
 def setting(key: Any, value: Any) -> bytes:
@@ -16,9 +16,9 @@ def setting(key: Any, value: Any) -> bytes:
     return json.dumps({"key": key, "value": value}).encode()
 
 
-def plain(parameter: Parameter | Refusal) -> tuple[str, bytes, bool]:
+def plain(parameter: CchatParameter | RegistrationRefusal) -> tuple[str, bytes, bool]:
     """Return the parameter with its value as bytes, so that it can be compared."""
-    assert isinstance(parameter, Parameter), parameter
+    assert isinstance(parameter, CchatParameter), parameter
     return parameter.key, bytes(parameter.value), parameter.upstream
 
 
@@ -36,7 +36,9 @@ def test_a_limit_has_its_default_and_its_ceiling(key: str, default: int, high: i
     assert plain(read_parameter(setting(key, high))) == (key, str(high).encode(), False)
     for value in (0, -1, high + 1, True, "8", 1.5, None):
         refusal = read_parameter(setting(key, value))
-        assert refusal == Refusal(errno=Errno.EINVAL, message=f"`{key}` must be an integer from 1 to {high}")
+        assert refusal == RegistrationRefusal(
+            errno=Errno.EINVAL, message=f"`{key}` must be an integer from 1 to {high}"
+        )
 
 
 def test_the_other_name_of_a_limit_is_understood() -> None:
@@ -56,7 +58,9 @@ def test_the_other_name_of_a_limit_is_understood() -> None:
 def test_a_key_takes_a_value_of_its_kind(key: str, good: Any, bad: Any, wanted: str) -> None:
     """The refusal says what the value must be."""
     assert plain(read_parameter(setting(key, good))) == (key, msgspec.json.encode(good), False)
-    assert read_parameter(setting(key, bad)) == Refusal(errno=Errno.EINVAL, message=f"`{key}` must be {wanted}")
+    assert read_parameter(setting(key, bad)) == RegistrationRefusal(
+        errno=Errno.EINVAL, message=f"`{key}` must be {wanted}"
+    )
 
 
 @pytest.mark.parametrize(("key", "value"), [("temperature", 0.5), ("seed", None), ("response_format", {"type": "x"})])
@@ -67,7 +71,7 @@ def test_a_key_that_is_not_ours_goes_upstream(key: str, value: Any) -> None:
 
 def test_the_keys_of_the_host_are_denied() -> None:
     """-EACCES for what the host sets for a task."""
-    assert read_parameter(setting("mcp.task_id", "x")) == Refusal(
+    assert read_parameter(setting("mcp.task_id", "x")) == RegistrationRefusal(
         errno=Errno.EACCES, message="`mcp.task_id` is set by the host"
     )
 
@@ -75,7 +79,9 @@ def test_the_keys_of_the_host_are_denied() -> None:
 @pytest.mark.parametrize("key", ["messages", "tools"])
 def test_messages_and_tools_cannot_be_smuggled_in(key: str) -> None:
     """They have calls of their own, which check them."""
-    assert read_parameter(setting(key, [])) == Refusal(errno=Errno.EINVAL, message=f"`{key}` has a call of its own")
+    assert read_parameter(setting(key, [])) == RegistrationRefusal(
+        errno=Errno.EINVAL, message=f"`{key}` has a call of its own"
+    )
 
 
 @pytest.mark.parametrize(
@@ -96,5 +102,5 @@ def test_messages_and_tools_cannot_be_smuggled_in(key: str) -> None:
 def test_what_is_not_a_setting_is_refused_by_number(data: bytes, errno: Errno) -> None:
     """Bad JSON is -EIO as it always was; the newer checks have numbers of their own."""
     refusal = read_parameter(data)
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RegistrationRefusal)
     assert refusal.errno is errno

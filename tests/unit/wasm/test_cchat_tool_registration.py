@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from treadle.core.tool_definitions import EMPTY_SCHEMA, ToolSpec
 from treadle.wasm.cchat_abi import Errno
-from treadle.wasm.cchat_tool_registration import TOOL_JSON_BYTES_MAX, Refusal, read_tool
+from treadle.wasm.cchat_tool_registration import TOOL_JSON_BYTES_MAX, RegistrationRefusal, read_tool
 
 SCHEMA = '{"type":"object", "properties":{"a":{"type":"integer","maximum":1.50}}}'
 NESTED = f'{{"type":"function","function":{{"name":"sum","description":"Add.","parameters":{SCHEMA}}}}}'
 FLAT = f'{{"name":"sum","description":"Add.","parameters":{SCHEMA}}}'
 
 
-def plain(spec: ToolSpec | Refusal) -> Any:
+def plain(spec: ToolSpec | RegistrationRefusal) -> Any:
     """Return the spec with its schema as bytes, so that it can be compared."""
     assert isinstance(spec, ToolSpec), spec
     return {**msgspec.structs.asdict(spec), "parameters": bytes(spec.parameters)}
@@ -48,7 +48,7 @@ def test_unknown_fields_are_ignored() -> None:
 
 def test_a_name_is_registered_once() -> None:
     """The second tool of a name is -EEXIST, and the message names it."""
-    assert read_tool(NESTED.encode(), {"sum"}) == Refusal(
+    assert read_tool(NESTED.encode(), {"sum"}) == RegistrationRefusal(
         errno=Errno.EEXIST, message="a tool `sum` is registered already"
     )
     assert isinstance(read_tool(NESTED.encode(), {"other"}), ToolSpec)
@@ -58,7 +58,7 @@ def test_a_name_is_registered_once() -> None:
 def test_a_name_outside_the_charset_is_refused(name: str) -> None:
     """1 to 64 of A-Z a-z 0-9 _ and -."""
     refusal = read_tool(json.dumps({"name": name, "parameters": {}}).encode())
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RegistrationRefusal)
     assert refusal.errno is Errno.EINVAL
     assert "is not 1 to 64 of the characters" in refusal.message
 
@@ -87,28 +87,30 @@ BAD = [
 @pytest.mark.parametrize(("data", "message"), BAD, ids=[message for _, message in BAD])
 def test_what_is_not_a_tool_is_refused_with_a_reason(data: bytes, message: str) -> None:
     """-EINVAL, and the text that `cchat_error` gives says what is wrong and where."""
-    assert read_tool(data) == Refusal(errno=Errno.EINVAL, message=message)
+    assert read_tool(data) == RegistrationRefusal(errno=Errno.EINVAL, message=message)
 
 
 def test_bytes_that_are_not_utf8_have_a_number_of_their_own() -> None:
     """-EILSEQ, with the offset."""
-    assert read_tool(b'{"name":"\xff"}') == Refusal(errno=Errno.EILSEQ, message="not UTF-8 at byte 9")
+    assert read_tool(b'{"name":"\xff"}') == RegistrationRefusal(errno=Errno.EILSEQ, message="not UTF-8 at byte 9")
 
 
 def test_half_of_a_surrogate_pair_is_refused() -> None:
     """An escape that no text can hold must not travel on."""
     refusal = read_tool(b'{"name":"sum","description":"\\ud800 and more text","parameters":{}}')
-    assert isinstance(refusal, Refusal)
+    assert isinstance(refusal, RegistrationRefusal)
     assert refusal.errno is Errno.EINVAL
 
 
 def test_a_tool_has_a_size() -> None:
     """Over the bound is -E2BIG, before anything is decoded."""
     data = b" " * (TOOL_JSON_BYTES_MAX + 1)
-    assert read_tool(data) == Refusal(errno=Errno.E2BIG, message="65537 bytes of JSON; at most 65536 are taken")
+    assert read_tool(data) == RegistrationRefusal(
+        errno=Errno.E2BIG, message="65537 bytes of JSON; at most 65536 are taken"
+    )
 
 
 @given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
 def test_no_bytes_make_it_raise(data: bytes) -> None:
     """A guest can send anything; the host gets a tool or a refusal."""
-    assert isinstance(read_tool(data), ToolSpec | Refusal)
+    assert isinstance(read_tool(data), ToolSpec | RegistrationRefusal)

@@ -9,10 +9,10 @@ import pytest
 from treadle.core.errors import ConfigError
 from treadle.wasm.engine.compiler import Compiler
 from treadle.wasm.engine.guest_limits import Isolation, SandboxLimits
-from treadle.wasm.engine.wasi_grants import Grant
+from treadle.wasm.engine.wasi_grants import WasiGrant
 from treadle.wasm.engine.wasmtime_engine import EngineSpec, load_wasmtime
 from treadle.wasm.execution.tool_call import ToolCall
-from treadle.wasm.guest_pool import GuestModule, Quarters
+from treadle.wasm.guest_pool import GuestModule, GuestPool
 from treadle.wasm.tool_modules import ToolGuest
 
 SPECS = json.dumps([{"name": "echo", "parameters": {"type": "object"}}])
@@ -46,11 +46,11 @@ def result(tag: int) -> str:
       (i32.store (i32.const 40) (local.get 3)) (i32.const 32)"""
 
 
-def guest(folder: Path, call: str, isolation: Isolation = "thread") -> tuple[ToolGuest, Quarters]:
+def guest(folder: Path, call: str, isolation: Isolation = "thread") -> tuple[ToolGuest, GuestPool]:
     """Return a component as a tool guest."""
     path = folder / "tool.wat"
     path.write_text(component(call))
-    quarters = Quarters(Compiler(in_child=False))
+    quarters = GuestPool(Compiler(in_child=False))
     limits = SandboxLimits(cpu_s=0.2, wall_s=10)
     return ToolGuest(
         quarters, GuestModule(name="c", path=str(path), kind="tools", limits=limits, isolation=isolation)
@@ -93,7 +93,7 @@ def test_an_import_that_is_not_there_is_named(tmp_path: Path, name: str) -> None
     imported = f'(import "{name}" (instance (export "f" (func))))'
     path = tmp_path / "tool.wat"
     path.write_text(component(result(0)).replace("(component", f"(component {imported}", 1))
-    tools = ToolGuest(Quarters(Compiler(in_child=False)), GuestModule(name="c", path=str(path), kind="tools"))
+    tools = ToolGuest(GuestPool(Compiler(in_child=False)), GuestModule(name="c", path=str(path), kind="tools"))
     with pytest.raises(ConfigError, match=f"{name}.*not found") as raised:
         tools.specs()
     assert "tool.wat.json" in raised.value.message
@@ -106,10 +106,10 @@ async def test_a_component_gets_the_real_wasi_by_a_grant_only(tmp_path: Path) ->
     path.write_text(component(result(0)).replace("(component", f"(component {imported}", 1))
     (tmp_path / "tool.wat.json").write_text(SPECS)
     module = GuestModule(name="c", path=str(path), kind="tools", isolation="process")
-    quarters = Quarters(Compiler(in_child=False))
+    quarters = GuestPool(Compiler(in_child=False))
     refused = await ToolGuest(quarters, module).call(ToolCall(name="echo", arguments="hello"))
     assert "stopped (link)" in refused.text
-    granted = msgspec.structs.replace(module, wasi=Grant())
+    granted = msgspec.structs.replace(module, wasi=WasiGrant())
     assert (await ToolGuest(quarters, granted).call(ToolCall(name="echo", arguments="hello"))).text == "hello"
     with pytest.raises(ConfigError, match="process of its own"):
         ToolGuest(quarters, msgspec.structs.replace(granted, isolation="thread"))

@@ -10,11 +10,11 @@ from treadle.core.errors import ConfigError, NotFound
 from treadle.core.items import CallItem
 from treadle.core.tool_definitions import CallContext, Outcome
 from treadle.runtime import SystemClock
-from treadle.tools import Registry, Runner
+from treadle.tools import ToolRegistry, ToolRunner
 from treadle.wasm.engine.compiler import Compiler
 from treadle.wasm.engine.guest_limits import Isolation, SandboxLimits
 from treadle.wasm.execution.tool_call import ToolCall
-from treadle.wasm.guest_pool import GuestModule, Quarters
+from treadle.wasm.guest_pool import GuestModule, GuestPool
 from treadle.wasm.tool_modules import ToolGuest
 
 NAMED = ECHO.replace("$t (type", '$t (export "tool_echo") (type')
@@ -40,15 +40,15 @@ def written(folder: Path, body: str, *, schema: object = SPECS) -> str:
     return str(path)
 
 
-def guest(path: str, **fields: object) -> tuple[ToolGuest, Quarters]:
+def guest(path: str, **fields: object) -> tuple[ToolGuest, GuestPool]:
     """Return a tool guest that is compiled here."""
-    quarters = Quarters(Compiler(in_child=False))
+    quarters = GuestPool(Compiler(in_child=False))
     return ToolGuest(quarters, GuestModule(name="g", path=path, kind="tools", limits=LIMITS, **fields)), quarters
 
 
 async def run(tools: ToolGuest, arguments: str) -> Outcome:
     """Run the tool as a run's call would."""
-    runner = Runner(Registry(tools.tools()), clock=SystemClock())
+    runner = ToolRunner(ToolRegistry(tools.tools()), clock=SystemClock())
     try:
         call = CallItem(call_id="c", name="echo", arguments=arguments)
         return await runner.run(call, CallContext(run_id="r"))

@@ -17,8 +17,8 @@ from treadle.core.tool_definitions import CallContext, Fault, Outcome, is_person
 from treadle.journal.journal_interface import RunRow, SessionRow, Store
 from treadle.journal.sqlite.store import SqliteStore
 from treadle.runtime import SystemClock
-from treadle.tools import Registry, Runner, tool
-from treadle.workspace.model_tools import Terms, workspace_tools
+from treadle.tools import ToolRegistry, ToolRunner, tool
+from treadle.workspace.model_tools import ProposalTerms, workspace_tools
 from treadle.workspace.workspace_service import Consent, Workspaces
 from treadle.workspace.workspace_store import Author
 
@@ -30,8 +30,8 @@ class Bench:
 
     def __init__(self, store: Store, **terms: Any) -> None:
         self.desk = Workspaces(store, ids=CountingIds())
-        self.registry = Registry(workspace_tools(self.desk, store, Terms(default="card", **terms)))
-        self.runner = Runner(self.registry, clock=SystemClock())
+        self.registry = ToolRegistry(workspace_tools(self.desk, store, ProposalTerms(default="card", **terms)))
+        self.runner = ToolRunner(self.registry, clock=SystemClock())
         self.calls = 0
 
     async def call(self, name: str, call_id: str = "", run_id: str = "", **arguments: Any) -> Outcome:
@@ -285,7 +285,7 @@ async def test_a_run_works_on_the_workspace_of_its_session(bench: Bench, store: 
     call = CallItem(id="fc", call_id="c", name="state.get", arguments='{"path": "/draft"}')
     outcome = await bench.runner.run(call, CallContext(run_id="r", call_id="c", session_id="sess_1"))
     assert '"mine":true' in outcome.text
-    alone = Runner(Registry(workspace_tools(bench.desk, store)), clock=SystemClock())
+    alone = ToolRunner(ToolRegistry(workspace_tools(bench.desk, store)), clock=SystemClock())
     assert code_of(await alone.run(call, CallContext(run_id="r", call_id="c"))) == "no_workspace"
 
 
@@ -358,4 +358,4 @@ def test_nobody_can_register_a_tool_of_that_name(name: str) -> None:
         return "done"
 
     with pytest.raises(ConfigError, match="committed by a person only"):
-        Registry([commit])
+        ToolRegistry([commit])

@@ -20,8 +20,8 @@ from treadle.workspace.workspace_state import (
     Actor,
     Change,
     Proposal,
-    Record,
     Workspace,
+    WorkspaceRecord,
     lock,
     patch_draft,
     show,
@@ -43,7 +43,7 @@ def test_a_patch_of_the_draft_is_a_new_version_with_its_record() -> None:
     change = Change(path="/draft/title", value="One")
     workspace, record = patch_draft(START, [change], actor="model")
     assert workspace == msgspec.structs.replace(START, draft={"title": "One", "tags": ["a", "b"]}, version=1)
-    assert record == Record(version=1, kind="patched", actor="model", changes=(change,))
+    assert record == WorkspaceRecord(version=1, kind="patched", actor="model", changes=(change,))
     assert START.draft == {"title": "", "tags": ["a", "b"]}
 
 
@@ -132,7 +132,7 @@ def test_a_lock_does_not_mistake_true_for_one() -> None:
 def test_only_a_person_unlocks() -> None:
     """Anyone may lock; the model cannot release what holds it."""
     held, record = lock(START, "/draft/title", actor="model")
-    assert record == Record(version=1, kind="locked", actor="model", path="/draft/title")
+    assert record == WorkspaceRecord(version=1, kind="locked", actor="model", path="/draft/title")
     with pytest.raises(Forbidden, match="only a person can unlock a path"):
         unlock(held, "/draft/title", actor="model")
     with pytest.raises(NotFound, match="there is no lock `/draft/tags`"):
@@ -159,7 +159,7 @@ def test_a_proposal_leaves_the_facts_until_a_person_confirms_it() -> None:
     assert (record.kind, record.actor, record.proposal_id, record.reason) == ("proposed", "model", "p1", "her name")
     confirmed, record = confirm(proposed, "p1", 0, actor="person")
     assert confirmed == msgspec.structs.replace(START, facts={"name": "Eve"}, version=2, facts_version=1)
-    assert record == Record(
+    assert record == WorkspaceRecord(
         version=2,
         kind="confirmed",
         actor="person",
@@ -274,7 +274,7 @@ def test_a_workspace_and_its_records_survive_json() -> None:
     """What a store writes it can read back, values and all."""
     workspace, record = propose(START, proposal(), actor="model")
     assert msgspec.json.decode(msgspec.json.encode(workspace), type=Workspace) == workspace
-    assert msgspec.json.decode(msgspec.json.encode(record), type=Record) == record
+    assert msgspec.json.decode(msgspec.json.encode(record), type=WorkspaceRecord) == record
 
 
 paths = st.sampled_from(["/facts", "/facts/a", "/facts/a/b", "/facts/list", "/facts/list/0", "/facts/list/1"])

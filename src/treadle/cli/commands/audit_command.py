@@ -14,7 +14,7 @@ from treadle.terminal.rendering.event_messages import plural
 from treadle.terminal.rendering.sanitize import clean
 
 if TYPE_CHECKING:
-    from treadle.journal.audit_verification import Finding
+    from treadle.journal.audit_verification import AuditFinding
     from treadle.journal.journal_interface import Store
 
 EPILOG = """\
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     return command.OK if is_sound else command.ERROR
 
 
-def _in_store(args: argparse.Namespace) -> "tuple[list[str], list[Finding], dict[str, int]]":
+def _in_store(args: argparse.Namespace) -> "tuple[list[str], list[AuditFinding], dict[str, int]]":
     """Return what is wrong with the file under the runs (read whole where all runs are asked for), and the runs."""
     from treadle.cli.doctor.journal_file_checks import damage, file_problems
     from treadle.config import sqlite_path
@@ -86,13 +86,13 @@ def _in_store(args: argparse.Namespace) -> "tuple[list[str], list[Finding], dict
         return problems, [], {}
 
 
-async def _in(store: "Store", args: argparse.Namespace) -> "tuple[list[Finding], dict[str, int]]":
+async def _in(store: "Store", args: argparse.Namespace) -> "tuple[list[AuditFinding], dict[str, int]]":
     """Check the runs that were asked for; where that is all of them, also for rows that belong to none."""
     from treadle.journal.audit_verification import audit_run
 
     is_all = not (args.runs or args.session or args.since)
     since = None if args.since is None else opened.read_since(args.since, time.time())
-    findings: list[Finding] = []
+    findings: list[AuditFinding] = []
     rows = await opened.find_runs(store, args.runs, session=args.session, since=since)
     with shown("checking") as tell:
         for row in rows:
@@ -104,12 +104,12 @@ async def _in(store: "Store", args: argparse.Namespace) -> "tuple[list[Finding],
     return findings, await store.strays() if is_all else {}
 
 
-def _in_file(file: Path) -> "list[Finding]":
+def _in_file(file: Path) -> "list[AuditFinding]":
     from treadle.journal.audit_verification import audit_export
     from treadle.journal.jsonl_export import read_runs
 
     size = file.stat().st_size
-    findings: list[Finding] = []
+    findings: list[AuditFinding] = []
     with file.open("rb") as lines, shown("checking") as tell:
         for exported in read_runs(lines, file.name):
             findings.append(audit_export(exported))
@@ -117,7 +117,7 @@ def _in_file(file: Path) -> "list[Finding]":
     return findings
 
 
-def _table(findings: "list[Finding]", strays: dict[str, int]) -> Iterable[str]:
+def _table(findings: "list[AuditFinding]", strays: dict[str, int]) -> Iterable[str]:
     cells = [("run", "status", "entries", "epochs", "chain", "")]
     for each in findings:
         verdict = "ok" if each.is_sound else plural(len(each.problems), "problem")

@@ -20,10 +20,10 @@ from treadle.terminal.rendering.styles import THEMES, look_of
 
 if TYPE_CHECKING:
     from treadle.config import Settings
-    from treadle.terminal.conversation.chat_loop import Chat
+    from treadle.terminal.conversation.chat_loop import ChatLoop
     from treadle.terminal.conversation.interrupts import Interrupts
     from treadle.terminal.editor.screen_interface import Face
-    from treadle.terminal.rendering.styles import Look
+    from treadle.terminal.rendering.styles import TextStyle
 
 QUIT_S = 1.0
 EPILOG = """\
@@ -76,11 +76,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.Namespace, out: TextIO) -> int:
-    from treadle.terminal.conversation.chat_loop import Chat
+    from treadle.terminal.conversation.chat_loop import ChatLoop
     from treadle.terminal.conversation.conversation import Conversation
     from treadle.terminal.conversation.open_conversation import make_policy, opened_host
-    from treadle.terminal.rendering.run_renderer import Screen
-    from treadle.terminal.rendering.tool_results import Folds
+    from treadle.terminal.rendering.run_renderer import RunRenderer
+    from treadle.terminal.rendering.tool_results import FoldedResults
     from treadle.terminal.slash_commands.command_registry import COMMANDS
 
     interrupts.watch()
@@ -90,14 +90,14 @@ async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.N
     root = settings.tools.local.root
     face = _face(settings, look, out, is_animated=terminal.animations and not args.no_animations)
     shown = terminal.preview_lines if terminal.fold == "on" else terminal.fold_lines
-    screen = Screen(face, look, folds=Folds(preview_lines=shown, full_lines=terminal.fold_lines))
+    screen = RunRenderer(face, look, folds=FoldedResults(preview_lines=shown, full_lines=terminal.fold_lines))
     heard: list[Callable[[str], None]] = []
     with own_screen(screen.printed):
         opening = opened_host(args, settings, lambda text: [tell(text) for tell in heard])
         async with _opened(face) as leaving, opening as host:
             conversation = Conversation(host, command.asked_model(args, settings), folder=root)
             policy = make_policy(terminal.policy, root, None if args.server else settings.tools.local.writable)
-            chat = Chat(conversation, face, screen, policy, COMMANDS, root)
+            chat = ChatLoop(conversation, face, screen, policy, COMMANDS, root)
             heard.append(chat.activity.progress)
             interrupts.guard(chat)
             interrupts.leave = chat.leave
@@ -125,7 +125,7 @@ async def _opened(face: "Face") -> "AsyncGenerator[asyncio.Future[None], None]":
         await face.close()
 
 
-async def _begin(chat: "Chat", args: argparse.Namespace) -> None:
+async def _begin(chat: "ChatLoop", args: argparse.Namespace) -> None:
     """Greet, and show the conversation that is gone on with. Raises: TreadleError."""
     conversation, host = chat.conversation, chat.conversation.host
     where = f" at {host.place}" if host.place else ""
@@ -142,7 +142,7 @@ async def _begin(chat: "Chat", args: argparse.Namespace) -> None:
         await chat.resumed(entries)
 
 
-def _face(settings: "Settings", look: "Look", out: TextIO, *, is_animated: bool) -> "Face":
+def _face(settings: "Settings", look: "TextStyle", out: TextIO, *, is_animated: bool) -> "Face":
     """Return the best face that standard input and output allow."""
     if not look.rich or sys.platform == "win32":
         from treadle.terminal.editor.plain_mode import PlainFace

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from treadle.cli import command_base as command
 from treadle.cli.bash_completion import write_bash
-from treadle.cli.command_tree import Place, read_places
+from treadle.cli.command_tree import ArgumentPlace, read_places
 from treadle.cli.fish_completion import write_fish
 from treadle.cli.zsh_completion import write_zsh
 
@@ -19,7 +19,7 @@ examples:
   treadle completion zsh > ~/.zfunc/_treadle                            with ~/.zfunc in $fpath, before compinit
   treadle completion fish > ~/.config/fish/completions/treadle.fish"""
 
-SHELLS: dict[str, Callable[[Iterable[Place]], str]] = {"bash": write_bash, "zsh": write_zsh, "fish": write_fish}
+SHELLS: dict[str, Callable[[Iterable[ArgumentPlace]], str]] = {"bash": write_bash, "zsh": write_zsh, "fish": write_fish}
 
 
 def describe(parser: argparse.ArgumentParser) -> None:

@@ -27,7 +27,7 @@ examples:
 SOURCE_COLUMN = 48
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class ShownSetting(msgspec.Struct, frozen=True, kw_only=True):
     """One key in force."""
 
     key: str
@@ -117,7 +117,7 @@ def _missing(tools: "ToolsSection") -> Iterable["Problem"]:
             yield Problem(path="tools.local.enabled", message=f"there is no local tool {name!r}", hint=hint)
 
 
-def list_shown(loaded: "Loaded") -> list[Shown]:
+def list_shown(loaded: "Loaded") -> list[ShownSetting]:
     """Return every key in force; of secrets there are only names of variables, and stars for a password."""
     rows = _rows(loaded, msgspec.to_builtins(loaded.settings), "")
     return [msgspec.structs.replace(row, value=shown_url(row.value)) if row.key == "store.url" else row for row in rows]
@@ -129,7 +129,7 @@ def key_states(loaded: "Loaded") -> dict[str, str]:
     return {name: "set" if os.environ.get(name) else "unset" for name in dict.fromkeys(names)}
 
 
-def _rows(loaded: "Loaded", value: Any, path: str) -> list[Shown]:
+def _rows(loaded: "Loaded", value: Any, path: str) -> list[ShownSetting]:
     pairs: list[tuple[str, Any]]
     if isinstance(value, dict) and (value or not path):
         table = cast("dict[str, Any]", value)
@@ -137,7 +137,7 @@ def _rows(loaded: "Loaded", value: Any, path: str) -> list[Shown]:
     elif _is_rows(value):
         pairs = [(f"{path}[{index}]", inner) for index, inner in enumerate(cast("list[Any]", value))]
     else:
-        return [Shown(key=path, value=value, source=_source(loaded, path))]
+        return [ShownSetting(key=path, value=value, source=_source(loaded, path))]
     return [row for name, inner in pairs for row in _rows(loaded, inner, name)]
 
 

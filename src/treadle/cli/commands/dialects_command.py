@@ -22,7 +22,7 @@ examples:
 _SHOWN_CHARS = 100
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class DialectRow(msgspec.Struct, frozen=True, kw_only=True):
     """One dialect as the list shows it."""
 
     id: str
@@ -57,14 +57,14 @@ def run(args: argparse.Namespace) -> int:
     return _try(args) if args.action == "try" else _list(args)
 
 
-def rows(model: str = "") -> list[Row]:
+def rows(model: str = "") -> list[DialectRow]:
     """Return every dialect as a row."""
     from treadle.cli.dialect_rendering import render
     from treadle.protocols.text_calls.dialect_table import DIALECTS
 
     sample = [("NAME", {"KEY": "VALUE"})]
     return [
-        Row(id=each.id, tier=each.tier(model), form=render(each, sample).replace("\n", "⏎"), models=each.models)
+        DialectRow(id=each.id, tier=each.tier(model), form=render(each, sample).replace("\n", "⏎"), models=each.models)
         for each in DIALECTS
     ]
 
@@ -104,7 +104,7 @@ def recover(text: str, tools: list[Any], model: str, tiers: str) -> Recovered:
     from treadle.config.settings import TIERS, Tier
     from treadle.protocols.text_calls import read_tools
     from treadle.protocols.text_calls.dialect_table import BY_ID
-    from treadle.protocols.text_calls.scanner import Found, TextScanner
+    from treadle.protocols.text_calls.scanner import FoundCalls, TextScanner
     from treadle.protocols.text_calls.text_call_recovery import RepairRules, chosen_dialects
 
     names = TIERS if tiers == "all" else tiers.split(",")
@@ -117,7 +117,7 @@ def recover(text: str, tools: list[Any], model: str, tiers: str) -> Recovered:
     content: list[str] = []
     calls: list[dict[str, Any]] = []
     for piece in [*scanner.feed(text), *scanner.finish()]:
-        if not isinstance(piece, Found):
+        if not isinstance(piece, FoundCalls):
             content.append(piece)
             continue
         tier = BY_ID[piece.dialect].tier(model)

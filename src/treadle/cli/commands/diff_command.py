@@ -20,7 +20,7 @@ from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
 from treadle.core.json import canonical_json, cut_text, type_errors
 from treadle.terminal.rendering.event_messages import plural
 from treadle.terminal.rendering.sanitize import clean
-from treadle.terminal.rendering.styles import Look, look_of
+from treadle.terminal.rendering.styles import TextStyle, look_of
 
 if TYPE_CHECKING:
     from treadle.journal.journal_interface import RunRow, Store
@@ -44,7 +44,7 @@ _NOT_ASKED = frozenset({"protocol", "model", "surface", "previous_response_id", 
 Op = Literal["equal", "changed", "left", "right"]
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class DiffStep(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that happened in a run: what it is compared by, and what is shown of it."""
 
     kind: str
@@ -58,8 +58,8 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     """A step of the left run, the step of the right run that stands in its place, or both."""
 
     op: Op
-    left: Step | None = None
-    right: Step | None = None
+    left: DiffStep | None = None
+    right: DiffStep | None = None
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
@@ -92,7 +92,7 @@ async def _compare(store: "Store", args: argparse.Namespace) -> tuple[str, str, 
     return rows[0].id, rows[1].id, compare(steps[0], steps[1])
 
 
-def compare(left: Sequence[Step], right: Sequence[Step]) -> list[Pair]:
+def compare(left: Sequence[DiffStep], right: Sequence[DiffStep]) -> list[Pair]:
     """Pair the steps of two runs: equal ones, changed ones of the same kind, and those that only one run has."""
     keys = [[(step.kind, step.key) for step in side] for side in (left, right)]
     pairs: list[Pair] = []
@@ -104,7 +104,7 @@ def compare(left: Sequence[Step], right: Sequence[Step]) -> list[Pair]:
     return pairs
 
 
-def _changed(left: Sequence[Step], right: Sequence[Step]) -> Iterator[Pair]:
+def _changed(left: Sequence[DiffStep], right: Sequence[DiffStep]) -> Iterator[Pair]:
     """Pair what stands between two equal steps by its kind, in order."""
     kinds = [[step.kind for step in side] for side in (left, right)]
     for op, a, b, c, d in SequenceMatcher(None, kinds[0], kinds[1], autojunk=False).get_opcodes():
@@ -115,10 +115,10 @@ def _changed(left: Sequence[Step], right: Sequence[Step]) -> Iterator[Pair]:
             yield from (Pair(op="right", right=step) for step in right[c:d])
 
 
-def steps_of(row: "RunRow", entries: Sequence[Entry]) -> list[Step]:
+def steps_of(row: "RunRow", entries: Sequence[Entry]) -> list[DiffStep]:
     """Return what happened in a run as steps that can be compared."""
     asked = {"protocol": row.protocol, "model": row.model, "request": _request(row)}
-    steps = [Step(kind="asked", key=canonical_json(asked), text=_asked_text(row, asked["request"]))]
+    steps = [DiffStep(kind="asked", key=canonical_json(asked), text=_asked_text(row, asked["request"]))]
     numbers: dict[str, int] = {}
     for entry in entries:
         steps += _steps(entry, numbers)
@@ -137,17 +137,17 @@ def _asked_text(row: "RunRow", request: Any) -> str:
     return f"{row.model} over {row.protocol}{extra}"
 
 
-def _steps(entry: Entry, numbers: dict[str, int]) -> Iterable[Step]:
+def _steps(entry: Entry, numbers: dict[str, int]) -> Iterable[DiffStep]:
     try:
         if entry.kind in ITEM_KINDS:
             return [_item_step(entry, item_of_entry(entry), numbers)]
         return _other_steps(entry)
     except type_errors:
         raw = b"" if entry.data is None else bytes(entry.data)
-        return [Step(kind=entry.kind, key=raw, text="cannot be read", seq=entry.seq)]
+        return [DiffStep(kind=entry.kind, key=raw, text="cannot be read", seq=entry.seq)]
 
 
-def _item_step(entry: Entry, item: AnyItem, numbers: dict[str, int]) -> Step:
+def _item_step(entry: Entry, item: AnyItem, numbers: dict[str, int]) -> DiffStep:
     """Compare an item by all that it says; a call by its number in the run instead of its id."""
     bare: dict[str, Any] = msgspec.to_builtins(item, enc_hook=_plain)
     for name in ("id", "upstream_id"):
@@ -157,7 +157,7 @@ def _item_step(entry: Entry, item: AnyItem, numbers: dict[str, int]) -> Step:
     if isinstance(item, ResultItem):
         bare["sandbox"] = sandbox_of(entry)
     kind = f"input {entry.kind}" if entry.is_input else entry.kind
-    return Step(kind=kind, key=canonical_json(bare), text=_item_text(item, entry), seq=entry.seq)
+    return DiffStep(kind=kind, key=canonical_json(bare), text=_item_text(item, entry), seq=entry.seq)
 
 
 def _plain(value: object) -> Any:
@@ -191,7 +191,7 @@ class _Ran(msgspec.Struct):
     sandbox: str = ""
 
 
-def _other_steps(entry: Entry) -> list[Step]:
+def _other_steps(entry: Entry) -> list[DiffStep]:
     data: Any = {} if entry.data is None else msgspec.json.decode(entry.data)
     match entry.kind:
         case "plan":
@@ -218,10 +218,10 @@ def _other_steps(entry: Entry) -> list[Step]:
             return []
     kind = "end" if entry.kind == "status" else entry.kind
     fingerprint = str(data.get("fingerprint", "")) if entry.kind == "plan" else ""
-    return [Step(kind=kind, key=canonical_json(said), text=text, seq=entry.seq, fingerprint=fingerprint)]
+    return [DiffStep(kind=kind, key=canonical_json(said), text=text, seq=entry.seq, fingerprint=fingerprint)]
 
 
-def write_pairs(pairs: Sequence[Pair], look: Look) -> Iterator[str]:
+def write_pairs(pairs: Sequence[Pair], look: TextStyle) -> Iterator[str]:
     """Write the comparison for a person: every difference, and a little of what is equal around it."""
     width = max((len(_step(pair).kind) for pair in pairs), default=0)
     near = {
@@ -240,7 +240,7 @@ def write_pairs(pairs: Sequence[Pair], look: Look) -> Iterator[str]:
         yield look.style("dim", f"  … {skipped} equal")
 
 
-def _lines(pair: Pair, width: int, look: Look) -> Iterator[str]:
+def _lines(pair: Pair, width: int, look: TextStyle) -> Iterator[str]:
     if pair.op == "equal":
         yield look.style("dim", _line(" ", _step(pair), width))
         return
@@ -253,20 +253,20 @@ def _lines(pair: Pair, width: int, look: Look) -> Iterator[str]:
         yield look.style("added", _line("+", pair.right, width))
 
 
-def _place(left: Step, right: Step) -> str:
+def _place(left: DiffStep, right: DiffStep) -> str:
     """Say where two steps differ that look alike."""
     from treadle.providers.cassettes.file_format import first_difference
 
     return first_difference(left.key, right.key).replace("recorded ", "").replace(", asked ", " → ")
 
 
-def _line(mark: str, step: Step, width: int) -> str:
+def _line(mark: str, step: DiffStep, width: int) -> str:
     shown = clean(cut_text(step.text, SHOWN_BYTES_MAX)).replace("\n", "⏎")
     hashed = f" · {step.fingerprint[:12]}" if step.fingerprint else ""
     return f"{mark} {step.kind:<{width}}  {shown}{hashed}"
 
 
-def _step(pair: Pair) -> Step:
+def _step(pair: Pair) -> DiffStep:
     step = pair.left or pair.right
     assert step is not None, "a pair has a step"
     return step

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from treadle.access.key_views import KeyView
     from treadle.access.keyring import Keyring
     from treadle.journal.journal_interface import Store
-    from treadle.journal.keys_interface import Grant, KeyRow
+    from treadle.journal.keys_interface import KeyGrant, KeyRow
 
 LIMIT = 200
 ROLES = ("none", "viewer", "operator", "admin")
@@ -148,16 +148,16 @@ async def _revoke(store: "Store", keyring: "Keyring", args: argparse.Namespace) 
 _ACTIONS: dict[str, Work] = {"create": _create, "list": _list, "revoke": _revoke}
 
 
-def _grant(args: argparse.Namespace) -> "Grant":
-    from treadle.journal.keys_interface import Budget, Grant, Rates
+def _grant(args: argparse.Namespace) -> "KeyGrant":
+    from treadle.journal.keys_interface import KeyBudget, KeyGrant, KeyRates
 
-    return Grant(
+    return KeyGrant(
         apis=_names(args.may_apis),
         models=_names(args.may_models),
         tools=_names(args.may_tools),
         role=args.role,
-        rates=Rates(requests_per_min=args.rpm, tokens_per_min=args.tpm, runs_max=args.runs),
-        budget=Budget(tokens=args.budget_tokens, usd=args.budget_usd, period=args.period),
+        rates=KeyRates(requests_per_min=args.rpm, tokens_per_min=args.tpm, runs_max=args.runs),
+        budget=KeyBudget(tokens=args.budget_tokens, usd=args.budget_usd, period=args.period),
     )
 
 
@@ -179,10 +179,10 @@ def _read_span(text: str | None) -> float | None:
 
 
 async def _view(store: "Store", row: "KeyRow") -> "KeyView":
-    from treadle.access.budgets import Ledger
+    from treadle.access.budgets import BudgetLedger
     from treadle.access.key_views import view_of
 
-    return await view_of(row, Ledger(store.keys), (await opened.clock_of(store)).now())
+    return await view_of(row, BudgetLedger(store.keys), (await opened.clock_of(store)).now())
 
 
 def _cells(view: "KeyView") -> tuple[str, ...]:

@@ -33,7 +33,7 @@ examples:
   treadle mcp refuse files read_file     leave it out for as long as it looks like this"""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class McpRow(msgspec.Struct, frozen=True, kw_only=True):
     """One server as the list shows it."""
 
     name: str
@@ -113,7 +113,7 @@ def _list(settings: "Settings", as_json: bool) -> int:
     return command.OK if all(row.state == "up" for row in rows) else command.ERROR
 
 
-def _lines(row: Row) -> list[str]:
+def _lines(row: McpRow) -> list[str]:
     head = f"{row.name}: {plural(len(row.tools), 'tool')}" if row.state == "up" else f"{row.name}: {row.reason}"
     return [
         head,
@@ -122,7 +122,7 @@ def _lines(row: Row) -> list[str]:
     ]
 
 
-async def _rows(settings: "Settings") -> list[Row]:
+async def _rows(settings: "Settings") -> list[McpRow]:
     """Connect to every server once and say what it has."""
     from treadle.runtime import Runtime
 
@@ -139,8 +139,8 @@ async def _rows(settings: "Settings") -> list[Row]:
         await runtime.mcp.close()
 
 
-def _row(server: "Server", tools: list[str]) -> Row:
-    return Row(
+def _row(server: "Server", tools: list[str]) -> McpRow:
+    return McpRow(
         name=server.options.name, state=server.state, reason=server.reason, tools=tools, left_out=server.left_out
     )
 

@@ -10,7 +10,7 @@ from treadle.cli import command_base as command
 from treadle.cli.commands.diff_command import sandbox_of
 from treadle.core.errors import NotFound, RequestError
 from treadle.core.json import write_json
-from treadle.terminal.rendering.run_output import WRITERS, Writer
+from treadle.terminal.rendering.run_output import WRITERS, RunOutput
 from treadle.terminal.rendering.stdout_capture import own_stdout
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def _numbers(proof: object) -> dict[str, object]:
     return {name: getattr(proof, name) for name in ("rounds", "calls", "entries", "events", "problem")}
 
 
-async def _follow(handle: "RunHandle", writer: Writer) -> int:
+async def _follow(handle: "RunHandle", writer: RunOutput) -> int:
     async with contextlib.aclosing(handle.events()) as events:
         async for batch in events:
             for numbered in batch:

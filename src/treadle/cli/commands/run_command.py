@@ -31,7 +31,7 @@ from treadle.core.events import (
 from treadle.terminal.conversation.attachments import join_prompt, message_of, read_piped
 from treadle.terminal.conversation.cost_estimate import Spending
 from treadle.terminal.rendering.progress_line import ticking
-from treadle.terminal.rendering.run_output import WRITERS, Writer
+from treadle.terminal.rendering.run_output import WRITERS, RunOutput
 from treadle.terminal.rendering.stdout_capture import Prints, own_stdout
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from treadle.core.items import MessageItem
     from treadle.terminal.conversation.conversation import Conversation
     from treadle.terminal.conversation.interrupts import Interrupts
-    from treadle.terminal.permissions.permission_policy import Policy
+    from treadle.terminal.permissions.permission_policy import PermissionPolicy
 
 NOBODY = "nobody can be asked in `treadle run`; --policy or --yes says what may run"
 EPILOG = f"""\
@@ -151,7 +151,7 @@ def _amount(text: str) -> float:
 class _Turn:
     """One turn: sends, follows, answers what is asked, and keeps to the limits of the flags."""
 
-    def __init__(self, args: argparse.Namespace, settings: "Settings", writer: Writer) -> None:
+    def __init__(self, args: argparse.Namespace, settings: "Settings", writer: RunOutput) -> None:
         self._args = args
         self._settings = settings
         self._writer = writer
@@ -208,7 +208,7 @@ class _Turn:
         if args.fork:
             await conversation.fork()
 
-    async def _follow(self, conversation: "Conversation", policy: "Policy", said: "MessageItem") -> None:
+    async def _follow(self, conversation: "Conversation", policy: "PermissionPolicy", said: "MessageItem") -> None:
         has_begun = False
         try:
             async with contextlib.aclosing(conversation.send(said)) as events:
@@ -222,7 +222,7 @@ class _Turn:
             for task in self._tasks:
                 task.cancel()
 
-    def _heed(self, conversation: "Conversation", policy: "Policy", event: RunEvent) -> None:
+    def _heed(self, conversation: "Conversation", policy: "PermissionPolicy", event: RunEvent) -> None:
         match event:
             case ApprovalRequested() if not event.is_deferred:
                 self._spawn(self._decide(conversation, policy, event))
@@ -236,16 +236,16 @@ class _Turn:
             case _:
                 pass
 
-    async def _decide(self, conversation: "Conversation", policy: "Policy", event: ApprovalRequested) -> None:
+    async def _decide(self, conversation: "Conversation", policy: "PermissionPolicy", event: ApprovalRequested) -> None:
         """Answer by policy; what would be asked of a person is denied, and the exit code tells."""
-        from treadle.terminal.conversation.host_interface import Decision
+        from treadle.terminal.conversation.host_interface import CallDecision
         from treadle.terminal.permissions.permission_policy import question_of
 
         host = conversation.host
         if policy.sandbox is None:
             policy.sandbox = await host.sandbox()
         decision = policy.decide(question_of(event, conversation.folder))
-        refusal = Decision(approve=False, by="policy ask", reason=NOBODY)
+        refusal = CallDecision(approve=False, by="policy ask", reason=NOBODY)
         # A server that cannot run commands read-only refuses to: then it is as if nothing had agreed.
         for answer in (decision or refusal, refusal):
             try:

@@ -190,7 +190,7 @@ def _log_to_stderr(level: str, redactor: "Redactor") -> None:
     from treadle.telemetry import Gathered, JsonLines
 
     logger = logging.getLogger("treadle")
-    logger.addHandler(Gathered(sys.stderr, Lines(redactor) if sys.stderr.isatty() else JsonLines(redactor)))
+    logger.addHandler(Gathered(sys.stderr, StartupLines(redactor) if sys.stderr.isatty() else JsonLines(redactor)))
     logger.setLevel(level.upper())
     logger.propagate = False
     # No line says which thread, process or place in the code wrote it, so nobody need find out.
@@ -198,7 +198,7 @@ def _log_to_stderr(level: str, redactor: "Redactor") -> None:
     logging._srcfile = None  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateUsage]
 
 
-class Lines(logging.Formatter):
+class StartupLines(logging.Formatter):
     """One short line a record, harmless for the terminal."""
 
     def __init__(self, redactor: "Redactor") -> None:

@@ -20,7 +20,7 @@ from treadle.terminal.rendering.sanitize import clean
 
 if TYPE_CHECKING:
     from treadle.config import Settings
-    from treadle.journal.inspection import Look
+    from treadle.journal.inspection import JournalInspection
     from treadle.journal.journal_interface import Store
     from treadle.journal.pruning import Pruned
     from treadle.journal.store_url import PostgresAddress
@@ -94,7 +94,7 @@ class _Place:
             self.path = sqlite_path(settings.store.url)
             self.shown = str(self.path)
 
-    def look(self) -> "Look":
+    def look(self) -> "JournalInspection":
         """Say what is there.
 
         Raises: NotFound, StoreError.

@@ -17,7 +17,7 @@ from treadle.terminal.rendering.sanitize import clean
 if TYPE_CHECKING:
     from treadle.config import Settings
     from treadle.core.tool_definitions import ServerTool
-    from treadle.tools import Registry, Tool
+    from treadle.tools import Tool, ToolRegistry
     from treadle.tools.mcp.server_set import Servers
 
 EPILOG = """\
@@ -28,7 +28,7 @@ examples:
   treadle tools lint                   warn of what some provider can not take"""
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class ToolRow(msgspec.Struct, frozen=True, kw_only=True):
     """One tool as the list shows it."""
 
     name: str
@@ -89,7 +89,7 @@ async def _visit(servers: "Servers") -> None:
     await servers.close()
 
 
-def _show(registry: "Registry", name: str, as_json: bool) -> int:
+def _show(registry: "ToolRegistry", name: str, as_json: bool) -> int:
     """Show one tool, also one that is off: each field of its policy and who set it."""
     tool = next((each for each in registry.everything() if each.name == name), None)
     if tool is None:
@@ -157,9 +157,9 @@ def _lint(tools: "Sequence[ServerTool]", as_json: bool) -> int:
     return command.ERROR if any(found.values()) else command.OK
 
 
-def row_of(tool: "Tool", *, is_on: bool = True) -> Row:
+def row_of(tool: "Tool", *, is_on: bool = True) -> ToolRow:
     """Return a tool as a row."""
-    return Row(
+    return ToolRow(
         name=tool.name,
         description=tool.spec.description,
         effect=tool.policy.effect,

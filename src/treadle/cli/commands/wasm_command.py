@@ -13,7 +13,7 @@ from treadle.terminal.rendering.sanitize import clean
 if TYPE_CHECKING:
     from treadle.config import Settings
     from treadle.terminal.conversation.interrupts import Interrupts
-    from treadle.wasm.execution.session_program import Ended
+    from treadle.wasm.execution.session_program import ProgramEnded
     from treadle.wasm.execution.thread_messages import Said
     from treadle.wasm.guest_pool import GuestModule
 
@@ -162,7 +162,7 @@ def show(said: "Said") -> None:
         stream.flush()
 
 
-def _report(module: "GuestModule", ended: "Ended", said: "list[Said]", *, as_json: bool) -> int:
+def _report(module: "GuestModule", ended: "ProgramEnded", said: "list[Said]", *, as_json: bool) -> int:
     import msgspec
 
     if as_json:

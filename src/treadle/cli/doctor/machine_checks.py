@@ -22,7 +22,7 @@ OPENAT2 = 437
 _OPENAT2_SINCE = "5.6"
 
 
-class Extra(msgspec.Struct, frozen=True, kw_only=True):
+class OptionalPackage(msgspec.Struct, frozen=True, kw_only=True):
     """An extra of the package, what it brings, and the setting that asks for it here; empty where none does."""
 
     name: str
@@ -53,7 +53,7 @@ def check_packages() -> Check:
     return Check(name="packages", state="ok", detail=f"treadle {metadata.version('treadle')}, {len(names)} packages")
 
 
-def list_extras(settings: Settings) -> list[Extra]:
+def list_extras(settings: Settings) -> list[OptionalPackage]:
     """Return the extras that settings may ask for."""
     has_mcp = "mcp" if settings.mcp else "server.mcp" if settings.server.mcp else ""
     table = (
@@ -64,7 +64,7 @@ def list_extras(settings: Settings) -> list[Extra]:
         ("otel", OTEL, "telemetry.spans" if settings.telemetry.spans else ""),
         ("temporal", ("temporalio",), "runner.kind" if settings.runner.kind == "temporal" else ""),
     )
-    return [Extra(name=name, packages=packages, wanted_by=wanted_by) for name, packages, wanted_by in table]
+    return [OptionalPackage(name=name, packages=packages, wanted_by=wanted_by) for name, packages, wanted_by in table]
 
 
 def check_extras(settings: Settings) -> Check:

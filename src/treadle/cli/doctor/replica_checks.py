@@ -8,7 +8,7 @@ import msgspec
 from treadle.cli.doctor.check_result import Check
 from treadle.config import Settings, sqlite_path
 from treadle.core.errors import TreadleError
-from treadle.journal.inspection import Look
+from treadle.journal.inspection import JournalInspection
 from treadle.journal.open_store import look_at_store
 from treadle.journal.store_url import PostgresAddress, is_postgres
 
@@ -25,7 +25,7 @@ def check_replicas(settings: Settings, env: Mapping[str, str]) -> list[Check]:
         return []  # the look at the store, or at the tools, says what is wrong
 
 
-def _look(settings: Settings, env: Mapping[str, str]) -> Look | None:
+def _look(settings: Settings, env: Mapping[str, str]) -> JournalInspection | None:
     if settings.store.persistence == "off":
         return None
     if is_postgres(settings.store.url):
@@ -39,7 +39,7 @@ def _look(settings: Settings, env: Mapping[str, str]) -> Look | None:
     return look(str(path), is_read_only=True)
 
 
-def _compare(settings: Settings, env: Mapping[str, str], seen: Look) -> list[Check]:
+def _compare(settings: Settings, env: Mapping[str, str], seen: JournalInspection) -> list[Check]:
     from treadle.runtime import Runtime
     from treadle.runtime.replica_comparison import OTHER_KEYS, SECRET_HINT, Facts, differences, facts_of
 

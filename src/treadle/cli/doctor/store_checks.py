@@ -12,7 +12,7 @@ from treadle.cli.doctor.check_result import Check, broken
 from treadle.cli.doctor.journal_file_checks import file_problems, holder_of
 from treadle.config import Settings, sqlite_path
 from treadle.core.errors import StoreError
-from treadle.journal.inspection import Look
+from treadle.journal.inspection import JournalInspection
 from treadle.journal.open_store import look_at_store
 from treadle.journal.store_url import PostgresAddress, is_postgres
 
@@ -87,7 +87,7 @@ def _check_postgres(settings: Settings, env: Mapping[str, str], *, is_offline: b
     return judge_postgres(address, seen)
 
 
-def judge_postgres(address: PostgresAddress, seen: Look) -> Check:
+def judge_postgres(address: PostgresAddress, seen: JournalInspection) -> Check:
     """Say what is to be known of a PostgreSQL that answers."""
     detail = f"{address.shown}, {seen.engine}, {_size(seen)}, schema {address.schema} {seen.state}"
     notes: list[tuple[str, str]] = []
@@ -112,7 +112,7 @@ def judge_postgres(address: PostgresAddress, seen: Look) -> Check:
     return Check(name="store", state="note", detail="\n".join((detail, *lines)), advice="\n".join(advice))
 
 
-def _size(seen: Look) -> str:
+def _size(seen: JournalInspection) -> str:
     return f"{seen.runs} runs, {seen.size_bytes / 1_048_576:.1f} MiB"
 
 

@@ -7,13 +7,13 @@ Text is compared whatever its case and spacing, and numbers by value; nothing el
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from treadle.evals.bfcl.dataset import Accepted, Question
+from treadle.evals.bfcl.dataset import Accepted, BfclQuestion
 
 Made = tuple[str, Any]
 """A call that was made: its name, and its arguments as a value."""
 
 
-def check_calls(question: Question, made: Sequence[Made]) -> str | None:
+def check_calls(question: BfclQuestion, made: Sequence[Made]) -> str | None:
     """Return what is wrong with the calls of a single turn, or None."""
     if question.set.endswith("irrelevance"):
         return f"expected no call, got {_shown(made)}" if made else None

@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.core.errors import BrokenStream
 from treadle.evals.bfcl.dataset import Function
-from treadle.http.client_pool import Pool
+from treadle.http.client_pool import ClientPool
 
 APIS = ("chat", "responses")
 CONNECT_S = 30.0
@@ -21,7 +21,7 @@ _HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
 _PATHS = {"chat": "chat/completions", "responses": "responses"}
 
 
-class MadeCall(msgspec.Struct, frozen=True, kw_only=True):
+class BfclCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call that the model wants: its id, its name, and its arguments as text."""
 
     id: str
@@ -37,26 +37,26 @@ class MadeCall(msgspec.Struct, frozen=True, kw_only=True):
             return self.arguments
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class BfclAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What came back: text, calls, tokens, and the messages to send along the next time."""
 
     text: str
-    calls: list[MadeCall]
+    calls: list[BfclCall]
     echo: list[dict[str, Any]]
     input_tokens: int = 0
     output_tokens: int = 0
 
 
-class Client:
+class BfclClient:
     """Asks one gateway through one API."""
 
-    def __init__(self, pool: Pool, base_url: str, api: str, model: str) -> None:
+    def __init__(self, pool: ClientPool, base_url: str, api: str, model: str) -> None:
         self._pool = pool
         self._url = f"{base_url}/{_PATHS[api]}"
         self._api = api
         self._model = model
 
-    async def ask(self, messages: Sequence[dict[str, Any]], functions: Sequence[Function]) -> Answer:
+    async def ask(self, messages: Sequence[dict[str, Any]], functions: Sequence[Function]) -> BfclAnswer:
         """Make one request.
 
         Raises: BrokenStream, when the gateway refuses it.
@@ -74,7 +74,7 @@ class Client:
             raise BrokenStream(f"the gateway answered {reply.status}: {json.dumps(value)[:500]}")
         return _chat(value) if self._api == "chat" else _responses(value)
 
-    def results(self, calls: Sequence[MadeCall], outputs: Sequence[str]) -> list[dict[str, Any]]:
+    def results(self, calls: Sequence[BfclCall], outputs: Sequence[str]) -> list[dict[str, Any]]:
         """Return the results of calls as messages."""
         pairs = zip(calls, outputs, strict=True)
         if self._api == "chat":
@@ -90,14 +90,14 @@ class Client:
         return {"model": self._model, "input": list(messages), "store": False, **({"tools": tools} if tools else {})}
 
 
-def _chat(value: Any) -> Answer:
+def _chat(value: Any) -> BfclAnswer:
     message: dict[str, Any] = value["choices"][0]["message"]
     calls: list[Any] = message.get("tool_calls") or []
     usage: dict[str, int] = value.get("usage") or {}
-    return Answer(
+    return BfclAnswer(
         text=message.get("content") or "",
         calls=[
-            MadeCall(id=call["id"], name=call["function"]["name"], arguments=call["function"]["arguments"])
+            BfclCall(id=call["id"], name=call["function"]["name"], arguments=call["function"]["arguments"])
             for call in calls
         ],
         echo=[message],
@@ -106,7 +106,7 @@ def _chat(value: Any) -> Answer:
     )
 
 
-def _responses(value: Any) -> Answer:
+def _responses(value: Any) -> BfclAnswer:
     output: list[dict[str, Any]] = value["output"]
     usage: dict[str, int] = value.get("usage") or {}
     texts = [
@@ -116,10 +116,10 @@ def _responses(value: Any) -> Answer:
         for part in item["content"]
         if part["type"] == "output_text"
     ]
-    return Answer(
+    return BfclAnswer(
         text="".join(texts),
         calls=[
-            MadeCall(id=item["call_id"], name=item["name"], arguments=item["arguments"])
+            BfclCall(id=item["call_id"], name=item["name"], arguments=item["arguments"])
             for item in output
             if item["type"] == "function_call"
         ],

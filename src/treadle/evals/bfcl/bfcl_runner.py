@@ -13,14 +13,14 @@ import msgspec
 from treadle.config import ServerSection, Settings, StoreSection, ToolsSection, Upstream
 from treadle.core.errors import TreadleError
 from treadle.evals.bfcl.answer_checker import check_calls
-from treadle.evals.bfcl.bfcl_client import Client, MadeCall
-from treadle.evals.bfcl.dataset import Archive, Question, TruthCall
+from treadle.evals.bfcl.bfcl_client import BfclCall, BfclClient
+from treadle.evals.bfcl.dataset import Archive, BfclQuestion, TruthCall
 from treadle.evals.bfcl.ground_truth_model import TruthPlayer
 from treadle.evals.bfcl.stateful_classes import Worlds, differences, missing
 from treadle.evals.live.live_runner import alone
-from treadle.evals.results.sample_rows import Row
+from treadle.evals.results.sample_rows import SampleRow
 from treadle.evals.suite_report import Outcome
-from treadle.http.client_pool import Pool
+from treadle.http.client_pool import ClientPool
 from treadle.providers.fakes.fake_server import ScriptServer
 from treadle.runtime import Parts, Runtime
 from treadle.server.server_process import Address, serve
@@ -30,7 +30,7 @@ TRUTH = "truth"
 STEPS_MAX = 20
 """How often a model may call in one turn."""
 
-Told = Callable[[Row], None]
+Told = Callable[[SampleRow], None]
 
 
 class BfclOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class BfclOptions(msgspec.Struct, frozen=True, kw_only=True):
     env: Mapping[str, str] = {}
 
 
-async def run_bfcl(options: BfclOptions, told: Told | None = None) -> list[Row]:
+async def run_bfcl(options: BfclOptions, told: Told | None = None) -> list[SampleRow]:
     """Ask everything and return a row for each question, model and API; fewer when there may be no more requests.
 
     Raises: ConfigError.
@@ -57,10 +57,10 @@ async def run_bfcl(options: BfclOptions, told: Told | None = None) -> list[Row]:
     worlds = Worlds(options.wheel)
     async with AsyncExitStack() as exits:
         base_url = await exits.enter_async_context(_gateway(options, questions))
-        pool = Pool(options.jobs)
+        pool = ClientPool(options.jobs)
         exits.push_async_callback(pool.close)
         work = [(question, model, api) for model in options.models for api in options.apis for question in questions]
-        rows: list[Row | None] = [None] * len(work)
+        rows: list[SampleRow | None] = [None] * len(work)
         places = iter(range(len(work)))
 
         async def worker() -> None:
@@ -68,7 +68,7 @@ async def run_bfcl(options: BfclOptions, told: Told | None = None) -> list[Row]:
                 if asked.is_exhausted:
                     return
                 question, model, api = work[place]
-                client = Client(pool, base_url, api, question.id if model == TRUTH else model)
+                client = BfclClient(pool, base_url, api, question.id if model == TRUTH else model)
                 row = await _ask(question, model, api, _Talk(client, asked), worlds)
                 rows[place] = row
                 if told is not None:
@@ -78,7 +78,7 @@ async def run_bfcl(options: BfclOptions, told: Told | None = None) -> list[Row]:
     return [row for row in rows if row is not None]
 
 
-def read_questions(options: BfclOptions) -> list[Question]:
+def read_questions(options: BfclOptions) -> list[BfclQuestion]:
     """Return what will be asked, of every model and through every API; questions without an answer are left out.
 
     Raises: ConfigError.
@@ -96,7 +96,7 @@ def _handlers() -> dict[signal.Signals, Any]:
 
 
 @asynccontextmanager
-async def _gateway(options: BfclOptions, questions: Iterable[Question]) -> AsyncGenerator[str, None]:
+async def _gateway(options: BfclOptions, questions: Iterable[BfclQuestion]) -> AsyncGenerator[str, None]:
     """Serve a whole Treadle on loopback: before the truth, or before what is configured."""
     async with AsyncExitStack() as exits:
         settings = alone(options.settings)
@@ -127,7 +127,7 @@ async def _gateway(options: BfclOptions, questions: Iterable[Question]) -> Async
             await asyncio.wait((serving,))
 
 
-async def _ask(question: Question, model: str, api: str, talk: "_Talk", worlds: Worlds) -> Row:
+async def _ask(question: BfclQuestion, model: str, api: str, talk: "_Talk", worlds: Worlds) -> SampleRow:
     """Ask one question and judge it."""
     try:
         if question.is_multi:
@@ -140,9 +140,9 @@ async def _ask(question: Question, model: str, api: str, talk: "_Talk", worlds: 
     return _row(question, model, api, talk, "fail" if problem else "pass", problem or "")
 
 
-def _row(question: Question, model: str, api: str, talk: "_Talk", outcome: Outcome, reason: str) -> Row:
+def _row(question: BfclQuestion, model: str, api: str, talk: "_Talk", outcome: Outcome, reason: str) -> SampleRow:
     """Return the row of a question: a scenario of its own, so that runs are paired by question, under its set."""
-    return Row(
+    return SampleRow(
         key=f"{model}.{api}.{question.id}",
         scenario=question.id,
         model=f"{model} via {api}",
@@ -177,17 +177,17 @@ class _Asked:
 class _Talk:
     """A conversation while it lasts."""
 
-    def __init__(self, client: Client, asked: "_Asked") -> None:
+    def __init__(self, client: BfclClient, asked: "_Asked") -> None:
         self._client = client
         self._asked = asked
         self._messages: list[dict[str, Any]] = []
-        self.calls: list[MadeCall] = []
+        self.calls: list[BfclCall] = []
         self.requests = 0
         self.input_tokens = 0
         self.output_tokens = 0
 
     async def turn(
-        self, said: Sequence[dict[str, str]], question: Question, number: int, run: Callable[[MadeCall], str] | None
+        self, said: Sequence[dict[str, str]], question: BfclQuestion, number: int, run: Callable[[BfclCall], str] | None
     ) -> list[str]:
         """Say something; with `run`, give the results of calls until there are no more, and return them.
 
@@ -211,12 +211,12 @@ class _Talk:
         return given
 
 
-async def _converse(question: Question, talk: _Talk, worlds: Worlds) -> str | None:
+async def _converse(question: BfclQuestion, talk: _Talk, worlds: Worlds) -> str | None:
     """Play all turns of a question, the model's world beside that of the truth; return the first difference."""
     own, truth = worlds.make(question), worlds.make(question)
     seen: list[str] = []
 
-    def run(call: MadeCall) -> str:
+    def run(call: BfclCall) -> str:
         value = call.value
         if not isinstance(value, dict):
             return "Error during execution: the arguments are not an object"

@@ -76,7 +76,7 @@ class TruthCall(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, Any]
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class BfclQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """One entry. `turns` are messages of each turn; `answers` the accepted calls of a single turn, `truth` the calls of
     each of several; `later` are functions that are only offered from a turn on."""
 
@@ -133,7 +133,7 @@ class Archive:
             raise ConfigError(f"{wheel} is no wheel: {error}", param="wheel") from None
         self._functions: dict[str, list[Function]] = {}
 
-    def questions(self, name: str) -> Iterator[Question]:
+    def questions(self, name: str) -> Iterator[BfclQuestion]:
         """Yield the entries of a set, in order.
 
         Raises: ConfigError, for a set that is not there.
@@ -148,7 +148,7 @@ class Archive:
             if name in MULTI:
                 yield self._multi(name, row, answers[row["id"]])
             else:
-                yield Question(
+                yield BfclQuestion(
                     id=row["id"],
                     set=name,
                     turns=row["question"],
@@ -156,7 +156,7 @@ class Archive:
                     answers=answers.get(row["id"], []),
                 )
 
-    def _multi(self, name: str, row: Mapping[str, Any], truth: list[list[str]]) -> Question:
+    def _multi(self, name: str, row: Mapping[str, Any], truth: list[list[str]]) -> BfclQuestion:
         functions = [
             function
             for each in row["involved_classes"]
@@ -165,7 +165,7 @@ class Archive:
         ]
         orders = {function.name: list(function.parameters.get("properties", {})) for function in functions}
         turns = [turn or [{"role": "user", "content": MORE_FUNCTIONS}] for turn in row["question"]]
-        return Question(
+        return BfclQuestion(
             id=row["id"],
             set=name,
             turns=turns,

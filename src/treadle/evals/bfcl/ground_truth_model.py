@@ -6,7 +6,7 @@ from typing import Any, cast
 from treadle.core.items import MessageItem, ResultItem
 from treadle.core.json import write_json
 from treadle.core.plan import Plan
-from treadle.evals.bfcl.dataset import Accepted, Question, TruthCall
+from treadle.evals.bfcl.dataset import Accepted, BfclQuestion, TruthCall
 from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 
 SAID = "Done."
@@ -15,7 +15,7 @@ SAID = "Done."
 class TruthPlayer:
     """Answers a question that the model's name names, turn by turn; after results it says that it is done."""
 
-    def __init__(self, questions: Mapping[str, Question]) -> None:
+    def __init__(self, questions: Mapping[str, BfclQuestion]) -> None:
         self._questions = questions
 
     def __call__(self, plan: Plan) -> Reply:
@@ -40,7 +40,7 @@ class TruthPlayer:
         )
 
 
-def truth_calls(question: Question, turn: int) -> list[TruthCall]:
+def truth_calls(question: BfclQuestion, turn: int) -> list[TruthCall]:
     """Return the calls that answer a turn, the first of the accepted values where there are several."""
     if question.is_multi:
         return question.truth[turn]
@@ -53,7 +53,7 @@ def truth_calls(question: Question, turn: int) -> list[TruthCall]:
     ]
 
 
-def _turn(plan: Plan, question: Question) -> int:
+def _turn(plan: Plan, question: BfclQuestion) -> int:
     """Return which turn it is: a user may say several things in one."""
     said = sum(isinstance(item, MessageItem) and item.role == "user" for item in plan.items)
     turns = [sum(message["role"] == "user" for message in turn) for turn in question.turns]

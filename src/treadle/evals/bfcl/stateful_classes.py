@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from treadle.core.errors import ConfigError
 from treadle.core.json import write_json
-from treadle.evals.bfcl.dataset import DOCUMENTS, Question, TruthCall
+from treadle.evals.bfcl.dataset import DOCUMENTS, BfclQuestion, TruthCall
 
 _PACKAGE = "bfcl_eval.eval_checker.multi_turn_eval.func_source_code"
 _STATELESS = frozenset({"MathAPI"})
@@ -30,7 +30,7 @@ class Worlds:
         self._wheel = wheel
         self._classes: dict[str, type[Any]] = {}
 
-    def make(self, question: Question) -> "World":
+    def make(self, question: BfclQuestion) -> "BfclWorld":
         """Return the world of a question at its start.
 
         Raises: ConfigError, when a class of it cannot be loaded.
@@ -43,7 +43,7 @@ class Worlds:
                 config = copy.deepcopy(question.config.get(name, {}))
                 getattr(instance, "_load_scenario")(config, long_context=is_long)  # noqa: B009 - it is theirs
             instances[name] = instance
-        return World(instances)
+        return BfclWorld(instances)
 
     def _class(self, name: str) -> type[Any]:
         if name not in self._classes:
@@ -56,7 +56,7 @@ class Worlds:
         return self._classes[name]
 
 
-class World:
+class BfclWorld:
     """The instances of one question, and what calls do to them."""
 
     def __init__(self, instances: Mapping[str, Any]) -> None:
@@ -83,7 +83,7 @@ class World:
         }
 
 
-def differences(wanted: World, got: World) -> list[str]:
+def differences(wanted: BfclWorld, got: BfclWorld) -> list[str]:
     """Return the attributes in which two worlds differ."""
     left, right = wanted.state(), got.state()
     return [name for name in left if left[name] != right.get(name)]

@@ -16,13 +16,13 @@ from treadle.config.settings import RepairSection
 from treadle.core.errors import ErrorInfo, TreadleError, UpstreamError
 from treadle.core.request import Options
 from treadle.engine.ports import Clock, Model
-from treadle.evals.graders import Evidence, grade
+from treadle.evals.graders import GraderEvidence, grade
 from treadle.evals.live.model_judge import judge
 from treadle.evals.live.quirk_detection import symptoms_of
 from treadle.evals.live.sample_plan import LivePlan, Work
-from treadle.evals.live.spending_ledger import BUDGET_REACHED, Ledger, Metered, is_transport
+from treadle.evals.live.spending_ledger import BUDGET_REACHED, Metered, SpendingLedger, is_transport
 from treadle.evals.results.result_folder import CASSETTES, RunFolder
-from treadle.evals.results.sample_rows import Attempt, Row, regraded
+from treadle.evals.results.sample_rows import Attempt, SampleRow, regraded
 from treadle.evals.scenario_playback import Stage, Staged
 from treadle.providers.quirk_table import QUIRKS
 from treadle.runtime import Parts, Runtime, SystemClock
@@ -49,7 +49,7 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
     clock: Clock = SystemClock()
 
 
-Progress = Callable[[Row, Ledger], None]
+Progress = Callable[[SampleRow, SpendingLedger], None]
 """Hears of every sample as soon as it is made."""
 
 
@@ -77,16 +77,16 @@ class LiveRunner:
         self._plan = options.plan
         self._folder = folder
         self._progress = progress
-        self.ledger = Ledger(requests_max=options.requests_max, budget_usd=options.budget_usd)
+        self.ledger = SpendingLedger(requests_max=options.requests_max, budget_usd=options.budget_usd)
         self._houses: dict[str, Runtime] = {}
 
-    async def run(self, work: Sequence[Work]) -> list[Row]:
+    async def run(self, work: Sequence[Work]) -> list[SampleRow]:
         """Make the samples, so many at once; stop when the budget is reached.
 
         Raises: TreadleError, for a model that nobody serves.
         """
         waiting = list(reversed(work))
-        rows: list[Row] = []
+        rows: list[SampleRow] = []
         async with AsyncExitStack() as exits:
             for strategy in self._plan.strategies:
                 self._houses[strategy] = house = Runtime(self._settings(strategy), parts=Parts(env=self._options.env))
@@ -133,7 +133,7 @@ class LiveRunner:
     def _model(self, name: str, strategy: str) -> Model:
         return self._houses[strategy].router.model_for(name)
 
-    async def _sample(self, work: Work) -> tuple[Row | None, Evidence | None]:
+    async def _sample(self, work: Work) -> tuple[SampleRow | None, GraderEvidence | None]:
         """Make one sample, with as many attempts as the transport needs; nothing when the budget ended it."""
         attempts: list[Attempt] = []
         for number in range(self._plan.attempts):
@@ -154,7 +154,7 @@ class LiveRunner:
             await self._options.clock.sleep(wait)
         raise AssertionError("there is always a last attempt")
 
-    async def _attempt(self, work: Work, metered: Metered) -> tuple[Evidence | None, ErrorInfo | None]:
+    async def _attempt(self, work: Work, metered: Metered) -> tuple[GraderEvidence | None, ErrorInfo | None]:
         scenario = work.scenario
         settings = Settings(
             default_model=work.model,
@@ -178,7 +178,7 @@ class LiveRunner:
             return None, ErrorInfo(code="upstream_timeout", message=f"it took longer than {SAMPLE_S:g} s", status=504)
         except TreadleError as error:
             return None, error.info
-        evidence = Evidence(
+        evidence = GraderEvidence(
             transcript=transcript,
             before=before,
             after=stage.toolkit.document(),
@@ -193,12 +193,12 @@ class LiveRunner:
         work: Work,
         metered: Metered,
         attempts: tuple[Attempt, ...],
-        evidence: Evidence | None,
+        evidence: GraderEvidence | None,
         error: ErrorInfo | None,
-    ) -> tuple[Row, Evidence | None]:
+    ) -> tuple[SampleRow, GraderEvidence | None]:
         usage = metered.usage
         costs = [each.cost_usd for each in attempts if each.cost_usd is not None]
-        row = Row(
+        row = SampleRow(
             key=work.key,
             scenario=work.scenario.id,
             title=work.scenario.title,
@@ -221,7 +221,7 @@ class LiveRunner:
         row = msgspec.structs.replace(row, calls=len(transcript.calls), rounds=transcript.rounds)
         return regraded(row, grade(work.scenario.expect, evidence)), evidence
 
-    async def _judged(self, work: Work, evidence: Evidence) -> Evidence:
+    async def _judged(self, work: Work, evidence: GraderEvidence) -> GraderEvidence:
         if not self._options.judge_model or not any(expect.judge for expect in work.scenario.expect):
             return evidence
         name = self._options.judge_model

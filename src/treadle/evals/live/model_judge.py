@@ -9,7 +9,7 @@ from treadle.core.events import Failed, ItemDone, ModelEvent
 from treadle.core.items import MessageItem, text_message, text_of
 from treadle.core.plan import Plan
 from treadle.engine.ports import Model
-from treadle.evals.graders import Evidence, Opinion
+from treadle.evals.graders import GraderEvidence, Opinion
 from treadle.evals.scenario_file import Scenario
 
 PROMPT = """\
@@ -25,13 +25,13 @@ class _Said(msgspec.Struct):
     reason: str = ""
 
 
-async def judge(scenario: Scenario, evidence: Evidence, model: Model, name: str) -> tuple[Opinion, ...]:
+async def judge(scenario: Scenario, evidence: GraderEvidence, model: Model, name: str) -> tuple[Opinion, ...]:
     """Return what the model says of each rubric of a scenario; what cannot be read is an opinion that says so."""
     rubrics = [expect.judge for expect in scenario.expect if expect.judge]
     return tuple([await _ask(rubric, scenario, evidence, model, name) for rubric in rubrics])
 
 
-async def _ask(rubric: str, scenario: Scenario, evidence: Evidence, model: Model, name: str) -> Opinion:
+async def _ask(rubric: str, scenario: Scenario, evidence: GraderEvidence, model: Model, name: str) -> Opinion:
     asked = "\n".join(turn.user for turn in scenario.turn)
     calls = "\n".join(f"{call.name}({call.arguments})" for call in evidence.transcript.calls) or "none"
     said = f"Rubric:\n{rubric}\n\nThe user said:\n{asked}\n\nCalls:\n{calls}\n\nAnswer:\n{evidence.transcript.answer}"

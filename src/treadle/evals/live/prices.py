@@ -13,7 +13,7 @@ from treadle.core.usage import Usage
 MILLION = 1_000_000
 
 
-class Price(msgspec.Struct, frozen=True, kw_only=True):
+class EvalPrice(msgspec.Struct, frozen=True, kw_only=True):
     """What a million tokens cost, in USD."""
 
     input_usd: float
@@ -28,7 +28,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
         return None if usage is None else self.cost(usage.input_tokens, usage.output_tokens)
 
 
-def read_price(text: str) -> tuple[str, Price]:
+def read_price(text: str) -> tuple[str, EvalPrice]:
     """Read `MODEL=INPUT/OUTPUT`, in USD for a million tokens.
 
     Raises: ConfigError.
@@ -36,7 +36,7 @@ def read_price(text: str) -> tuple[str, Price]:
     model, _, prices = text.rpartition("=")
     left, _, right = prices.partition("/")
     try:
-        price = Price(input_usd=float(left), output_usd=float(right))
+        price = EvalPrice(input_usd=float(left), output_usd=float(right))
     except ValueError:
         price = None
     if not model or price is None or not all(0 <= usd < math.inf for usd in (price.input_usd, price.output_usd)):
@@ -48,14 +48,14 @@ def read_price(text: str) -> tuple[str, Price]:
     return model, price
 
 
-def read_listing(body: bytes) -> dict[str, Price]:
+def read_listing(body: bytes) -> dict[str, EvalPrice]:
     """Read the prices in a list of models; models without any are left out."""
     try:
         value: Any = read_json(body)
     except BadJson:
         return {}
     rows: Any = cast("dict[str, Any]", value).get("data") if isinstance(value, dict) else None
-    found: dict[str, Price] = {}
+    found: dict[str, EvalPrice] = {}
     for row in cast("list[Any]", rows) if isinstance(rows, list) else []:
         price = _price(cast("Mapping[str, Any]", row)) if isinstance(row, dict) else None
         if price is not None:
@@ -63,7 +63,7 @@ def read_listing(body: bytes) -> dict[str, Price]:
     return found
 
 
-def _price(row: Mapping[str, Any]) -> Price | None:
+def _price(row: Mapping[str, Any]) -> EvalPrice | None:
     """Read a row's `pricing`: strings of USD for one token."""
     pricing: Any = row.get("pricing")
     if "id" not in row or not isinstance(pricing, dict):
@@ -73,4 +73,4 @@ def _price(row: Mapping[str, Any]) -> Price | None:
         left, right = float(told["prompt"]), float(told["completion"])
     except (KeyError, TypeError, ValueError):
         return None
-    return Price(input_usd=left * MILLION, output_usd=right * MILLION) if left >= 0 and right >= 0 else None
+    return EvalPrice(input_usd=left * MILLION, output_usd=right * MILLION) if left >= 0 and right >= 0 else None

@@ -6,7 +6,7 @@ import msgspec
 
 from treadle.core.errors import ConfigError
 from treadle.evals.distractor_tools import distractors
-from treadle.evals.live.prices import Price
+from treadle.evals.live.prices import EvalPrice
 from treadle.evals.live.spending_ledger import TOKEN_BYTES
 from treadle.evals.scenario_file import Scenario
 from treadle.evals.scenario_tools import Toolkit
@@ -42,7 +42,7 @@ class LivePlan(msgspec.Struct, frozen=True, kw_only=True):
     strategies: tuple[str, ...] = ("full",)
     attempts: int = 3
     output_tokens_max: int = 2_048
-    prices: Mapping[str, Price] = {}
+    prices: Mapping[str, EvalPrice] = {}
 
     def work(self) -> list[Work]:
         """Return all samples: each trial of everything before the next, so that a run that stops early is even."""

@@ -12,7 +12,7 @@ from treadle.core.plan import Plan, plan_json
 from treadle.core.request import Note
 from treadle.core.usage import Usage, add_usage
 from treadle.engine.ports import Model
-from treadle.evals.live.prices import Price
+from treadle.evals.live.prices import EvalPrice
 
 BUDGET_REACHED = "budget_reached"
 TOKEN_BYTES = 3
@@ -22,7 +22,7 @@ _TRANSPORT_CODES = frozenset(
 )
 
 
-class Ledger:
+class SpendingLedger:
     """What a live run may use, and has used. Reserved is what calls under way may still cost."""
 
     def __init__(self, *, requests_max: int | None = None, budget_usd: float | None = None) -> None:
@@ -54,7 +54,7 @@ class Ledger:
 class Metered:
     """The model of one attempt at one sample."""
 
-    def __init__(self, model: Model, ledger: Ledger, price: Price | None, output_tokens_max: int) -> None:
+    def __init__(self, model: Model, ledger: SpendingLedger, price: EvalPrice | None, output_tokens_max: int) -> None:
         self._model = model
         self._ledger = ledger
         self._price = price

@@ -9,8 +9,8 @@ import msgspec
 
 from treadle.core.errors import Conflict
 from treadle.evals.results.fingerprint import COMPARED
-from treadle.evals.results.result_folder import RunInfo
-from treadle.evals.results.sample_rows import Row, by, counts
+from treadle.evals.results.result_folder import EvalRunInfo
+from treadle.evals.results.sample_rows import SampleRow, by, counts
 from treadle.evals.results.statistics import holm, mcnemar, scenario_mean, sign_flip
 
 _ALPHA = 0.05
@@ -42,7 +42,7 @@ class ArmComparison(msgspec.Struct, frozen=True, kw_only=True):
         return self.after < self.before and (self.p < _ALPHA or self.test == "offline")
 
 
-def check_comparable(first: RunInfo, second: RunInfo) -> None:
+def check_comparable(first: EvalRunInfo, second: EvalRunInfo) -> None:
     """Refuse runs whose graders, toolkit or common scenarios differ.
 
     Raises: Conflict, naming what differs.
@@ -59,7 +59,7 @@ def check_comparable(first: RunInfo, second: RunInfo) -> None:
         )
 
 
-def compare(first: Sequence[Row], second: Sequence[Row]) -> list[ArmComparison]:
+def compare(first: Sequence[SampleRow], second: Sequence[SampleRow]) -> list[ArmComparison]:
     """Compare the models that are in both; where only one is in each, those two, whatever their names.
 
     Raises: Conflict, when they have no model, or a model no scenario in common that could be judged: nothing can be
@@ -79,7 +79,7 @@ def compare(first: Sequence[Row], second: Sequence[Row]) -> list[ArmComparison]:
     return [msgspec.structs.replace(each, p=corrected[each.arm]) for each in found]
 
 
-def _compare(old: str, new: str, first: Sequence[Row], second: Sequence[Row]) -> ArmComparison:
+def _compare(old: str, new: str, first: Sequence[SampleRow], second: Sequence[SampleRow]) -> ArmComparison:
     was, now = counts(first), counts(second)
     shared = [name for name in was if name in now and was[name][1] and now[name][1]]
     shifts = [

@@ -11,9 +11,9 @@ import msgspec
 from treadle.core.events import Noted, RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.core.json import canonical_json
-from treadle.evals.graders import Evidence
-from treadle.evals.results.result_folder import RunInfo
-from treadle.evals.results.sample_rows import Row, by
+from treadle.evals.graders import GraderEvidence
+from treadle.evals.results.result_folder import EvalRunInfo
+from treadle.evals.results.sample_rows import SampleRow, by
 from treadle.evals.results.terminal_table import summarise
 from treadle.evals.transcript import end_of
 
@@ -34,11 +34,11 @@ border-radius:4px}
 .who{font-weight:600;font-size:.85rem;opacity:.75}
 """
 
-Find = Callable[[str], Evidence | None]
+Find = Callable[[str], GraderEvidence | None]
 """Gives the transcript of a sample."""
 
 
-def write_page(info: RunInfo, rows: Sequence[Row], find: Find) -> str:
+def write_page(info: EvalRunInfo, rows: Sequence[SampleRow], find: Find) -> str:
     """Write the report; `find` is asked for the transcripts of what did not pass, and of one sample of what did."""
     head = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
@@ -61,7 +61,7 @@ def write_page(info: RunInfo, rows: Sequence[Row], find: Find) -> str:
     return "\n".join(parts)
 
 
-def _facts(info: RunInfo, rows: Sequence[Row]) -> str:
+def _facts(info: EvalRunInfo, rows: Sequence[SampleRow]) -> str:
     prints = " · ".join(f"{name} {value}" for name, value in sorted(info.fingerprints.items()))
     endpoints = " · ".join(f"{name} at {url}" for name, url in sorted(info.endpoints.items()))
     lines = [
@@ -73,7 +73,7 @@ def _facts(info: RunInfo, rows: Sequence[Row]) -> str:
     return "".join(f"<p>{escape(line)}</p>" for line in lines if line)
 
 
-def _models(rows: Sequence[Row]) -> str:
+def _models(rows: Sequence[SampleRow]) -> str:
     head = ("model", "scenarios", "judged", "passed", "rate", "95% Wilson", "pass^k", "broken", "$", "p50 s", "p95 s")
     body = [
         (
@@ -94,11 +94,11 @@ def _models(rows: Sequence[Row]) -> str:
     return _table(head, [[f"<td>{escape(cell)}</td>" for cell in line] for line in body])
 
 
-def _heat_map(rows: Sequence[Row]) -> str:
+def _heat_map(rows: Sequence[SampleRow]) -> str:
     """Draw scenarios by what was compared: models where there are several, else upstream protocols."""
     arms = list(by(rows, lambda row: row.arm))
     is_offline = all(row.strategy == "offline" for row in rows)
-    column: Callable[[Row], str] = (lambda row: row.protocol) if is_offline else (lambda row: row.arm)
+    column: Callable[[SampleRow], str] = (lambda row: row.protocol) if is_offline else (lambda row: row.arm)
     columns = list(by(rows, column)) if is_offline else arms
     lines: list[list[str]] = []
     for scenario, group in by(rows, lambda row: row.scenario).items():
@@ -110,7 +110,7 @@ def _heat_map(rows: Sequence[Row]) -> str:
     return "<h2>Scenarios</h2>" + _table(("scenario", *columns), lines)
 
 
-def _cell(rows: Sequence[Row]) -> str:
+def _cell(rows: Sequence[SampleRow]) -> str:
     judged = [row for row in rows if row.outcome != "broken"]
     if not rows:
         return "<td></td>"
@@ -124,16 +124,16 @@ def _cell(rows: Sequence[Row]) -> str:
     return f'<td class="cell" style="{shade}"><a href="{link}">{passed}/{len(judged)}</a></td>'
 
 
-def _chosen(rows: Sequence[Row]) -> list[Row]:
+def _chosen(rows: Sequence[SampleRow]) -> list[SampleRow]:
     """Return every sample that did not pass, and the first of each cell that did."""
-    chosen: list[Row] = []
+    chosen: list[SampleRow] = []
     for cell in by(rows, lambda row: f"{row.scenario} {row.arm}").values():
         bad = [row for row in cell if row.outcome != "pass"]
         chosen += bad or cell[:1]
     return chosen[:TRANSCRIPTS_MAX]
 
 
-def _sample(row: Row, find: Find) -> str:
+def _sample(row: SampleRow, find: Find) -> str:
     mark = f'<span class="{row.outcome}">{row.outcome}</span>'
     where = " · ".join(part for part in (row.arm, row.protocol, f"trial {row.trial}") if part)
     parts = [
@@ -154,7 +154,7 @@ def _sample(row: Row, find: Find) -> str:
     return "".join([*parts, "</details>"])
 
 
-def _verdicts(row: Row) -> str:
+def _verdicts(row: SampleRow) -> str:
     lines = [
         [
             f"<td>{escape(each.grader)}</td>",
@@ -166,7 +166,7 @@ def _verdicts(row: Row) -> str:
     return _table(("grader", "verdict", "why"), lines) if lines else ""
 
 
-def _difference(evidence: Evidence) -> str:
+def _difference(evidence: GraderEvidence) -> str:
     """Show the world before and after, where it changed."""
     before, after = canonical_json(evidence.before).decode(), canonical_json(evidence.after).decode()
     if before == after:
@@ -174,7 +174,7 @@ def _difference(evidence: Evidence) -> str:
     return f'<div class="who">world before</div>{_pre(before)}<div class="who">world after</div>{_pre(after)}'
 
 
-def _transcript(evidence: Evidence) -> str:
+def _transcript(evidence: GraderEvidence) -> str:
     parts: list[str] = []
     for number, run in enumerate(evidence.transcript.runs, 1):
         parts.append(f'<div class="who">run {number}</div>')
@@ -211,5 +211,5 @@ def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def _anchor(row: Row) -> str:
+def _anchor(row: SampleRow) -> str:
     return "s-" + "".join(char if char.isalnum() else "-" for char in row.key)

@@ -10,17 +10,17 @@ from typing import Any, cast
 from treadle.core.items import AnyItem, CallItem, MessageItem, ResultItem, text_of
 from treadle.core.journal_entries import ITEM_KINDS, item_of_entry
 from treadle.core.json import BadJson, read_json, write_json
-from treadle.evals.graders import Evidence
+from treadle.evals.graders import GraderEvidence
 from treadle.evals.results.html_report import Find
-from treadle.evals.results.result_folder import RunInfo
-from treadle.evals.results.sample_rows import Row, by
+from treadle.evals.results.result_folder import EvalRunInfo
+from treadle.evals.results.sample_rows import SampleRow, by
 from treadle.evals.results.terminal_table import ArmSummary, summarise
 
 VERSION = 2
 SCORER = "treadle"
 
 
-def write_logs(info: RunInfo, rows: Sequence[Row], find: Find) -> dict[str, bytes]:
+def write_logs(info: EvalRunInfo, rows: Sequence[SampleRow], find: Find) -> dict[str, bytes]:
     """Return a log for each model and strategy, by its name."""
     summaries = {each.arm: each for each in summarise(rows)}
     return {
@@ -29,7 +29,7 @@ def write_logs(info: RunInfo, rows: Sequence[Row], find: Find) -> dict[str, byte
     }
 
 
-def _log(info: RunInfo, rows: Sequence[Row], summary: ArmSummary, find: Find) -> dict[str, Any]:
+def _log(info: EvalRunInfo, rows: Sequence[SampleRow], summary: ArmSummary, find: Find) -> dict[str, Any]:
     created = datetime.fromtimestamp(info.started_at, UTC).isoformat()
     model = f"treadle/{summary.model}"
     names = list(dict.fromkeys(row.scenario for row in rows))
@@ -62,7 +62,7 @@ def _log(info: RunInfo, rows: Sequence[Row], summary: ArmSummary, find: Find) ->
     }
 
 
-def _results(rows: Sequence[Row], summary: ArmSummary) -> dict[str, Any]:
+def _results(rows: Sequence[SampleRow], summary: ArmSummary) -> dict[str, Any]:
     values: dict[str, float | None] = {
         "accuracy": summary.rate,
         "wilson_low": summary.wilson[0],
@@ -84,7 +84,7 @@ def _results(rows: Sequence[Row], summary: ArmSummary) -> dict[str, Any]:
     }
 
 
-def _sample(row: Row, model: str, evidence: Evidence | None) -> dict[str, Any]:
+def _sample(row: SampleRow, model: str, evidence: GraderEvidence | None) -> dict[str, Any]:
     messages = [] if evidence is None else list(_messages(evidence))
     answer = "" if evidence is None else evidence.transcript.answer
     sample: dict[str, Any] = {
@@ -120,7 +120,7 @@ def _sample(row: Row, model: str, evidence: Evidence | None) -> dict[str, Any]:
     return sample
 
 
-def _messages(evidence: Evidence) -> Iterator[dict[str, Any]]:
+def _messages(evidence: GraderEvidence) -> Iterator[dict[str, Any]]:
     """Return the conversation as Inspect's messages: the calls of one reply go with its text."""
     said: list[AnyItem] = []
     for run in evidence.transcript.runs:

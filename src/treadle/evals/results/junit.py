@@ -4,12 +4,12 @@ import re
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 
-from treadle.evals.results.sample_rows import Row, by
+from treadle.evals.results.sample_rows import SampleRow, by
 
 _NOT_XML = re.compile("[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def write_junit_rows(rows: Sequence[Row], skipped: Sequence[str] = ()) -> str:
+def write_junit_rows(rows: Sequence[SampleRow], skipped: Sequence[str] = ()) -> str:
     """Write a case for each model and scenario: one failed sample fails it, a broken one is an error."""
     cases = by(rows, lambda row: f"{row.arm}\n{row.scenario}")
     kinds = [_kind(group) for group in cases.values()]
@@ -42,7 +42,7 @@ def write_junit_rows(rows: Sequence[Row], skipped: Sequence[str] = ()) -> str:
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True) + "\n"
 
 
-def _kind(rows: Sequence[Row]) -> str:
+def _kind(rows: Sequence[SampleRow]) -> str:
     outcomes = {row.outcome for row in rows}
     return "failure" if "fail" in outcomes else "error" if "broken" in outcomes else ""
 

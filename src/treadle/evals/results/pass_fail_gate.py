@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from treadle.evals.results.compare import ArmComparison
-from treadle.evals.results.sample_rows import Row, by
+from treadle.evals.results.sample_rows import SampleRow, by
 from treadle.evals.results.terminal_table import ArmSummary, summarise, write_share
 
 PASSED, FAILED, NOT_JUDGED, BUDGET_REACHED = 0, 1, 2, 3
@@ -16,7 +16,7 @@ FAILURES_MAX = 20
 REASON_CHARS_MAX = 300
 
 
-class Gate(msgspec.Struct, frozen=True, kw_only=True):
+class EvalGate(msgspec.Struct, frozen=True, kw_only=True):
     """The exit code of a run, and why it is not zero."""
 
     exit_code: int
@@ -24,13 +24,13 @@ class Gate(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def judge_run(
-    rows: Sequence[Row],
+    rows: Sequence[SampleRow],
     *,
     at_least: float | None = None,
     compared: Sequence[ArmComparison] = (),
     allow_drop: float = 0.0,
     unread: Sequence[str] = (),
-) -> Gate:
+) -> EvalGate:
     """Judge a run by the rules that were asked for; without any, every sample must pass.
 
     `at_least` is the lowest rate of a model that passes. `compared` is the run beside its baseline: a rate may not be
@@ -39,7 +39,7 @@ def judge_run(
     summaries = summarise(rows)
     not_judged = [*unread, *(_not_judged(each) for each in summaries if not each.is_valid)]
     if not_judged or not summaries:
-        return Gate(exit_code=NOT_JUDGED, reasons=tuple(not_judged) or ("no scenario was played",))
+        return EvalGate(exit_code=NOT_JUDGED, reasons=tuple(not_judged) or ("no scenario was played",))
     # Rounding of a mean of rates must not make an allowed drop a failure.
     worse = [each for each in compared if each.before - each.after > allow_drop + 1e-9]
     reasons = [f"{each.arm}: {each.before:.3f} in the baseline, {each.after:.3f} now" for each in worse]
@@ -51,10 +51,10 @@ def judge_run(
         ]
     elif not compared:
         reasons += [_failed(each) for each in summaries if each.passed < each.judged]
-    return Gate(exit_code=FAILED if reasons else PASSED, reasons=tuple(reasons))
+    return EvalGate(exit_code=FAILED if reasons else PASSED, reasons=tuple(reasons))
 
 
-def write_failures(rows: Sequence[Row]) -> str:
+def write_failures(rows: Sequence[SampleRow]) -> str:
     """Write a line for each scenario that did not pass: how often, and why the first time."""
     lines: list[str] = []
     for group in by(rows, lambda row: f"{row.arm}\n{row.scenario}").values():

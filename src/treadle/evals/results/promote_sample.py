@@ -14,8 +14,8 @@ from treadle.core.errors import RequestError
 from treadle.core.items import CallItem, MessageItem, ReasoningItem, ResultItem, text_of
 from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
 from treadle.core.json import BadJson, read_json
-from treadle.evals.graders import Evidence
-from treadle.evals.results.sample_rows import Row
+from treadle.evals.graders import GraderEvidence
+from treadle.evals.results.sample_rows import SampleRow
 from treadle.evals.scenario_file import LIVE_TAG, Scenario
 from treadle.evals.toml_writer import write_toml, write_value
 from treadle.evals.transcript import PlayedRun
@@ -24,7 +24,7 @@ _ODD = re.compile(r"[^a-z0-9_]+")
 _KEPT = ("tools", "tool", "client_tool", "distractors", "instructions", "limits", "world", "turn", "repair")
 
 
-def promote(row: Row, scenario: Scenario, evidence: Evidence) -> str:
+def promote(row: SampleRow, scenario: Scenario, evidence: GraderEvidence) -> str:
     """Write the scenario as TOML.
 
     Raises: RequestError, when the sample broke before the model had said anything.
@@ -92,7 +92,7 @@ def _turn(said: Sequence[Entry]) -> dict[str, Any]:
     return {name: value for name, value in turn.items() if value}
 
 
-def _expectations(evidence: Evidence) -> Iterator[dict[str, Any]]:
+def _expectations(evidence: GraderEvidence) -> Iterator[dict[str, Any]]:
     transcript = evidence.transcript
     yield {"calls_max": len(transcript.calls)}
     written = [_call(call.name, call.arguments) for call in transcript.calls]

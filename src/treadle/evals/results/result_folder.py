@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 import msgspec
 
 from treadle.core.errors import ConfigError
-from treadle.evals.graders import GRADER_VERSION, Evidence, grade
-from treadle.evals.results.sample_rows import Row, regraded
+from treadle.evals.graders import GRADER_VERSION, GraderEvidence, grade
+from treadle.evals.results.sample_rows import SampleRow, regraded
 from treadle.evals.scenario_file import Scenario
 
 RUN = "run.json"
@@ -25,7 +25,7 @@ _BLOCK_BYTES = 65_536
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
 
 
-class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+class EvalRunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What a run was: under which name, on what, and the fingerprints that say whether another can be compared.
 
     `scenarios` are those that were played, whole, so that they can be graded again after they have changed.
@@ -57,7 +57,7 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def create(self, info: RunInfo) -> None:
+    def create(self, info: EvalRunInfo) -> None:
         """Begin a new run.
 
         Raises: ConfigError, when there is one already, or the folder cannot be made.
@@ -79,7 +79,7 @@ class RunFolder:
         with os.fdopen(descriptor, "wb") as out:
             out.write(data)
 
-    def add(self, row: Row, evidence: Evidence | None) -> None:
+    def add(self, row: SampleRow, evidence: GraderEvidence | None) -> None:
         """Add a sample, its transcript first. What a run that was killed left of a line is taken away before."""
         if evidence is not None:
             self.write(f"{TRANSCRIPTS}/{file_name(row.key)}", msgspec.json.encode(evidence) + b"\n")
@@ -88,37 +88,37 @@ class RunFolder:
             out.truncate()
             out.write(msgspec.json.encode(row) + b"\n")
 
-    def rewrite(self, rows: Sequence[Row]) -> None:
+    def rewrite(self, rows: Sequence[SampleRow]) -> None:
         """Write all samples anew; whoever is interrupted leaves those of before."""
         self.write(f"{SAMPLES}.new", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
         (self.path / f"{SAMPLES}.new").replace(self.path / SAMPLES)
 
-    def info(self) -> RunInfo:
+    def info(self) -> EvalRunInfo:
         """Read what the run was.
 
         Raises: ConfigError, when this is no run.
         """
         try:
-            return msgspec.json.decode(self._read(RUN), type=RunInfo)
+            return msgspec.json.decode(self._read(RUN), type=EvalRunInfo)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise ConfigError(f"{self.path / RUN} is not what a run says of itself: {error}", param="run") from None
 
-    def rows(self) -> list[Row]:
+    def rows(self) -> list[SampleRow]:
         """Read the samples; a last line that was cut off does not count.
 
         Raises: ConfigError.
         """
-        rows: list[Row] = []
+        rows: list[SampleRow] = []
         lines = self._read(SAMPLES).split(b"\n")
         for number, line in enumerate(lines, 1):
             try:
-                rows += [msgspec.json.decode(line, type=Row)] if line else []
+                rows += [msgspec.json.decode(line, type=SampleRow)] if line else []
             except (msgspec.MsgspecError, UnicodeDecodeError) as error:
                 if number < len(lines):
                     raise ConfigError(f"{self.path / SAMPLES}, line {number}: {error}", param="run") from None
         return rows
 
-    def evidence(self, key: str) -> Evidence | None:
+    def evidence(self, key: str) -> GraderEvidence | None:
         """Read the transcript of a sample; None when it has none.
 
         Raises: ConfigError, when it cannot be read.
@@ -127,16 +127,16 @@ class RunFolder:
         if not file.is_file():
             return None
         try:
-            return msgspec.json.decode(file.read_bytes(), type=Evidence)
+            return msgspec.json.decode(file.read_bytes(), type=GraderEvidence)
         except (OSError, msgspec.MsgspecError) as error:
             raise ConfigError(f"{file} cannot be read: {error}", param="run") from None
 
-    def regrade(self, scenarios: dict[str, Scenario] | None = None) -> list[Row]:
+    def regrade(self, scenarios: dict[str, Scenario] | None = None) -> list[SampleRow]:
         """Return the rows as the graders of today see them; by the expectations of then, unless others are given."""
         known = {**self.info().by_id, **(scenarios or {})}
         return [self._regraded(row, known.get(row.scenario)) for row in self.rows()]
 
-    def _regraded(self, row: Row, scenario: Scenario | None) -> Row:
+    def _regraded(self, row: SampleRow, scenario: Scenario | None) -> SampleRow:
         evidence = None if row.outcome == "broken" else self.evidence(row.key)
         if scenario is None or evidence is None:
             return row

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from treadle.evals.graders import NEVER_HEADLINE, Verdict
-from treadle.evals.suite_report import Outcome, Sample
+from treadle.evals.graders import NEVER_HEADLINE, GraderVerdict
+from treadle.evals.suite_report import Outcome, SuiteSample
 
 OFFLINE_MODEL = "script"
 OFFLINE_STRATEGY = "offline"
@@ -23,7 +23,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     duration_s: float = 0.0
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SampleRow(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One sample. `key` names it in the run; its transcript has the same name. `quirks` are counted symptoms."""
 
     key: str
@@ -36,7 +36,7 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     protocol: str = ""
     chunk_bytes: int | None = None
     reason: str = ""
-    verdicts: tuple[Verdict, ...] = ()
+    verdicts: tuple[GraderVerdict, ...] = ()
     calls: int = 0
     rounds: int = 0
     input_tokens: int = 0
@@ -53,10 +53,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return self.model if self.strategy in usual else f"{self.model} ({self.strategy})"
 
 
-def row_of(sample: Sample) -> Row:
+def row_of(sample: SuiteSample) -> SampleRow:
     """Return an offline sample as a row; without the time it took, which is never the same."""
     cut = "whole" if sample.chunk_bytes is None else str(sample.chunk_bytes)
-    return Row(
+    return SampleRow(
         key=f"{sample.scenario}.{sample.protocol}.{cut}",
         scenario=sample.scenario,
         outcome=sample.outcome,
@@ -70,7 +70,7 @@ def row_of(sample: Sample) -> Row:
     )
 
 
-def regraded(row: Row, verdicts: Sequence[Verdict]) -> Row:
+def regraded(row: SampleRow, verdicts: Sequence[GraderVerdict]) -> SampleRow:
     """Return a row with other verdicts, and the outcome they make."""
     counted = [each for each in verdicts if each.grader not in NEVER_HEADLINE]
     bad = [each for each in counted if not each.passed]
@@ -82,15 +82,15 @@ def regraded(row: Row, verdicts: Sequence[Verdict]) -> Row:
     )
 
 
-def by(rows: Sequence[Row], name: Callable[[Row], str]) -> dict[str, list[Row]]:
+def by(rows: Sequence[SampleRow], name: Callable[[SampleRow], str]) -> dict[str, list[SampleRow]]:
     """Group rows, in the order of their first appearance."""
-    grouped: dict[str, list[Row]] = {}
+    grouped: dict[str, list[SampleRow]] = {}
     for row in rows:
         grouped.setdefault(name(row), []).append(row)
     return grouped
 
 
-def counts(rows: Sequence[Row]) -> dict[str, tuple[int, int]]:
+def counts(rows: Sequence[SampleRow]) -> dict[str, tuple[int, int]]:
     """Return for each scenario how many of its samples passed, and how many could be judged."""
     return {
         scenario: (

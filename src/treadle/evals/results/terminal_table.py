@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from treadle.evals.results.sample_rows import OFFLINE_STRATEGY, Row, by, counts
+from treadle.evals.results.sample_rows import OFFLINE_STRATEGY, SampleRow, by, counts
 from treadle.evals.results.statistics import (
     cluster_bootstrap,
     detectable_drop,
@@ -62,13 +62,13 @@ class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
         return self.samples > 0 and self.broken <= share * self.samples
 
 
-def summarise(rows: Sequence[Row]) -> list[ArmSummary]:
+def summarise(rows: Sequence[SampleRow]) -> list[ArmSummary]:
     """Return the summary of each model and strategy, strategies from the least help to the most."""
     found = [_summary(arm, group) for arm, group in by(rows, lambda row: row.arm).items()]
     return sorted(found, key=lambda each: (each.model, _HELP.index(each.strategy) if each.strategy in _HELP else 0))
 
 
-def _summary(arm: str, rows: Sequence[Row]) -> ArmSummary:
+def _summary(arm: str, rows: Sequence[SampleRow]) -> ArmSummary:
     tally = list(counts(rows).values())
     judged = [row for row in rows if row.outcome != "broken"]
     passed = [row for row in judged if row.outcome == "pass"]
@@ -105,7 +105,7 @@ def _summary(arm: str, rows: Sequence[Row]) -> ArmSummary:
     )
 
 
-def write_summary(rows: Sequence[Row]) -> str:
+def write_summary(rows: Sequence[SampleRow]) -> str:
     """Write the table: never a rate without its interval and the number of runs."""
     summaries = summarise(rows)
     if not summaries:

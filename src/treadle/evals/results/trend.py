@@ -10,8 +10,8 @@ import msgspec
 
 from treadle.core.errors import ConfigError
 from treadle.evals.results.fingerprint import COMPARED
-from treadle.evals.results.result_folder import RunInfo
-from treadle.evals.results.sample_rows import Row
+from treadle.evals.results.result_folder import EvalRunInfo
+from treadle.evals.results.sample_rows import SampleRow
 from treadle.evals.results.terminal_table import summarise
 
 HISTORY = "history.jsonl"
@@ -33,14 +33,14 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     basis: str
 
 
-def basis_of(info: RunInfo) -> str:
+def basis_of(info: EvalRunInfo) -> str:
     """Return what makes runs comparable: the graders, the toolkit, and what was played."""
     scenarios = ",".join(f"{name}={value}" for name, value in sorted(info.scenario_fingerprints.items()))
     named = "|".join([*(info.fingerprints.get(name, "") for name in COMPARED), scenarios])
     return hashlib.sha256(named.encode()).hexdigest()[:16]
 
 
-def append_history(folder: Path, info: RunInfo, rows: Sequence[Row]) -> None:
+def append_history(folder: Path, info: EvalRunInfo, rows: Sequence[SampleRow]) -> None:
     """Add a run to the history of a folder."""
     points = [
         Point(

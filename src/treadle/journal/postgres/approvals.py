@@ -7,11 +7,11 @@ import msgspec
 
 from treadle.core.errors import Conflict, NotFound
 from treadle.journal.approvals_interface import (
+    ApprovalDecision,
+    ApprovalQuestion,
     ApprovalRow,
+    ApprovalRule,
     ApprovalStatus,
-    Decision,
-    Question,
-    Rule,
     RuleRow,
     decided_already,
     unknown,
@@ -20,7 +20,7 @@ from treadle.journal.approvals_interface import (
 from treadle.journal.postgres.connection import Connection
 from treadle.journal.postgres.queries import within
 from treadle.journal.postgres.row_mapping import bind_data, bind_plain, bind_text, read_data, read_text
-from treadle.journal.postgres.workspaces import Reads, Writes
+from treadle.journal.postgres.workspaces import Reads, WorkspaceWrites
 
 _FIELDS = "a.id, r.id, a.call_id, a.key_id, a.status, a.created_at, a.expires_at, a.used_by, a.question, a.decision"
 _FROM = "FROM approvals a JOIN runs r ON r.n = a.run"
@@ -56,15 +56,15 @@ WHERE ($1::text IS NULL OR key_id = $1) AND ($2::text IS NULL OR tool = $2) ORDE
 """
 _DELETE_RULE = "DELETE FROM approval_rules WHERE id = $1 AND ($2::text IS NULL OR key_id = $2) RETURNING n"
 
-_question = msgspec.json.Decoder(Question)
-_decision = msgspec.json.Decoder(Decision)
-_rule = msgspec.json.Decoder(Rule)
+_question = msgspec.json.Decoder(ApprovalQuestion)
+_decision = msgspec.json.Decoder(ApprovalDecision)
+_rule = msgspec.json.Decoder(ApprovalRule)
 
 
 class PostgresApprovals:
     """Fits `kept.ApprovalStore`, over the connections of a PostgresStore; `ring` tells who waits for a run."""
 
-    def __init__(self, read: Reads, write: Writes, ring: Callable[[str], None]) -> None:
+    def __init__(self, read: Reads, write: WorkspaceWrites, ring: Callable[[str], None]) -> None:
         self._read = read
         self._write = write
         self._ring = ring
@@ -114,12 +114,12 @@ class PostgresApprovals:
 
         return [_read_approval(values) for values in await self._read(work)]
 
-    async def decide(self, approval_id: str, decision: Decision) -> ApprovalRow:
+    async def decide(self, approval_id: str, decision: ApprovalDecision) -> ApprovalRow:
         """Decide a pending approval and wake whoever waits for its run.
 
         Raises: Conflict, NotFound.
         """
-        key, late = bind_text(approval_id), Decision(status="expired", at=decision.at)
+        key, late = bind_text(approval_id), ApprovalDecision(status="expired", at=decision.at)
 
         async def work(connection: Connection) -> tuple[bool, Any]:
             async with connection.transaction():
@@ -142,7 +142,7 @@ class PostgresApprovals:
 
     async def withdraw(self, run_id: str, now: float) -> None:
         """Cancel what is still pending of a run that has ended."""
-        values = bind_text(run_id), _json(Decision(status="cancelled", at=now))
+        values = bind_text(run_id), _json(ApprovalDecision(status="cancelled", at=now))
         await self._write(lambda connection: connection.execute(_WITHDRAW, *values))
 
     async def use(self, approval_ids: Sequence[str], run_id: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from treadle.core.errors import NotFound
-from treadle.journal.audit_records import OF_RUNS, Lease, entry_faults, make_evidence
+from treadle.journal.audit_records import OF_RUNS, LeaseColumns, entry_faults, make_evidence
 from treadle.journal.hash_chain import KeptEntry, plan_fingerprint
 from treadle.journal.journal_interface import Evidence
 from treadle.journal.postgres.connection import Connection
@@ -47,7 +47,7 @@ async def collect(connection: Connection, run_id: str) -> Evidence:
         entries = [tuple(each) for each in await connection.fetch(_ENTRIES, values[0])]
         blobs = {each[0]: each[1] for each in await connection.fetch(_BLOBS, values[0])}
     sealed = read_sealed(values[5:])
-    lease = None if values[1] is None else Lease(values[1], values[2], values[3], read_text(values[4]))
+    lease = None if values[1] is None else LeaseColumns(values[1], values[2], values[3], read_text(values[4]))
     kept = [KeptEntry(read_entry(each[4:]), each[2], each[3]) for each in entries]
     faults = [fault for values, each in zip(entries, kept, strict=True) for fault in _faults(values, each, blobs)]
     return make_evidence(sealed, lease, kept, blobs, faults)

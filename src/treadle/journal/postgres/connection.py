@@ -98,13 +98,13 @@ class Gone(Exception):
     """The connection failed while a statement was under way, so nobody knows whether it was done."""
 
 
-class Pool:
+class PostgresPool:
     """Connections to one database, made when they are needed and made anew when they are lost."""
 
     def __init__(self, address: PostgresAddress) -> None:
         self._address = address
         self._pool: Any = None
-        self._lines: list[Line] = []
+        self._lines: list[PoolConnection] = []
         self._waiting = 0
         self.errors: Counter[str] = Counter()
 
@@ -162,9 +162,9 @@ class Pool:
         finally:
             await self.release(connection)
 
-    def line(self) -> "Line":
+    def line(self) -> "PoolConnection":
         """Return a place at which work follows work; a small pool has no connections to keep for it."""
-        self._lines.append(Line(self, is_kept=self._has_lines))
+        self._lines.append(PoolConnection(self, is_kept=self._has_lines))
         return self._lines[-1]
 
     @property
@@ -278,13 +278,13 @@ class Pool:
             await self._pool.release(connection)
 
 
-class Line:
+class PoolConnection:
     """Work after work on one connection, which is kept meanwhile: to take it anew costs as much as to use it.
 
     What is done here is done over and over, for few rows of tables that grow: a plan is made once, by their indexes.
     """
 
-    def __init__(self, pool: Pool, *, is_kept: bool) -> None:
+    def __init__(self, pool: PostgresPool, *, is_kept: bool) -> None:
         self._pool = pool
         self._is_kept = is_kept
         self._connection: Connection | None = None
@@ -293,7 +293,7 @@ class Line:
     async def run(self, work: Callable[[Connection, float], Awaitable[T]], within_s: float) -> T:
         """Run work within some seconds, of which it is given what is left: it must not take longer.
 
-        Raises: as `Pool.run`.
+        Raises: as `PostgresPool.run`.
         """
         began = time.monotonic()
         connection, self._connection = self._connection, None

@@ -14,8 +14,8 @@ import asyncpg
 from treadle.core.errors import TreadleError
 from treadle.journal.journal_interface import Chunk
 from treadle.journal.postgres import leased_writes as fence
-from treadle.journal.postgres.connection import Connection, Line, Pool
-from treadle.journal.postgres.leased_writes import EVENTS, NOW, Batch, Beginning, Hold, Lease
+from treadle.journal.postgres.connection import Connection, PoolConnection, PostgresPool
+from treadle.journal.postgres.leased_writes import EVENTS, NOW, Batch, Beginning, PostgresHold, RunLease
 from treadle.journal.postgres.named_parameters import Statement
 from treadle.journal.postgres.row_mapping import EndColumns, bind_text, read_text
 
@@ -114,13 +114,13 @@ class Group(Generic[W, V]):
     whether it was done.
     """
 
-    def __init__(self, pool: Pool, send: Send[W, V], wait_s: float, *, flying_max: int = FLYING_MAX) -> None:
+    def __init__(self, pool: PostgresPool, send: Send[W, V], wait_s: float, *, flying_max: int = FLYING_MAX) -> None:
         self._send = send
         self._wait_s = wait_s
         self._lines = [pool.line() for _ in range(flying_max)]
         self._is_boarding = False
         self._waiting: list[tuple[W, Land[V]]] = []
-        self._flying: dict[asyncio.Task[list[V | None]], tuple[Line, list[tuple[W, Land[V]]]]] = {}
+        self._flying: dict[asyncio.Task[list[V | None]], tuple[PoolConnection, list[tuple[W, Land[V]]]]] = {}
 
     async def write(self, wish: W, alone: Callable[[bool], Awaitable[V]]) -> V:
         """Do a write with others; where that fails by `alone`, which is told whether it may have been done already.
@@ -168,7 +168,7 @@ class Group(Generic[W, V]):
         if self._waiting and not self._is_boarding:
             self._board()
 
-    async def _write(self, line: Line, wishes: list[W]) -> list[V | None]:
+    async def _write(self, line: PoolConnection, wishes: list[W]) -> list[V | None]:
         return await line.run(lambda connection, within_s: self._send(connection, wishes, within_s), self._wait_s)
 
 
@@ -180,9 +180,9 @@ def _settle(future: "asyncio.Future[tuple[V | None, bool]]", value: V | None, in
 class Wish(NamedTuple):
     """A write to a run that is held: entries behind a place, for how long it is held then, or its end."""
 
-    hold: Hold
+    hold: PostgresHold
     batch: Batch
-    lease: Lease
+    lease: RunLease
     end: EndColumns | None = None
 
 
@@ -218,16 +218,16 @@ async def append_together(connection: Connection, wishes: Sequence[Wish], within
     return [(wish.hold.run in done and only[wish.hold.run] is wish) or None for wish in wishes]
 
 
-class Telling(NamedTuple):
+class ChunkWrite(NamedTuple):
     """What a run that is held says, in the place of what it said from there on before."""
 
-    hold: Hold
+    hold: PostgresHold
     chunk: Chunk
     keep_from: int
-    lease: Lease
+    lease: RunLease
 
 
-async def tell_together(connection: Connection, tellings: Sequence[Telling], within_s: float) -> list[int | None]:
+async def tell_together(connection: Connection, tellings: Sequence[ChunkWrite], within_s: float) -> list[int | None]:
     """Keep what many runs say; return how many earlier chunks of each are still there, None as `append_together`.
 
     Raises: asyncpg.PostgresError, and then nothing was kept.
@@ -244,7 +244,9 @@ async def tell_together(connection: Connection, tellings: Sequence[Telling], wit
     return [kept.get(telling.hold.run) if only[telling.hold.run] is telling else None for telling in tellings]
 
 
-async def start_together(connection: Connection, runs: Sequence[Beginning], within_s: float) -> list[Hold | None]:
+async def start_together(
+    connection: Connection, runs: Sequence[Beginning], within_s: float
+) -> list[PostgresHold | None]:
     """Begin many runs, none of them with blobs; None for each that continues one which is not there.
 
     Raises: asyncpg.PostgresError, and then none of them was begun.
@@ -260,6 +262,6 @@ async def start_together(connection: Connection, runs: Sequence[Beginning], with
     found = await connection.fetch(_START.text, *_START.bind(values), timeout=within_s)
     numbers: dict[int, int] = {row[0]: row[1] for row in found}
     return [
-        Hold(numbers[n], run.owner, 1, read_text(run.columns.id) or "") if n in numbers else None
+        PostgresHold(numbers[n], run.owner, 1, read_text(run.columns.id) or "") if n in numbers else None
         for n, run in enumerate(runs)
     ]

@@ -7,10 +7,10 @@ import msgspec
 
 from treadle.core.usage import Usage
 from treadle.journal.keys_interface import (
-    Budget,
     Charge,
     Debt,
-    Grant,
+    KeyBudget,
+    KeyGrant,
     KeyRow,
     Reservation,
     ReservationResult,
@@ -20,7 +20,7 @@ from treadle.journal.keys_interface import (
 from treadle.journal.postgres.connection import Connection
 from treadle.journal.postgres.queries import within
 from treadle.journal.postgres.row_mapping import bind_plain, bind_text, read_text
-from treadle.journal.postgres.workspaces import Reads, Writes
+from treadle.journal.postgres.workspaces import Reads, WorkspaceWrites
 
 _FIELDS = "id, name, lookup, mac, created_at, expires_at, revoked_at, powers"
 _ADD = f"INSERT INTO keys ({_FIELDS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING n"
@@ -87,14 +87,14 @@ _RELEASE = f"DELETE FROM reservations o WHERE o.run_id = $1 AND {_IS_GONE}"
 _DEBTS = "SELECT run_id, key_id, model, ended_at, usage FROM debts WHERE ended_at <= $1 ORDER BY ended_at LIMIT $2"
 _SPENT = "SELECT runs, input_tokens, output_tokens, usd FROM key_usage WHERE key_id = $1 AND period = $2"
 
-_powers = msgspec.json.Decoder(Grant)
+_powers = msgspec.json.Decoder(KeyGrant)
 _usage = msgspec.json.Decoder(Usage)
 
 
 class PostgresKeys:
     """Fits `kept.KeyStore`, over the connections of a PostgresStore."""
 
-    def __init__(self, read: Reads, write: Writes) -> None:
+    def __init__(self, read: Reads, write: WorkspaceWrites) -> None:
         self._read = read
         self._write = write
 
@@ -161,7 +161,7 @@ class PostgresKeys:
         found = await self._read(lambda connection: connection.fetchrow(_SPENT, bind_text(key_id), period))
         return Spent() if found is None else Spent(**dict(found))
 
-    async def reserve(self, wanted: Reservation, budget: Budget, period: str, now: float) -> ReservationResult:
+    async def reserve(self, wanted: Reservation, budget: KeyBudget, period: str, now: float) -> ReservationResult:
         """Reserve what a run may use, if the budget of its key has room beside what was used and is reserved."""
         run_id, key_id = bind_text(wanted.run_id), bind_text(wanted.key_id)
         values = (run_id, key_id, wanted.tokens, wanted.usd, wanted.until, now, period, budget.tokens, budget.usd)

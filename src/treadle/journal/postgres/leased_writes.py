@@ -158,14 +158,14 @@ _FINISHES = _with_and_without_blobs(_FINISH)
 _STARTS = _with_and_without_blobs(_START)
 
 
-class Place(NamedTuple):
+class PostgresChainHead(NamedTuple):
     """Where a run's chain ends: the number and the hash of its last entry."""
 
     head: int = 0
     sha256: str = ""
 
 
-class Hold(NamedTuple):
+class PostgresHold(NamedTuple):
     """Who writes to which run: the run's number, the owner, the owner's epoch, and the run's id.
 
     `handed` is how often earlier owners gave it up of their own will.
@@ -184,8 +184,8 @@ class Batch(NamedTuple):
     A row has the values of the type `entry` behind the run's number.
     """
 
-    before: Place
-    place: Place
+    before: PostgresChainHead
+    place: PostgresChainHead
     rows: list[tuple[Any, ...]]
     blobs: dict[str, bytes]
 
@@ -207,14 +207,16 @@ class Batch(NamedTuple):
         }
 
 
-class Lease(NamedTuple):
+class RunLease(NamedTuple):
     """For how long a run is held; `now` only where a test brings its own clock."""
 
     seconds: float
     now: float | None = None
 
 
-def make_batch(entries: Sequence[Entry], hold: Hold, place: Place, *, shares_input: bool = False) -> Batch:
+def make_batch(
+    entries: Sequence[Entry], hold: PostgresHold, place: PostgresChainHead, *, shares_input: bool = False
+) -> Batch:
     """Chain entries to a place and write them as rows; input that is shared with other runs stands in few of these."""
     if not entries:
         return Batch(place, place, [], {})
@@ -236,7 +238,9 @@ def make_batch(entries: Sequence[Entry], hold: Hold, place: Place, *, shares_inp
         texts = (entry.name, entry.call_id, entry.item_id, entry.content)
         rows.append((link[2], *link[4:7], *map(bind_text, texts), data, blob, sha256, fingerprint))
     # Everybody locks blobs in the same order, so that nobody waits in a circle.
-    return Batch(place, Place(place.head + len(rows), sha256), rows, dict(sorted(blobs.items())) if blobs else blobs)
+    return Batch(
+        place, PostgresChainHead(place.head + len(rows), sha256), rows, dict(sorted(blobs.items())) if blobs else blobs
+    )
 
 
 class Beginning(NamedTuple):
@@ -246,10 +250,10 @@ class Beginning(NamedTuple):
     batch: Batch
     question: int
     owner: str
-    lease: Lease
+    lease: RunLease
 
 
-async def start_run(connection: Connection, run: Beginning) -> Hold:
+async def start_run(connection: Connection, run: Beginning) -> PostgresHold:
     """Insert a run's row, its request, its lease and its input.
 
     Raises: NotFound, Conflict, asyncpg.PostgresError.
@@ -261,20 +265,24 @@ async def start_run(connection: Connection, run: Beginning) -> Hold:
     number = await connection.fetchval(statement.text, *statement.bind(values))
     if number is None:
         raise await _not_started(connection, columns)
-    return Hold(number, owner, 1, read_text(columns.id) or "")
+    return PostgresHold(number, owner, 1, read_text(columns.id) or "")
 
 
-async def find_started(connection: Connection, columns: RunColumns, place: Place, owner: str) -> Hold | None:
+async def find_started(
+    connection: Connection, columns: RunColumns, place: PostgresChainHead, owner: str
+) -> PostgresHold | None:
     """Return the hold on a run that was started just so, by this owner, as far as anybody can see."""
     found = await connection.fetchrow("SELECT n FROM runs WHERE id = $1", columns.id)
     if found is None:
         return None
     state = await connection.fetchrow(_STATE, found[0], columns.id)
     is_ours = state is not None and tuple(state)[4:] == (bind_text(owner), 1, *place)
-    return Hold(found[0], owner, 1, read_text(columns.id) or "") if is_ours else None
+    return PostgresHold(found[0], owner, 1, read_text(columns.id) or "") if is_ours else None
 
 
-async def append(connection: Connection, hold: Hold, batch: Batch, lease: Lease, end: EndColumns | None) -> None:
+async def append(
+    connection: Connection, hold: PostgresHold, batch: Batch, lease: RunLease, end: EndColumns | None
+) -> None:
     """Renew the lease and insert the entries; with an end, end the run instead of renewing.
 
     Raises: Moved, StoreError (lease lost), Conflict (the run has ended), NotFound (it was deleted).
@@ -285,9 +293,9 @@ async def append(connection: Connection, hold: Hold, batch: Batch, lease: Lease,
 
 async def write(
     connection: Connection,
-    hold: Hold,
+    hold: PostgresHold,
     batch: Batch,
-    lease: Lease,
+    lease: RunLease,
     end: EndColumns | None,
     timeout_s: float | None = None,
 ) -> bool:
@@ -298,7 +306,7 @@ async def write(
     return await connection.fetchval(statement.text, *statement.bind(values), timeout=timeout_s) is not None
 
 
-async def find_appended(connection: Connection, hold: Hold, batch: Batch, is_end: bool) -> bool:
+async def find_appended(connection: Connection, hold: PostgresHold, batch: Batch, is_end: bool) -> bool:
     """Tell whether these entries, or this end, are there."""
     state = await connection.fetchrow(_STATE, hold.run, bind_text(hold.run_id))
     if state is None:
@@ -306,12 +314,18 @@ async def find_appended(connection: Connection, hold: Hold, batch: Batch, is_end
     ended_at, epoch, head, sha256, *held = state
     if is_end:
         # One that was purged with its end stands nowhere any more; nobody else ends a run under this epoch.
-        purged = Place(batch.place.head, "")
-        return ended_at is not None and epoch == hold.epoch and (head, sha256) in (batch.place, purged, Place())
+        purged = PostgresChainHead(batch.place.head, "")
+        return (
+            ended_at is not None
+            and epoch == hold.epoch
+            and (head, sha256) in (batch.place, purged, PostgresChainHead())
+        )
     return tuple(held) == (bind_text(hold.owner), hold.epoch, *batch.place)
 
 
-async def tell(connection: Connection, hold: Hold, chunks: Sequence[Chunk], keep_from: int, lease: Lease) -> int:
+async def tell(
+    connection: Connection, hold: PostgresHold, chunks: Sequence[Chunk], keep_from: int, lease: RunLease
+) -> int:
     """Renew the lease and keep what the run says, in the place of what it said from there on before.
 
     Return how many earlier chunks are still there.
@@ -331,12 +345,12 @@ async def tell(connection: Connection, hold: Hold, chunks: Sequence[Chunk], keep
     return kept
 
 
-async def release(connection: Connection, hold: Hold) -> None:
+async def release(connection: Connection, hold: PostgresHold) -> None:
     """Leave the run without an owner and its lease ended."""
     await connection.execute(_RELEASE.text, *_RELEASE.bind(_fence(hold)))
 
 
-class Wanted(NamedTuple):
+class PostgresWanted(NamedTuple):
     """Which abandoned runs are taken: how many, one of them, those in the background or not, and besides which."""
 
     limit: int
@@ -345,18 +359,22 @@ class Wanted(NamedTuple):
     besides: Sequence[str | None] = ()
 
 
-async def claim(connection: Connection, owner: str, lease: Lease, wanted: Wanted) -> list[tuple[Any, Hold, Place]]:
+async def claim(
+    connection: Connection, owner: str, lease: RunLease, wanted: PostgresWanted
+) -> list[tuple[Any, PostgresHold, PostgresChainHead]]:
     """Take the runs whose lease ended, each under a new epoch; return their RUN_FIELDS with where they stand."""
     values = {**_lease(lease), **wanted._asdict(), "owner": bind_text(owner)}
     taken = await connection.fetch(_CLAIM.text, *_CLAIM.bind(values))
-    claimed: list[tuple[Any, Hold, Place]] = []
+    claimed: list[tuple[Any, PostgresHold, PostgresChainHead]] = []
     for row in taken:
         run, epoch, head, sha256, handed = row[RUN_FIELD_COUNT:]
-        claimed.append((row, Hold(run, owner, epoch, read_text(row[0]) or "", handed), Place(head, sha256)))
+        claimed.append(
+            (row, PostgresHold(run, owner, epoch, read_text(row[0]) or "", handed), PostgresChainHead(head, sha256))
+        )
     return claimed
 
 
-async def abandoned(connection: Connection, run_ids: Sequence[str], lease: Lease) -> list[str]:
+async def abandoned(connection: Connection, run_ids: Sequence[str], lease: RunLease) -> list[str]:
     """Return those of the runs whose lease has ended, longest abandoned first."""
     values = {"run_ids": [bind_text(each) for each in run_ids], "now": lease.now}
     return [read_text(row[0]) or "" for row in await connection.fetch(_ABANDONED.text, *_ABANDONED.bind(values))]
@@ -385,7 +403,7 @@ async def put_blob(connection: Connection, run_id: str, data: bytes) -> str:
     return sha256
 
 
-def _fence(hold: Hold) -> dict[str, Any]:
+def _fence(hold: PostgresHold) -> dict[str, Any]:
     return {
         "run": hold.run,
         "owner": bind_text(hold.owner),
@@ -394,7 +412,7 @@ def _fence(hold: Hold) -> dict[str, Any]:
     }
 
 
-def _lease(lease: Lease) -> dict[str, Any]:
+def _lease(lease: RunLease) -> dict[str, Any]:
     return {"now": lease.now, "lease_s": lease.seconds}
 
 
@@ -415,12 +433,12 @@ async def _not_started(connection: Connection, columns: RunColumns) -> TreadleEr
 class Moved(Exception):
     """The run is held, and its chain ends elsewhere: an earlier write, given up as lost, was done after all."""
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: PostgresChainHead) -> None:
         super().__init__(place)
         self.place = place
 
 
-async def _lost(connection: Connection, hold: Hold) -> Exception:
+async def _lost(connection: Connection, hold: PostgresHold) -> Exception:
     state = await connection.fetchrow(_STATE, hold.run, bind_text(hold.run_id))
     if state is None:
         return NotFound("the run was deleted")
@@ -428,5 +446,5 @@ async def _lost(connection: Connection, hold: Hold) -> Exception:
     if ended_at is not None and epoch == hold.epoch:
         return Conflict("the run has ended", code=RUN_ENDED)
     if held[:2] == [bind_text(hold.owner), hold.epoch]:
-        return Moved(Place(*held[2:]))
+        return Moved(PostgresChainHead(*held[2:]))
     return StoreError("another owner has taken the run over", code=LEASE_LOST)

@@ -2,7 +2,7 @@
 
 from treadle.journal.postgres.connection import Connection
 from treadle.journal.postgres.row_mapping import bind_plain
-from treadle.journal.postgres.workspaces import Reads, Writes
+from treadle.journal.postgres.workspaces import Reads, WorkspaceWrites
 
 _SPEND = "INSERT INTO spent_tickets (id, until) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING id"
 _SPENT = "SELECT id FROM spent_tickets WHERE until > $1"
@@ -12,7 +12,7 @@ _FORGET = "DELETE FROM spent_tickets WHERE until <= $1"
 class PostgresTickets:
     """Fits `kept.TicketStore`, over the connections of a PostgresStore."""
 
-    def __init__(self, read: Reads, write: Writes) -> None:
+    def __init__(self, read: Reads, write: WorkspaceWrites) -> None:
         self._read = read
         self._write = write
 

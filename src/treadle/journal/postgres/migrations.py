@@ -14,7 +14,7 @@ import asyncpg
 import msgspec
 
 from treadle.core.errors import StoreError
-from treadle.journal.inspection import REPLICAS_S, Look, skew_s
+from treadle.journal.inspection import REPLICAS_S, JournalInspection, skew_s
 from treadle.journal.postgres.connection import UNREACHABLE, Connection, connect, store_error, unavailable
 from treadle.journal.postgres.pooler_detection import check_session
 from treadle.journal.store_url import PostgresAddress
@@ -77,7 +77,7 @@ async def migrate(address: PostgresAddress, migrations: Sequence[Migration], now
                 await _apply(connection, address, migrations, now)
 
 
-async def look(address: PostgresAddress) -> Look:
+async def look(address: PostgresAddress) -> JournalInspection:
     """Say which PostgreSQL answers and what is in the schema, without changing anything.
 
     Raises: StoreError.
@@ -94,7 +94,7 @@ async def look(address: PostgresAddress) -> Look:
         size = await connection.fetchval(_SIZE, address.schema)
         replicas = await connection.fetch(_REPLICAS, REPLICAS_S) if not pending else []
         secrets = await connection.fetch("SELECT fingerprint FROM key_secrets") if not pending else []
-    return Look(
+    return JournalInspection(
         engine=f"PostgreSQL {server}",
         version=len(steps) - len(pending),
         newest=len(steps),

@@ -34,7 +34,7 @@ _NOTIFY = "SELECT pg_notify($1, $2)"
 _FAILURES = (*UNREACHABLE, ValueError, asyncpg.PostgresError)
 
 
-class Bell:
+class NotificationListener:
     """Belongs to the event loop in which it was opened."""
 
     def __init__(self, address: PostgresAddress) -> None:

@@ -2,7 +2,7 @@
 
 from treadle.journal.postgres.connection import Connection
 from treadle.journal.postgres.row_mapping import bind_text, read_text
-from treadle.journal.postgres.workspaces import Reads, Writes
+from treadle.journal.postgres.workspaces import Reads, WorkspaceWrites
 from treadle.journal.replicas_interface import ReplicaRow
 
 _NOW = "date_part('epoch', clock_timestamp())"
@@ -23,7 +23,7 @@ _SECRETS = "SELECT fingerprint FROM key_secrets"
 class PostgresReplicas:
     """Fits `kept.ReplicaStore`, over the connections of a PostgresStore."""
 
-    def __init__(self, read: Reads, write: Writes) -> None:
+    def __init__(self, read: Reads, write: WorkspaceWrites) -> None:
         self._read = read
         self._write = write
 

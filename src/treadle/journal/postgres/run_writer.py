@@ -11,12 +11,12 @@ from treadle.core.events import ENDED, RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.journal.journal_interface import Chunk
 from treadle.journal.postgres import leased_writes as fence
-from treadle.journal.postgres.connection import Connection, Pool
-from treadle.journal.postgres.group_commit import Beginning, Group, Telling, Wish
-from treadle.journal.postgres.notifications import Bell
+from treadle.journal.postgres.connection import Connection, PostgresPool
+from treadle.journal.postgres.group_commit import Beginning, ChunkWrite, Group, Wish
+from treadle.journal.postgres.notifications import NotificationListener
 from treadle.journal.postgres.retention import purge_ended
 from treadle.journal.postgres.row_mapping import EndColumns, ended_columns
-from treadle.journal.postgres.write_queue import Writes
+from treadle.journal.postgres.write_queue import WriteQueue
 
 T = TypeVar("T")
 APPEND_WAIT_S = 7.0
@@ -29,24 +29,24 @@ TURN_WAIT_S = 30.0
 _RESYNCS_MAX = 3
 
 
-class Desk(NamedTuple):
+class PostgresWriterState(NamedTuple):
     """What all journals of a store write with; `lease_clock` is None where the database's own is used."""
 
-    pool: Pool
-    writes: Writes
-    bell: Bell
+    pool: PostgresPool
+    writes: WriteQueue
+    bell: NotificationListener
     lease_clock: Callable[[], float] | None
     turns: asyncio.Semaphore
-    starts: Group[Beginning, fence.Hold]
+    starts: Group[Beginning, fence.PostgresHold]
     appends: Group[Wish, bool]
-    tells: Group[Telling, int]
+    tells: Group[ChunkWrite, int]
 
-    def lease(self, lease: fence.Lease) -> fence.Lease:
+    def lease(self, lease: fence.RunLease) -> fence.RunLease:
         """Return a lease as one that begins now."""
         return lease if self.lease_clock is None else lease._replace(now=self.lease_clock())
 
 
-class Turn:
+class WriteTurn:
     """Lets the writes of a run follow each other, in the order in which they begin."""
 
     def __init__(self) -> None:
@@ -76,12 +76,14 @@ class Turn:
 class PostgresRunJournal:
     """Fits `journal.RunJournal`. Its writes follow each other in the order in which they were asked for."""
 
-    def __init__(self, desk: Desk, hold: fence.Hold, place: fence.Place, lease_s: float) -> None:
+    def __init__(
+        self, desk: PostgresWriterState, hold: fence.PostgresHold, place: fence.PostgresChainHead, lease_s: float
+    ) -> None:
         self._desk = desk
         self._hold = hold
         self._place = place
-        self._lease = fence.Lease(lease_s)
-        self._turn = Turn()
+        self._lease = fence.RunLease(lease_s)
+        self._turn = WriteTurn()
         self._told: list[Chunk] = []
         self._is_end_unknown = False
         self._forget: tuple[str, ...] = ()
@@ -266,7 +268,7 @@ class PostgresRunJournal:
         def alone(_in_doubt: bool) -> Awaitable[int]:
             return self._desk.pool.certain(work, APPEND_WAIT_S)
 
-        kept = await self._desk.tells.write(Telling(self._hold, chunk, keep_from, lease), alone)
+        kept = await self._desk.tells.write(ChunkWrite(self._hold, chunk, keep_from, lease), alone)
         if kept < len(earlier):
             # The death of the database emptied its table, or it was away when they were told.
             await alone(False)

@@ -31,7 +31,7 @@ from treadle.journal.postgres import leased_writes as fence
 from treadle.journal.postgres import queries as query
 from treadle.journal.postgres import retention, sessions
 from treadle.journal.postgres.approvals import PostgresApprovals
-from treadle.journal.postgres.connection import Connection, Pool, Work, closed
+from treadle.journal.postgres.connection import Connection, PostgresPool, Work, closed
 from treadle.journal.postgres.group_commit import (
     APPENDS_WAIT_S,
     STARTS_WAIT_S,
@@ -45,12 +45,12 @@ from treadle.journal.postgres.health_check import Probe
 from treadle.journal.postgres.keys import PostgresKeys
 from treadle.journal.postgres.login_tickets import PostgresTickets
 from treadle.journal.postgres.migrations import migrate, read_migrations
-from treadle.journal.postgres.notifications import Bell
+from treadle.journal.postgres.notifications import NotificationListener
 from treadle.journal.postgres.replicas import PostgresReplicas
 from treadle.journal.postgres.row_mapping import bind_text, read_run, run_columns
-from treadle.journal.postgres.run_writer import Desk, PostgresRunJournal
+from treadle.journal.postgres.run_writer import PostgresRunJournal, PostgresWriterState
 from treadle.journal.postgres.workspaces import PostgresWorkspaces
-from treadle.journal.postgres.write_queue import Writes
+from treadle.journal.postgres.write_queue import WriteQueue
 from treadle.journal.run_row_hash import root_hash
 from treadle.journal.store_counters import StoreStats
 from treadle.journal.store_url import PostgresAddress
@@ -81,7 +81,7 @@ class PostgresStore:
         self._address = address
         self._clock = clock
         self._lease_clock = lease_clock
-        self._desk: Desk | None = None
+        self._desk: PostgresWriterState | None = None
         self._probe = Probe(address)
         self._held_off: StoreError | None = None
 
@@ -122,13 +122,13 @@ class PostgresStore:
         """
         assert self._desk is None, "the store is open already"
         await migrate(self._address, read_migrations(), self._clock())
-        pool, writes, bell = Pool(self._address), Writes(self._address), Bell(self._address)
+        pool, writes, bell = PostgresPool(self._address), WriteQueue(self._address), NotificationListener(self._address)
         starts = Group(pool, start_together, STARTS_WAIT_S)
         appends = Group(pool, append_together, APPENDS_WAIT_S)
         tells = Group(pool, tell_together, TELLS_WAIT_S, flying_max=1)
         # Some connections are left to those who read.
         turns = asyncio.Semaphore(max(1, pool.shared_size * 3 // 4))
-        desk = Desk(pool, writes, bell, self._lease_clock, turns, starts, appends, tells)
+        desk = PostgresWriterState(pool, writes, bell, self._lease_clock, turns, starts, appends, tells)
         await desk.pool.open()
         desk.bell.open()
         self._desk = desk
@@ -196,24 +196,24 @@ class PostgresStore:
         except TreadleError as error:
             return failed(error)
         question = question_place(entries)
-        root = fence.Place(0, root_hash(row, question))
-        batch = fence.make_batch(entries, fence.Hold(0, owner, 1, row.id), root, shares_input=row.store)
-        lease, deadline = desk.lease(fence.Lease(lease_s)), time.monotonic() + REQUEST_WAIT_S
+        root = fence.PostgresChainHead(0, root_hash(row, question))
+        batch = fence.make_batch(entries, fence.PostgresHold(0, owner, 1, row.id), root, shares_input=row.store)
+        lease, deadline = desk.lease(fence.RunLease(lease_s)), time.monotonic() + REQUEST_WAIT_S
         beginning = fence.Beginning(columns, batch, question, owner, lease)
 
-        async def work(connection: Connection) -> fence.Hold:
+        async def work(connection: Connection) -> fence.PostgresHold:
             return await fence.start_run(connection, beginning)
 
-        async def settle(connection: Connection) -> fence.Hold | None:
+        async def settle(connection: Connection) -> fence.PostgresHold | None:
             return await fence.find_started(connection, columns, batch.place, owner)
 
-        def alone(in_doubt: bool) -> Awaitable[fence.Hold]:
+        def alone(in_doubt: bool) -> Awaitable[fence.PostgresHold]:
             return desk.pool.certain(work, deadline - time.monotonic(), settle, in_doubt=in_doubt)
 
-        async def journal(hold: Awaitable[fence.Hold]) -> RunJournal:
+        async def journal(hold: Awaitable[fence.PostgresHold]) -> RunJournal:
             return PostgresRunJournal(desk, await hold, batch.place, lease_s)
 
-        def land(hold: fence.Hold | None, in_doubt: bool) -> None:
+        def land(hold: fence.PostgresHold | None, in_doubt: bool) -> None:
             if hold is None:
                 desk.writes.go_on(lambda: journal(alone(in_doubt)), future)
                 return
@@ -246,8 +246,10 @@ class PostgresStore:
         """
         assert owner, "a lease needs an owner"
         desk = self._open_desk()
-        lease = desk.lease(fence.Lease(lease_s))
-        wanted = fence.Wanted(query.within(limit), bind_text(run_id), background, [bind_text(each) for each in besides])
+        lease = desk.lease(fence.RunLease(lease_s))
+        wanted = fence.PostgresWanted(
+            query.within(limit), bind_text(run_id), background, [bind_text(each) for each in besides]
+        )
         taken = await self._write(lambda connection: fence.claim(connection, owner, lease, wanted))
         for _, hold, _ in taken:
             desk.bell.ring(hold.run_id)
@@ -255,7 +257,7 @@ class PostgresStore:
 
     async def abandoned(self, run_ids: Sequence[str]) -> list[str]:
         """Return those of the runs that have not ended although their lease did."""
-        lease = self._open_desk().lease(fence.Lease(0.0))
+        lease = self._open_desk().lease(fence.RunLease(0.0))
         return await self._read(lambda connection: fence.abandoned(connection, run_ids, lease))
 
     async def end_leases(self, owner: str) -> int:
@@ -491,13 +493,13 @@ class PostgresStore:
         desk = self._open_desk()
         return await desk.writes.submit(lambda: desk.pool.certain(in_transaction, FORGET_WAIT_S))
 
-    def _ready_desk(self) -> Desk:
+    def _ready_desk(self) -> PostgresWriterState:
         """Return the desk for a request: none, while it is known that the database is away."""
         if self._held_off is not None:
             raise StoreError(self._held_off.message, code=self._held_off.info.code, hint=self._held_off.hint)
         return self._open_desk()
 
-    def _open_desk(self) -> Desk:
+    def _open_desk(self) -> PostgresWriterState:
         if self._desk is None:
             raise closed(self._address)
         return self._desk

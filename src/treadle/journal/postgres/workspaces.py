@@ -65,7 +65,7 @@ class Reads(Protocol):
         ...
 
 
-class Writes(Protocol):
+class WorkspaceWrites(Protocol):
     """Runs work to its end on a connection; `settle` looks whether work whose answer was lost was done."""
 
     async def __call__(self, work: Work[T], settle: Work[T | None] | None = None) -> T:
@@ -78,7 +78,7 @@ class PostgresWorkspaces(WorkspaceReader):
 
     columns = _COLUMNS
 
-    def __init__(self, read: Reads, write: Writes, forget: Reads) -> None:
+    def __init__(self, read: Reads, write: WorkspaceWrites, forget: Reads) -> None:
         self._read = read
         self._write = write
         self._forget = forget

@@ -17,7 +17,7 @@ Left = Callable[[], None]
 """Is called when work that has begun is over, also when it was cancelled before its first step."""
 
 
-class Writes:
+class WriteQueue:
     """Belongs to one event loop."""
 
     def __init__(self, address: PostgresAddress) -> None:

@@ -8,11 +8,11 @@ import msgspec
 
 from treadle.core.errors import NotFound
 from treadle.journal.approvals_interface import (
+    ApprovalDecision,
+    ApprovalQuestion,
     ApprovalRow,
+    ApprovalRule,
     ApprovalStatus,
-    Decision,
-    Question,
-    Rule,
     RuleRow,
     decided_already,
     unknown,
@@ -21,7 +21,7 @@ from treadle.journal.approvals_interface import (
 from treadle.journal.sqlite.connection import select
 from treadle.journal.sqlite.queries import within
 from treadle.journal.sqlite.row_mapping import bind_text
-from treadle.journal.sqlite.workspaces import Runs
+from treadle.journal.sqlite.workspaces import WorkspaceRuns
 
 _FIELDS = "a.id, r.id, a.call_id, a.key_id, a.status, a.created_at, a.expires_at, a.used_by, a.question, a.decision"
 _FROM = "FROM approvals a JOIN runs r ON r.n = a.run"
@@ -54,15 +54,15 @@ WHERE (?1 IS NULL OR key_id = ?1) AND (?2 IS NULL OR tool = ?2) ORDER BY n DESC 
 """
 _DELETE_RULE = "DELETE FROM approval_rules WHERE id = ?1 AND (?2 IS NULL OR key_id = ?2) RETURNING n"
 
-_question = msgspec.json.Decoder(Question)
-_decision = msgspec.json.Decoder(Decision)
-_rule = msgspec.json.Decoder(Rule)
+_question = msgspec.json.Decoder(ApprovalQuestion)
+_decision = msgspec.json.Decoder(ApprovalDecision)
+_rule = msgspec.json.Decoder(ApprovalRule)
 
 
 class SqliteApprovals:
     """Fits `kept.ApprovalStore`, over the connections of a SqliteStore; `wake` tells who waits for a run."""
 
-    def __init__(self, read: Runs, write: Runs, wake: Callable[[str], None]) -> None:
+    def __init__(self, read: WorkspaceRuns, write: WorkspaceRuns, wake: Callable[[str], None]) -> None:
         self._read = read
         self._write = write
         self._wake = wake
@@ -111,12 +111,12 @@ class SqliteApprovals:
 
         return [_read_approval(values) for values in await self._read(job)]
 
-    async def decide(self, approval_id: str, decision: Decision) -> ApprovalRow:
+    async def decide(self, approval_id: str, decision: ApprovalDecision) -> ApprovalRow:
         """Decide a pending approval and wake whoever waits for its run.
 
         Raises: Conflict, NotFound.
         """
-        key, late = bind_text(approval_id), Decision(status="expired", at=decision.at)
+        key, late = bind_text(approval_id), ApprovalDecision(status="expired", at=decision.at)
 
         def job(connection: apsw.Connection) -> tuple[bool, list[tuple[Any, ...]]]:
             select(connection, _EXPIRE, _json(late), key, decision.at)
@@ -136,7 +136,7 @@ class SqliteApprovals:
 
     async def withdraw(self, run_id: str, now: float) -> None:
         """Cancel what is still pending of a run that has ended."""
-        values = bind_text(run_id), _json(Decision(status="cancelled", at=now))
+        values = bind_text(run_id), _json(ApprovalDecision(status="cancelled", at=now))
         await self._write(lambda connection: select(connection, _WITHDRAW, *values))
 
     async def use(self, approval_ids: Sequence[str], run_id: str) -> None:

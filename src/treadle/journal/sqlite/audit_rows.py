@@ -9,7 +9,7 @@ from typing import Any
 import apsw
 
 from treadle.core.errors import NotFound
-from treadle.journal.audit_records import OF_RUNS, Lease, entry_faults, make_evidence
+from treadle.journal.audit_records import OF_RUNS, LeaseColumns, entry_faults, make_evidence
 from treadle.journal.hash_chain import KeptEntry, plan_fingerprint
 from treadle.journal.journal_interface import Evidence
 from treadle.journal.sqlite.connection import select
@@ -43,7 +43,7 @@ def collect(connection: apsw.Connection, run_id: str) -> Evidence:
     finally:
         connection.execute("RELEASE evidence")
     sealed = read_sealed(found[0][5:])
-    lease = None if held[0] is None else Lease(*held)
+    lease = None if held[0] is None else LeaseColumns(*held)
     kept = [read_kept(values[2:]) for values in entries]
     faults = [fault for values, each in zip(entries, kept, strict=True) for fault in _faults(values, each, blobs)]
     return make_evidence(sealed, lease, kept, blobs, faults)

@@ -10,10 +10,10 @@ from typing import overload
 import apsw
 
 from treadle.core.errors import Conflict, NotFound, StoreError
-from treadle.journal.inspection import Look
+from treadle.journal.inspection import JournalInspection
 from treadle.journal.sqlite.connection import open_existing, select, store_error
 from treadle.journal.sqlite.migrations import look
-from treadle.journal.sqlite.open_file_lock import Presence
+from treadle.journal.sqlite.open_file_lock import OpenFileLock
 
 PAGES_AT_ONCE = 512
 PROGRESS_STEPS = 100_000
@@ -22,7 +22,7 @@ Tell = Callable[[int, int], None]
 """Hears how much is done, and of how much; 0 of 0 where that is not known."""
 
 
-def back_up(source: Path, target: Path, tell: Tell) -> Look:
+def back_up(source: Path, target: Path, tell: Tell) -> JournalInspection:
     """Copy the journal as it is at this moment, whoever writes to it meanwhile, and check the copy.
 
     The file is there whole or not at all, and only its owner can read it.
@@ -61,7 +61,7 @@ def restore(backup: Path, target: Path, tell: Tell, *, is_replacing: bool = Fals
                 _copy(backup, part, tell)
             moved.append(_put_aside(target))
 
-    Presence(str(target), swap).close()
+    OpenFileLock(str(target), swap).close()
     if not moved:
         raise Conflict(f"a process has {target} open", code="store_in_use", hint="stop every Treadle that uses it")
     return moved[0]

@@ -24,7 +24,7 @@ class _Waiter:
         self.woken = asyncio.Event()
 
 
-class Watch:
+class ChangeWatch:
     """Wakes those who wait for a change of a run. Belongs to one event loop."""
 
     def __init__(

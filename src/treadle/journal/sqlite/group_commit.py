@@ -21,8 +21,8 @@ from treadle.journal.sqlite.leased_writes import (
     REQUEST,
     SILENCE,
     Append,
-    Hold,
-    Start,
+    RunStart,
+    SqliteHold,
     Tell,
     placed,
     write_events,
@@ -43,12 +43,12 @@ def write_together(connection: apsw.Connection, jobs: Sequence[Callable[[apsw.Co
     others: list[int] = []
     batch = _Batch()
     for index, job in enumerate(jobs):
-        if isinstance(job, Append | Start) and job.forget:
+        if isinstance(job, Append | RunStart) and job.forget:
             others.append(index)
         elif isinstance(job, Append):
             batch.append(connection, job)
             values[index] = job.chained.place
-        elif isinstance(job, Start):
+        elif isinstance(job, RunStart):
             values[index] = batch.start(connection, job)
         elif isinstance(job, Tell):
             batch.tell(job)
@@ -74,7 +74,7 @@ class _Batch:
         self._silent: list[tuple[Value, ...]] = []
         self._told: list[Tell] = []
 
-    def start(self, connection: apsw.Connection, job: Start) -> Hold:
+    def start(self, connection: apsw.Connection, job: RunStart) -> SqliteHold:
         """Insert a run's row, which gives it its number, and take the rest of it in."""
         hold = job.insert(connection)
         if job.body is not None:

@@ -19,7 +19,7 @@ _RESTORE = "stop this process, and restore a backup (`treadle store restore`) or
 _RESTART = "stop this process, put the right files back (`treadle store check` reads them), and start it again"
 
 
-class Health:
+class JournalHealth:
     """Remembers the first damage that is seen: from then on the store takes no work. Any thread may ask and tell."""
 
     def __init__(

@@ -8,10 +8,10 @@ import msgspec
 
 from treadle.core.usage import Usage
 from treadle.journal.keys_interface import (
-    Budget,
     Charge,
     Debt,
-    Grant,
+    KeyBudget,
+    KeyGrant,
     KeyRow,
     Reservation,
     ReservationResult,
@@ -23,7 +23,7 @@ from treadle.journal.keys_interface import (
 from treadle.journal.sqlite.connection import select
 from treadle.journal.sqlite.queries import within
 from treadle.journal.sqlite.row_mapping import bind_text, read_text
-from treadle.journal.sqlite.workspaces import Runs
+from treadle.journal.sqlite.workspaces import WorkspaceRuns
 
 _FIELDS = "id, name, lookup, mac, created_at, expires_at, revoked_at, powers"
 _ADD = f"INSERT INTO keys ({_FIELDS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING RETURNING n"
@@ -64,14 +64,14 @@ ON CONFLICT (run_id) DO UPDATE SET until = excluded.until
 _RELEASE = f"DELETE FROM reservations WHERE run_id = ? AND {_IS_GONE}"
 _FREE = "DELETE FROM reservations WHERE run_id = ?"
 
-_powers = msgspec.json.Decoder(Grant)
+_powers = msgspec.json.Decoder(KeyGrant)
 _usage = msgspec.json.Decoder(Usage)
 
 
 class SqliteKeys:
     """Fits `kept.KeyStore`, over the connections of a SqliteStore; `jot` writes without waiting for the disk."""
 
-    def __init__(self, read: Runs, write: Runs, jot: Runs) -> None:
+    def __init__(self, read: WorkspaceRuns, write: WorkspaceRuns, jot: WorkspaceRuns) -> None:
         self._read = read
         self._write = write
         self._jot = jot
@@ -129,7 +129,7 @@ class SqliteKeys:
         """Return what a key used in a period."""
         return await self._read(lambda connection: _spent(connection, key_id, period))
 
-    async def reserve(self, wanted: Reservation, budget: Budget, period: str, now: float) -> ReservationResult:
+    async def reserve(self, wanted: Reservation, budget: KeyBudget, period: str, now: float) -> ReservationResult:
         """Reserve what a run may use, if the budget of its key has room beside what was used and is reserved."""
         run_id, key_id = bind_text(wanted.run_id), bind_text(wanted.key_id)
 

@@ -23,8 +23,8 @@ from treadle.journal.sqlite.row_mapping import (
     RUN_FIELDS,
     Chained,
     EndColumns,
-    Place,
     RunColumns,
+    SqliteChainHead,
     Text,
     bind_text,
     chain_entries,
@@ -101,7 +101,7 @@ _USE = "INSERT INTO blob_uses (run, blob) SELECT ?1, value FROM json_each(?2) WH
 _BUSY = "SELECT 1 FROM leases WHERE session_id = ?"
 
 
-class Hold(NamedTuple):
+class SqliteHold(NamedTuple):
     """Who writes to which run: the run's number, the owner, the owner's epoch, and the run's id.
 
     `handed` is how often earlier owners gave it up of their own will, `key_id` whom it is charged to.
@@ -120,10 +120,10 @@ class Hold(NamedTuple):
         return (*self[:3], bind_text(self.run_id))
 
 
-Claimed = tuple[tuple[Any, ...], Hold, Place]
+Claimed = tuple[tuple[Any, ...], SqliteHold, SqliteChainHead]
 
 
-class Start(NamedTuple):
+class RunStart(NamedTuple):
     """The job that begins a run: its row, its request, its lease and its input, chained from the first number on.
 
     With an end the run is over at once: then it is all that is ever written of it, and it needs no lease. What is to
@@ -139,7 +139,7 @@ class Start(NamedTuple):
     end: EndColumns | None = None
     forget: tuple[str, ...] = ()
 
-    def __call__(self, connection: apsw.Connection) -> Hold:
+    def __call__(self, connection: apsw.Connection) -> SqliteHold:
         """Do it alone."""
         hold = self.insert(connection)
         if self.body is not None:
@@ -152,7 +152,7 @@ class Start(NamedTuple):
         purge_ended(connection, self.forget)
         return hold
 
-    def insert(self, connection: apsw.Connection) -> Hold:
+    def insert(self, connection: apsw.Connection) -> SqliteHold:
         """Insert the run's row; nothing can be written to it until it has a lease."""
         columns = self.columns
         if columns.idempotency_key is not None:
@@ -166,7 +166,7 @@ class Start(NamedTuple):
         else:
             connection.execute(_INSERT_WHOLE, (*columns, *self.end, *self.chained.place))
         # What is not plain text the schema has refused by now.
-        return Hold(connection.last_insert_rowid(), self.owner, 1, str(columns.id), 0, str(columns.key_id))
+        return SqliteHold(connection.last_insert_rowid(), self.owner, 1, str(columns.id), 0, str(columns.key_id))
 
     def lease(self, run: int) -> tuple[Value, ...]:
         """Return the values of the run's lease."""
@@ -181,16 +181,16 @@ class Append(NamedTuple):
     Raises: StoreError (lease lost), Conflict (the run has ended), NotFound (it was deleted).
     """
 
-    hold: Hold
+    hold: SqliteHold
     entries: Sequence[Entry]
-    place: Place
+    place: SqliteChainHead
     chained: Chained
     until: float
     end: EndColumns | None = None
     has_chunks: bool = False
     forget: tuple[str, ...] = ()
 
-    def __call__(self, connection: apsw.Connection) -> Place:
+    def __call__(self, connection: apsw.Connection) -> SqliteChainHead:
         """Do it alone, and where the run stands elsewhere, from there."""
         move, where = (ADVANCE, self.move()) if self.end is None else (LEAVE, self.leave())
         connection.execute(move, where)
@@ -206,7 +206,7 @@ class Append(NamedTuple):
         purge_ended(connection, self.forget)
         return self.chained.place
 
-    def _from(self, place: Place) -> "Append":
+    def _from(self, place: SqliteChainHead) -> "Append":
         hold = self.hold
         chained = chain_entries(self.entries, hold.run_id, hold.epoch, place)
         return self._replace(place=place, chained=chained)
@@ -230,7 +230,7 @@ class Tell(NamedTuple):
     Raises: as `Append`.
     """
 
-    hold: Hold
+    hold: SqliteHold
     chunk: Chunk
     keep_from: int
     until: float
@@ -257,7 +257,7 @@ class Tell(NamedTuple):
         return (self.hold.run, chunk.first, chunk.count, chunk.data)
 
 
-def release(connection: apsw.Connection, hold: Hold) -> None:
+def release(connection: apsw.Connection, hold: SqliteHold) -> None:
     """Leave the run without an owner and its lease ended."""
     select(connection, _RELEASE, *hold.fence)
 
@@ -281,7 +281,7 @@ def end_leases_of(connection: apsw.Connection, owner: str) -> list[str]:
     return [select(connection, "SELECT id FROM runs WHERE n = ?", run)[0][0] for run in ended]
 
 
-class Wanted(NamedTuple):
+class SqliteWanted(NamedTuple):
     """Which abandoned runs are taken: how many, one of them, those in the background or not, and besides which (a list
     of ids as JSON)."""
 
@@ -291,13 +291,13 @@ class Wanted(NamedTuple):
     besides: str = "[]"
 
 
-def claim(connection: apsw.Connection, owner: str, now: float, until: float, wanted: Wanted) -> list[Claimed]:
+def claim(connection: apsw.Connection, owner: str, now: float, until: float, wanted: SqliteWanted) -> list[Claimed]:
     """Take the runs whose lease ended, each under a new epoch, and return their RUN_FIELDS with it."""
     taken = sorted(select(connection, _CLAIM, owner, until, now, *wanted))
     sql = f"SELECT {RUN_FIELDS} FROM runs r WHERE r.n = ?"
     found = [(select(connection, sql, run)[0], run, *rest) for run, *rest in taken]
     return [
-        (values, Hold(run, owner, epoch, values[0], handed, values[5]), Place(head, sha256))
+        (values, SqliteHold(run, owner, epoch, values[0], handed, values[5]), SqliteChainHead(head, sha256))
         for values, run, epoch, handed, head, sha256 in found
     ]
 
@@ -338,7 +338,7 @@ def write_events(connection: apsw.Connection, rows: list[tuple[Value, ...]]) -> 
         connection.execute(_EVENTS[len(some)], [*chain.from_iterable(some)])
 
 
-def _stand(connection: apsw.Connection, hold: Hold) -> Place:
+def _stand(connection: apsw.Connection, hold: SqliteHold) -> SqliteChainHead:
     """Return where a run stands that is held.
 
     Raises: as `Append`.
@@ -346,7 +346,7 @@ def _stand(connection: apsw.Connection, hold: Hold) -> Place:
     found = select(connection, _STANDS, *hold.fence)
     if not found:
         raise _lost(connection, hold)
-    return Place(*found[0])
+    return SqliteChainHead(*found[0])
 
 
 def _check_previous(connection: apsw.Connection, columns: RunColumns) -> None:
@@ -363,7 +363,7 @@ def _check_idempotency(connection: apsw.Connection, columns: RunColumns) -> None
         raise Conflict(f"the idempotency key belongs to the run {run_id}", code=IDEMPOTENCY_KEY_TAKEN)
 
 
-def _lost(connection: apsw.Connection, hold: Hold) -> TreadleError:
+def _lost(connection: apsw.Connection, hold: SqliteHold) -> TreadleError:
     sql = "SELECT ended_at, epoch FROM runs WHERE n = ? AND id = ?"
     found = select(connection, sql, hold.run, bind_text(hold.run_id))
     if not found:

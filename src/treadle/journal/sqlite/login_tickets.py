@@ -4,7 +4,7 @@ import apsw
 
 from treadle.journal.sqlite.connection import select
 from treadle.journal.sqlite.row_mapping import bind_text
-from treadle.journal.sqlite.workspaces import Runs
+from treadle.journal.sqlite.workspaces import WorkspaceRuns
 
 _SPEND = "INSERT INTO spent_tickets (id, until) VALUES (?, ?) ON CONFLICT DO NOTHING RETURNING n"
 _SPENT = "SELECT id FROM spent_tickets WHERE until > ?"
@@ -14,7 +14,7 @@ _FORGET = "DELETE FROM spent_tickets WHERE until <= ?"
 class SqliteTickets:
     """Fits `kept.TicketStore`, over the connections of a SqliteStore."""
 
-    def __init__(self, read: Runs, write: Runs) -> None:
+    def __init__(self, read: WorkspaceRuns, write: WorkspaceRuns) -> None:
         self._read = read
         self._write = write
 

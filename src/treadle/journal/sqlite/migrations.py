@@ -13,7 +13,7 @@ import apsw
 import msgspec
 
 from treadle.core.errors import StoreError
-from treadle.journal.inspection import REPLICAS_S, Look
+from treadle.journal.inspection import REPLICAS_S, JournalInspection
 from treadle.journal.sqlite.connection import open_existing, select, store_error
 
 _LEDGER = """
@@ -72,7 +72,7 @@ def migrate(connection: apsw.Connection, migrations: Sequence[Migration], now: f
             connection.execute("ROLLBACK")
 
 
-def look(path: str, *, busy_ms: int = 1_000, is_read_only: bool = False) -> Look:
+def look(path: str, *, busy_ms: int = 1_000, is_read_only: bool = False) -> JournalInspection:
     """Say what is in the database at `path`, which must exist, without changing it.
 
     That it can be written is tried, unless it need not be.
@@ -96,7 +96,7 @@ def look(path: str, *, busy_ms: int = 1_000, is_read_only: bool = False) -> Look
             connection.close()
     except apsw.Error as error:
         raise store_error(error, path) from None
-    return Look(
+    return JournalInspection(
         engine=f"SQLite {apsw.sqlite_lib_version()}",
         version=0 if is_new else steps[-1].version - len(pending),
         newest=steps[-1].version,

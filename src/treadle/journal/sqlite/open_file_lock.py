@@ -32,7 +32,7 @@ class SteadyClock:
         return self.offset + self._monotonic()
 
 
-class Presence:
+class OpenFileLock:
     """The mark of one open store. `close` takes it away, and so does the death of the process."""
 
     def __init__(self, path: str, when_alone: Callable[[], None], steady: SteadyClock | None = None) -> None:

@@ -7,7 +7,7 @@ import apsw
 from treadle.journal.replicas_interface import ReplicaRow
 from treadle.journal.sqlite.connection import select
 from treadle.journal.sqlite.row_mapping import bind_text, read_text
-from treadle.journal.sqlite.workspaces import Runs
+from treadle.journal.sqlite.workspaces import WorkspaceRuns
 
 _FORGET = "DELETE FROM replicas WHERE seen_at < ? AND owner <> ?"
 _BEAT = """
@@ -23,7 +23,9 @@ _SECRETS = "SELECT fingerprint FROM key_secrets"
 class SqliteReplicas:
     """Fits `kept.ReplicaStore`, over the connections of a SqliteStore; `jot` writes what the machine may lose."""
 
-    def __init__(self, read: Runs, write: Runs, jot: Runs, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, read: WorkspaceRuns, write: WorkspaceRuns, jot: WorkspaceRuns, clock: Callable[[], float]
+    ) -> None:
         self._read = read
         self._write = write
         self._jot = jot

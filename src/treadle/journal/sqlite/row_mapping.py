@@ -24,22 +24,22 @@ BLOB = 10
 """Where in it the name of data stands that is out of line."""
 
 
-class Place(NamedTuple):
+class SqliteChainHead(NamedTuple):
     """Where a run's chain ends: the number and the hash of its last entry."""
 
     head: int = 0
     sha256: str = ""
 
 
-def root_place(row: RunRow, entries: Sequence[Entry]) -> Place:
+def root_place(row: RunRow, entries: Sequence[Entry]) -> SqliteChainHead:
     """Return where the chain of a new run begins, which starts with these entries."""
-    return Place(0, root_hash(row, question_place(entries)))
+    return SqliteChainHead(0, root_hash(row, question_place(entries)))
 
 
 class Chained(NamedTuple):
     """Entries as rows behind a place: the place after them, the rows, and what is too large to stand in its row."""
 
-    place: Place
+    place: SqliteChainHead
     rows: list[EventRow]
     large: dict[int, memoryview]
 
@@ -110,7 +110,7 @@ def bind_json(raw: bytes | memoryview) -> str | bytes:
 
 
 def chain_entries(
-    entries: Sequence[Entry], run_id: str, epoch: int, place: Place, *, shares_input: bool = False
+    entries: Sequence[Entry], run_id: str, epoch: int, place: SqliteChainHead, *, shares_input: bool = False
 ) -> Chained:
     """Chain entries to a place and write them as rows; input that is shared with other runs stands in few of these."""
     rows: list[EventRow] = []
@@ -128,7 +128,7 @@ def chain_entries(
                 fingerprint = bind_text(plan_fingerprint(entry))
         kept = (data, None, sha256, fingerprint)
         rows.append(link[2:11] + kept)
-    return Chained(Place(place.head + len(rows), sha256), rows, large)
+    return Chained(SqliteChainHead(place.head + len(rows), sha256), rows, large)
 
 
 def read_entry(values: Sequence[Any]) -> Entry:

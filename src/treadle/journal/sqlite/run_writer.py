@@ -13,17 +13,17 @@ from treadle.core.events import ENDED, RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.journal.journal_interface import Chunk
 from treadle.journal.sqlite import leased_writes as fence
-from treadle.journal.sqlite.row_mapping import EndColumns, Place, RunColumns, chain_entries, ended_columns
-from treadle.journal.sqlite.writer_thread import Job, T, Writer
+from treadle.journal.sqlite.row_mapping import EndColumns, RunColumns, SqliteChainHead, chain_entries, ended_columns
+from treadle.journal.sqlite.writer_thread import Job, T, WriterThread
 
 
-class Desk(NamedTuple):
+class SqliteWriterState(NamedTuple):
     """What all journals of a store write with.
 
     `wake` is called with a run's id after each write to it, `forgets` when content is about to be forgotten.
     """
 
-    writer: Writer
+    writer: WriterThread
     clock: Callable[[], float]
     wake: Callable[[str], None]
     forgets: Callable[[], None]
@@ -32,7 +32,7 @@ class Desk(NamedTuple):
 class SqliteRunJournal:
     """Fits `journal.RunJournal`."""
 
-    def __init__(self, desk: Desk, hold: fence.Hold, place: Place, lease_s: float) -> None:
+    def __init__(self, desk: SqliteWriterState, hold: fence.SqliteHold, place: SqliteChainHead, lease_s: float) -> None:
         self._writer, self._clock, self._wake, self._forgets = desk
         self._hold = hold
         self._place = place
@@ -95,7 +95,7 @@ class SqliteRunJournal:
         job = fence.Append(hold, entries, place, chained, until, end, self._has_chunks, forget)
         return self._writer.submit(job, then=partial(self._written, chained.place))
 
-    def _written(self, expected: Place, stands: Place) -> int:
+    def _written(self, expected: SqliteChainHead, stands: SqliteChainHead) -> int:
         if stands is not expected:
             self._place = stands
         self._wake(self._hold.run_id)
@@ -108,7 +108,7 @@ class SqliteRunJournal:
             self._wake(self._hold.run_id)
 
 
-class Begun(NamedTuple):
+class BegunRun(NamedTuple):
     """A run that was begun: its row and its request as they are kept, who holds it, its input, and where its chain
     begins."""
 
@@ -116,7 +116,7 @@ class Begun(NamedTuple):
     body: str | bytes | None
     owner: str
     entries: Sequence[Entry]
-    root: Place
+    root: SqliteChainHead
 
 
 class LaidRun:
@@ -128,13 +128,13 @@ class LaidRun:
     epoch = 1
     attempt = 1
 
-    def __init__(self, desk: Desk, run: Begun, lease_s: float) -> None:
+    def __init__(self, desk: SqliteWriterState, run: BegunRun, lease_s: float) -> None:
         self.run_id = str(run.columns.id)
         self._desk = desk
-        self._run: Begun | None = run
+        self._run: BegunRun | None = run
         self._lease_s = lease_s
         self._is_coming = False
-        self._stands: tuple[fence.Hold, Place] | None = None
+        self._stands: tuple[fence.SqliteHold, SqliteChainHead] | None = None
         self._arrival: asyncio.Future[int] | None = None
         self._behind: list[tuple[Sequence[Entry], RunEnded | None, tuple[str, ...], asyncio.Future[int]]] = []
         self._journal: SqliteRunJournal | None = None
@@ -189,7 +189,7 @@ class LaidRun:
         self._behind.append((entries, ended, forget, future))
         return future
 
-    def _standing(self, hold: fence.Hold, place: Place) -> SqliteRunJournal:
+    def _standing(self, hold: fence.SqliteHold, place: SqliteChainHead) -> SqliteRunJournal:
         if self._journal is None:
             self._journal = SqliteRunJournal(self._desk, hold, place, self._lease_s)
         return self._journal
@@ -211,7 +211,7 @@ class LaidRun:
         if forget:
             self._desk.forgets()
         end = None if ended is None else ended_columns(ended)
-        start = fence.Start(columns, body, owner, until, chained, end, forget)
+        start = fence.RunStart(columns, body, owner, until, chained, end, forget)
         self._is_coming = True
         if self._arrival is not None and self._arrival.done():
             self._arrival = None
@@ -219,7 +219,7 @@ class LaidRun:
         # Whoever gives it up does not stop it, and what comes next hears of it whether somebody waits or not.
         return self._desk.writer.submit(start, is_durable=is_durable, then=born, otherwise=self._failed)
 
-    def _born(self, place: Place, hold: fence.Hold) -> int:
+    def _born(self, place: SqliteChainHead, hold: fence.SqliteHold) -> int:
         self._stands, self._run, self._is_coming = (hold, place), None, False
         if self._behind:
             self._follow()

@@ -38,14 +38,14 @@ from treadle.journal.sqlite import leased_writes as fence
 from treadle.journal.sqlite import queries as query
 from treadle.journal.sqlite import retention, sessions
 from treadle.journal.sqlite.approvals import SqliteApprovals
-from treadle.journal.sqlite.change_watch import Changes, Watch
+from treadle.journal.sqlite.change_watch import Changes, ChangeWatch
 from treadle.journal.sqlite.connection import MEMORY, connect, select, store_error
 from treadle.journal.sqlite.database_files import JournalFiles
-from treadle.journal.sqlite.health_check import Health
+from treadle.journal.sqlite.health_check import JournalHealth
 from treadle.journal.sqlite.keys import SqliteKeys
 from treadle.journal.sqlite.login_tickets import SqliteTickets
 from treadle.journal.sqlite.migrations import migrate, read_migrations
-from treadle.journal.sqlite.open_file_lock import Presence, SteadyClock
+from treadle.journal.sqlite.open_file_lock import OpenFileLock, SteadyClock
 from treadle.journal.sqlite.replicas import SqliteReplicas
 from treadle.journal.sqlite.row_mapping import (
     RunColumns,
@@ -56,9 +56,9 @@ from treadle.journal.sqlite.row_mapping import (
     root_place,
     run_columns,
 )
-from treadle.journal.sqlite.run_writer import Begun, Desk, LaidRun, SqliteRunJournal
+from treadle.journal.sqlite.run_writer import BegunRun, LaidRun, SqliteRunJournal, SqliteWriterState
 from treadle.journal.sqlite.workspaces import SqliteWorkspaces
-from treadle.journal.sqlite.writer_thread import BATCH_JOBS_MAX, Job, Writer
+from treadle.journal.sqlite.writer_thread import BATCH_JOBS_MAX, Job, WriterThread
 from treadle.journal.store_counters import StoreStats
 from treadle.journal.write_futures import done, failed
 
@@ -92,9 +92,9 @@ class SqliteStore:
         self._clock = clock
         self._steady = None if monotonic is None else SteadyClock(clock, monotonic)
         self._lease_clock = self._steady or clock
-        self._writer: Writer | None = None
+        self._writer: WriterThread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._health = Health(path)
+        self._health = JournalHealth(path)
         self._connections = ExitStack()
         self._opened: list[apsw.Connection] = []
         self._reading = 0 if path == MEMORY else READERS
@@ -104,7 +104,7 @@ class SqliteStore:
         self._births: set[asyncio.Future[int]] = set()
         self._idle: SimpleQueue[apsw.Connection] = SimpleQueue()
         self._polling: SimpleQueue[apsw.Connection] = SimpleQueue()
-        self._watch = Watch(self._data_version if self._reading else None, self._changes)
+        self._watch = ChangeWatch(self._data_version if self._reading else None, self._changes)
         self._readers = ThreadPoolExecutor(READERS + 1, thread_name_prefix="treadle-store-reader")
         # Slow reads of others must not make a healthy store look as if it did not answer.
         self._probing: SimpleQueue[apsw.Connection] = SimpleQueue()
@@ -148,7 +148,7 @@ class SqliteStore:
         assert self._writer is None, "the store is open already"
         self._loop = asyncio.get_running_loop()
         connection = await self._off_loop(self._connect)
-        self._writer = Writer(connection, self._health, is_inline=self._path == MEMORY)
+        self._writer = WriterThread(connection, self._health, is_inline=self._path == MEMORY)
 
     async def close(self) -> None:
         """Commit what is queued, then close all connections; without effect the second time."""
@@ -223,11 +223,11 @@ class SqliteStore:
         body = None if row.request is None else bind_json(row.request)
         root = root_place(row, entries)
         if is_private and self._may_wait(desk.writer, columns):
-            return done(self._lay_by(LaidRun(desk, Begun(columns, body, owner, entries, root), lease_s)))
+            return done(self._lay_by(LaidRun(desk, BegunRun(columns, body, owner, entries, root), lease_s)))
         chained = chain_entries(entries, row.id, 1, root, shares_input=row.store)
-        start = fence.Start(columns, body, owner, self._lease_clock() + lease_s, chained)
+        start = fence.RunStart(columns, body, owner, self._lease_clock() + lease_s, chained)
 
-        def journal(hold: fence.Hold) -> RunJournal:
+        def journal(hold: fence.SqliteHold) -> RunJournal:
             return SqliteRunJournal(desk, hold, chained.place, lease_s)
 
         return desk.writer.submit(start, is_durable=not is_private, then=journal)
@@ -249,7 +249,7 @@ class SqliteStore:
         assert owner, "a lease needs an owner"
         now = self._lease_clock()
         desk = self._open_desk()
-        wanted = fence.Wanted(limit, bind_text(run_id), background, json.dumps([*besides]))
+        wanted = fence.SqliteWanted(limit, bind_text(run_id), background, json.dumps([*besides]))
         taken = await desk.writer.submit(lambda connection: fence.claim(connection, owner, now, now + lease_s, wanted))
         for _, hold, _ in taken:
             self._watch.wake(hold.run_id)
@@ -465,7 +465,7 @@ class SqliteStore:
         now = self._clock()
         await self._write(lambda connection: sessions.move_head(connection, session_id, run_id, expected, now))
 
-    def _may_wait(self, writer: Writer, columns: RunColumns) -> bool:
+    def _may_wait(self, writer: WriterThread, columns: RunColumns) -> bool:
         """Tell whether nothing can be wrong with a run, and nothing is with the database, as far as can be seen."""
         refers = columns.previous_id or columns.session_id or columns.idempotency_key
         is_calm = writer.is_well and writer.queued < BATCH_JOBS_MAX
@@ -545,18 +545,18 @@ class SqliteStore:
     async def _off_loop(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
-    def _open_writer(self) -> Writer:
+    def _open_writer(self) -> WriterThread:
         if (damage := self._health.damage) is not None:
             raise damage
         if self._writer is None or not self._writer.is_open:
             raise StoreError(f"the store {self._path} is not open", code="store_closed")
         return self._writer
 
-    def _open_desk(self) -> Desk:
+    def _open_desk(self) -> SqliteWriterState:
         return self._desk_of(self._open_writer())
 
-    def _desk_of(self, writer: Writer) -> Desk:
-        return Desk(writer, self._lease_clock, self._watch.wake, self._note_forgetting)
+    def _desk_of(self, writer: WriterThread) -> SqliteWriterState:
+        return SqliteWriterState(writer, self._lease_clock, self._watch.wake, self._note_forgetting)
 
     def _note_forgetting(self) -> None:
         # Content that is gone from the database still stands in its log until that is emptied: see `expire`.
@@ -572,7 +572,7 @@ class SqliteStore:
                 undo.callback(writing.close)
                 migrate(writing, read_migrations(), self._clock())
                 if self._reading:
-                    undo.callback(Presence(self._path, lambda: fence.end_leases(writing), self._steady).close)
+                    undo.callback(OpenFileLock(self._path, lambda: fence.end_leases(writing), self._steady).close)
                 for idle in self._pools():
                     reading = connect(self._path, query_only=True)
                     self._opened.append(reading)
@@ -581,7 +581,7 @@ class SqliteStore:
                 if self._reading:
                     files = JournalFiles(os.path.realpath(self._path))
                     unguard.callback(files.close)
-                    self._health = Health(self._path, files, self._damaged)
+                    self._health = JournalHealth(self._path, files, self._damaged)
             except apsw.Error as error:
                 raise store_error(error, self._path) from None
             except OSError as error:

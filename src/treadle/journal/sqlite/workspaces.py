@@ -48,7 +48,7 @@ _COLUMNS = Columns(
 T = TypeVar("T")
 
 
-class Runs(Protocol):
+class WorkspaceRuns(Protocol):
     """Runs a job on a connection of the store."""
 
     async def __call__(self, job: Job[T]) -> T:
@@ -61,7 +61,7 @@ class SqliteWorkspaces(WorkspaceReader):
 
     columns = _COLUMNS
 
-    def __init__(self, read: Runs, write: Runs, forget: Runs) -> None:
+    def __init__(self, read: WorkspaceRuns, write: WorkspaceRuns, forget: WorkspaceRuns) -> None:
         self._read = read
         self._write = write
         self._forget = forget

@@ -21,7 +21,7 @@ import apsw
 from treadle.core.errors import StoreError, TreadleError
 from treadle.journal.sqlite.connection import constraint_error
 from treadle.journal.sqlite.group_commit import Unsure, write_together
-from treadle.journal.sqlite.health_check import CHECK_S, Health
+from treadle.journal.sqlite.health_check import CHECK_S, JournalHealth
 
 BATCH_JOBS_MAX = 256
 QUEUED_JOBS_MAX = 1_000
@@ -41,13 +41,13 @@ _Outcome = tuple[_Ticket, Any, TreadleError | None]
 """A ticket, what its job gave, and what went wrong."""
 
 
-class Writer:
+class WriterThread:
     """Runs jobs in the order they come, durably. Belongs to the event loop that made it.
 
     One that `is_inline` runs each job at once, without the thread: for a database in memory, which waits for nothing.
     """
 
-    def __init__(self, connection: apsw.Connection, health: Health, *, is_inline: bool = False) -> None:
+    def __init__(self, connection: apsw.Connection, health: JournalHealth, *, is_inline: bool = False) -> None:
         self._connection = connection
         self._health = health
         self._is_inline = is_inline

@@ -53,7 +53,9 @@ class MessageReader:
         """
         return self.read_told([usual_message(each) or each for each in read_value(LIST, raw, path)], raw, path)
 
-    def read_told(self, told: Sequence["Message | msgspec.Raw"], raw: msgspec.Raw, path: str) -> tuple[AnyItem, ...]:
+    def read_told(
+        self, told: Sequence["ChatMessage | msgspec.Raw"], raw: msgspec.Raw, path: str
+    ) -> tuple[AnyItem, ...]:
         """Read messages, usual or not; `raw` are the same, for those in which a field does not fit the role.
 
         Raises: ProtocolError.
@@ -77,7 +79,7 @@ class MessageReader:
                 self._read_odd(raws[position], f"{path}[{position}]", position)
         return tuple(items)
 
-    def _take(self, message: "Message", position: int) -> bool:
+    def _take(self, message: "ChatMessage", position: int) -> bool:
         """Read a message of the usual shape; false where its role has no such field."""
         role, content, calls, thought = message.role, message.content, message.tool_calls, message.reasoning_content
         parts = _text_parts(content) if isinstance(content, list) else (TextPart(text=content),) if content else ()
@@ -96,7 +98,7 @@ class MessageReader:
                 self._made_ids.add(call_id)
         return True
 
-    def _take_result(self, message: "Message", output: tuple[AnyPart, ...]) -> bool:
+    def _take_result(self, message: "ChatMessage", output: tuple[AnyPart, ...]) -> bool:
         call_id = message.tool_call_id
         if not call_id or message.tool_calls or message.reasoning_content is not None:
             return False
@@ -231,7 +233,7 @@ class _Call(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     index: int | None = None
 
 
-class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class ChatMessage(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """A message as clients usually send it, with the empty fields of an answer that some send back."""
 
     role: Literal["user", "assistant", "system", "developer", "tool"]
@@ -246,10 +248,10 @@ class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False)
     annotations: Annotated[list[None], msgspec.Meta(max_length=0)] | None = None
 
 
-_message = msgspec.json.Decoder(Message)
+_message = msgspec.json.Decoder(ChatMessage)
 
 
-def usual_message(raw: msgspec.Raw) -> Message | None:
+def usual_message(raw: msgspec.Raw) -> ChatMessage | None:
     """Read a message of the usual shape; None for any other."""
     try:
         return _message.decode(raw)

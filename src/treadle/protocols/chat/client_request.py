@@ -12,7 +12,7 @@ from treadle.core.items import AnyItem
 from treadle.core.json import write_json
 from treadle.core.request import Options, Request, Surface
 from treadle.core.tool_definitions import AUTO, ToolChoice, ToolSpec
-from treadle.protocols.chat.client_messages import Message, MessageReader, usual_message
+from treadle.protocols.chat.client_messages import ChatMessage, MessageReader, usual_message
 from treadle.protocols.chat.content_parts import PROTOCOL
 from treadle.protocols.chat.tools import ReadTools, read_choice, read_legacy_choice, read_tools
 from treadle.protocols.field_reader import (
@@ -36,7 +36,7 @@ from treadle.protocols.field_reader import (
     usual_or_raw,
 )
 from treadle.protocols.translation_notes import CHOICE, HOSTED, METADATA, Notes, Recent
-from treadle.protocols.turn_grouping import Said, read_said
+from treadle.protocols.turn_grouping import TurnText, read_said
 
 OLD_TOKENS_MAX = "max_tokens"
 CHOICES_MAX = 8
@@ -82,8 +82,8 @@ def _read_mixed(data: bytes) -> _Asked[Any] | None:
 
 
 SHAPES: tuple[Shape[_Asked[Any]], ...] = (
-    msgspec.json.Decoder(_Asked[list[Said]]).decode,
-    msgspec.json.Decoder(_Asked[list[Message]]).decode,
+    msgspec.json.Decoder(_Asked[list[TurnText]]).decode,
+    msgspec.json.Decoder(_Asked[list[ChatMessage]]).decode,
     _read_mixed,
 )
 """The usual shapes of a request by those of its messages, the plainest first."""
@@ -151,7 +151,7 @@ def _read_messages(told: list[Any] | msgspec.Raw, opened: Opened[Any], notes: No
         if is_null(told):
             raise missing("messages")
         items = MessageReader(notes).read(told, "messages")
-    elif told and type(told[0]) is Said:
+    elif told and type(told[0]) is TurnText:
         return read_said(told)
     else:
         items = MessageReader(notes).read_told(told, members_in(opened)["messages"], "messages")

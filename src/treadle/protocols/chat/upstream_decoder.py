@@ -37,10 +37,10 @@ from treadle.protocols.chat.upstream_chunk import (
     usage_of,
 )
 from treadle.protocols.chat.upstream_text_now import TextFlow
-from treadle.protocols.decoding.assembly_base import CUTS, Bounds, Maker
+from treadle.protocols.decoding.assembly_base import CUTS, AnswerBounds, Maker
 from treadle.protocols.decoding.call_correlation import Piece
 from treadle.protocols.decoding.call_oddities import Oddities, Oddity
-from treadle.protocols.decoding.item_assembly import Assembly
+from treadle.protocols.decoding.item_assembly import ItemAssembly
 from treadle.protocols.decoding.keepalive_frames import is_keep_alive
 from treadle.protocols.decoding.stream_decoder import DONE, AnswerDecoder, Flow, Take
 from treadle.protocols.surrogates import mend_text, write_halves
@@ -107,8 +107,8 @@ class Decoder(AnswerDecoder):
         text_bytes_max: int = 16 * 1024 * 1024,
         taken_call_ids: frozenset[str] = frozenset(),
     ) -> None:
-        bounds = Bounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
-        self._assembly = Assembly(ids, bounds, taken_call_ids, Maker(provider=provider, model=model))
+        bounds = AnswerBounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
+        self._assembly = ItemAssembly(ids, bounds, taken_call_ids, Maker(provider=provider, model=model))
         super().__init__(self._assembly)
         self._reason: str | None = None
         self._usage: Usage | None = None

@@ -31,7 +31,7 @@ from treadle.protocols.chat.content_parts import PROTOCOL, with_extra, write_ima
 from treadle.protocols.chat.provider_state import CALL_STATE, KINDS, MESSAGE_STATE, THOUGHT_STATE, may_return
 from treadle.protocols.chat.tools import is_built_in, write_choice, write_tool
 from treadle.protocols.chat.upstream_chunk import as_list, as_object
-from treadle.protocols.codec_interfaces import Written
+from treadle.protocols.codec_interfaces import WrittenRequest
 from treadle.protocols.field_reader import LIST, OBJECT
 from treadle.protocols.translation_notes import (
     CHOICE,
@@ -46,7 +46,15 @@ from treadle.protocols.translation_notes import (
     note_unread,
     unread,
 )
-from treadle.protocols.turn_grouping import Said, Turn, is_continued, plain_text, regroup, result_text, turn_text
+from treadle.protocols.turn_grouping import (
+    GroupedTurn,
+    TurnText,
+    is_continued,
+    plain_text,
+    regroup,
+    result_text,
+    turn_text,
+)
 
 ERROR_MARK = "[error]"
 """What stands before the text of a result that failed."""
@@ -65,7 +73,7 @@ _FROM_RESPONSES = {
 """Options of the Responses API, by their paths, and what Chat calls them."""
 
 
-def write_request(plan: Plan, *, provider: str = "") -> Written:
+def write_request(plan: Plan, *, provider: str = "") -> WrittenRequest:
     """Write the request; blobs go back only to the `provider` that made them."""
     notes, options = Notes(), plan.options
     messages: Any = plan.fold(_Usual).messages()
@@ -84,7 +92,7 @@ def write_request(plan: Plan, *, provider: str = "") -> Written:
     body["stream_options"] = _WITH_USAGE
     if options.extra:
         body |= _extra_fields(options, body, notes)
-    return Written(body=write_json(body), notes=notes.all() if notes.added else ())
+    return WrittenRequest(body=write_json(body), notes=notes.all() if notes.added else ())
 
 
 class _Function(msgspec.Struct, frozen=True, gc=False):
@@ -119,7 +127,7 @@ class _Usual:
     def __init__(self) -> None:
         self._is_usual = True
         self._written = b""
-        self._open: list[Said | _Calls | _Result] = []
+        self._open: list[TurnText | _Calls | _Result] = []
         self._calls: list[_Call] = []
         self._answered = 0
 
@@ -136,7 +144,7 @@ class _Usual:
         if self._is_usual and self._answered == len(self._calls) and written:
             # What the model said last becomes part of its calls, if such follow.
             last = written[-1]
-            self._open = [written.pop()] if type(last) is Said and last.role == "assistant" else []
+            self._open = [written.pop()] if type(last) is TurnText and last.role == "assistant" else []
             if written:
                 self._written = _joined(self._written, written)
 
@@ -155,7 +163,7 @@ class _Usual:
                     return False
                 if item.extra is not None or item.name is not None or item.phase is not None:
                     return False
-                messages.append(Said(item.role, part.text))
+                messages.append(TurnText(item.role, part.text))
             elif type(item) is CallItem:
                 if item.blobs or item.extra is not None or item.kind != "function":
                     return False
@@ -168,7 +176,7 @@ class _Usual:
                 calls, answered = [call], 0
                 last = messages[-1] if messages else None
                 text = ""
-                if type(last) is Said and last.role == "assistant":
+                if type(last) is TurnText and last.role == "assistant":
                     text = last.content
                     messages.pop()
                 messages.append(_Calls("assistant", text or None, calls))
@@ -186,7 +194,7 @@ class _Usual:
         return True
 
 
-def _joined(written: bytes, messages: Sequence[Said | _Calls | _Result]) -> bytes:
+def _joined(written: bytes, messages: Sequence[TurnText | _Calls | _Result]) -> bytes:
     """Return what stands in a list, with more messages in it."""
     more = write_json(messages)[1:-1]
     return b"%b,%b" % (written, more) if written else more
@@ -204,7 +212,7 @@ class _MessageWriter:
     def write(self, items: Sequence[AnyItem]) -> list[Any]:
         """Return the messages that the items are."""
         for step in regroup(items, self._notes):
-            if type(step) is Turn:
+            if type(step) is GroupedTurn:
                 if not self._add_usual(step):
                     self._add_turn(step)
                 if step.results:
@@ -215,7 +223,7 @@ class _MessageWriter:
                 self._add_opaque(step)
         return self._messages
 
-    def _add_usual(self, turn: Turn) -> bool:
+    def _add_usual(self, turn: GroupedTurn) -> bool:
         """Write a turn of plain text and calls of functions; false for any other."""
         if turn.reasoning or len(turn.messages) > 1:
             return False
@@ -223,7 +231,7 @@ class _MessageWriter:
         if text is None:
             return False
         if not turn.calls:
-            self._messages.append(Said("assistant", text))
+            self._messages.append(TurnText("assistant", text))
             return True
         calls: list[_Call] = []
         for call in turn.calls:
@@ -237,7 +245,7 @@ class _MessageWriter:
         """Write a message of anybody but the model."""
         text = plain_text(item)
         if text is not None:
-            self._messages.append(Said(item.role, text))
+            self._messages.append(TurnText(item.role, text))
             return
         message: dict[str, Any] = {"role": item.role, "content": self._content(item)}
         if item.name is not None:
@@ -251,7 +259,7 @@ class _MessageWriter:
         else:
             self._notes.add("item_dropped", "dropped", f"an item that only {item.protocol} can carry")
 
-    def _add_turn(self, turn: Turn) -> None:
+    def _add_turn(self, turn: GroupedTurn) -> None:
         """Write a turn of the model."""
         message: dict[str, Any] = {"role": "assistant", "content": self._turn_content(turn) or None}
         if any(isinstance(part, TextPart) and part.annotations for item in turn.messages for part in item.content):
@@ -317,7 +325,7 @@ class _MessageWriter:
             return text_of(item.content)
         return self._parts(item.content)
 
-    def _turn_content(self, turn: Turn) -> str | list[msgspec.Raw]:
+    def _turn_content(self, turn: GroupedTurn) -> str | list[msgspec.Raw]:
         spoken = [_as_content(message) for message in turn.messages]
         if all(_is_string(message.content) for message in spoken):
             return turn_text(turn)
@@ -327,7 +335,7 @@ class _MessageWriter:
         written = (write_part(part, self._notes) for part in parts)
         return [part for part in written if part is not None]
 
-    def _thoughts(self, turn: Turn) -> dict[str, Any]:
+    def _thoughts(self, turn: GroupedTurn) -> dict[str, Any]:
         texts = ["".join(item.text) for item in turn.reasoning]
         lost = sum(1 for item in turn.reasoning if not (any(item.text) or item.blobs))
         if lost:
@@ -335,7 +343,7 @@ class _MessageWriter:
         thoughts = "\n\n".join(text for text in texts if text)
         return {"reasoning_content": thoughts} if thoughts else {}
 
-    def _state(self, turn: Turn) -> dict[str, Any]:
+    def _state(self, turn: GroupedTurn) -> dict[str, Any]:
         """Return the fields of the message that only the provider that made them may see again."""
         fields: dict[str, Any] = {}
         details: list[Any] = []

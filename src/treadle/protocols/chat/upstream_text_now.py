@@ -7,7 +7,7 @@ Whatever is more than such a piece, or bound to be held or counted otherwise, is
 from treadle.core.events import TextDelta
 from treadle.core.json import type_errors
 from treadle.protocols.chat.upstream_chunk import CHECKED_CHARS, TEXT_CHUNK
-from treadle.protocols.decoding.assembly_base import Meter
+from treadle.protocols.decoding.assembly_base import AnswerMeter
 from treadle.protocols.decoding.stream_decoder import Take
 from treadle.protocols.sse import SseReader
 
@@ -20,7 +20,7 @@ class TextFlow:
 
     __slots__ = ("_index", "_meter", "_part", "_reader", "_take", "_texts")
 
-    def __init__(self, reader: SseReader, tail: Tail, meter: Meter, take: Take | None) -> None:
+    def __init__(self, reader: SseReader, tail: Tail, meter: AnswerMeter, take: Take | None) -> None:
         self._reader = reader
         self._index, self._part, self._texts = tail
         self._meter = meter

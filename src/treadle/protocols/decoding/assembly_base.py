@@ -35,7 +35,7 @@ _REPAIRS = {
 }
 
 
-class Bounds(msgspec.Struct, frozen=True, kw_only=True):
+class AnswerBounds(msgspec.Struct, frozen=True, kw_only=True):
     """How much one answer may hold."""
 
     text_bytes_max: int
@@ -60,7 +60,7 @@ class Maker(msgspec.Struct, frozen=True, kw_only=True):
 NOBODY = Maker()
 
 
-class Meter(msgspec.Struct, gc=False):
+class AnswerMeter(msgspec.Struct, gc=False):
     """Counts the bytes that one answer holds: it `is_over` when something is beyond its bound, `overflow` says what.
 
     It is over as well when the answer contradicts itself, which is its `damage`.
@@ -104,17 +104,17 @@ class Meter(msgspec.Struct, gc=False):
             self.is_over = True
 
 
-class Ledger:
+class AnswerTotals:
     """The events of one answer, and what has to be said and counted beside them."""
 
     def __init__(
-        self, ids: IdSource, bounds: Bounds, taken_call_ids: frozenset[str] = frozenset(), id_chars_max: int = 64
+        self, ids: IdSource, bounds: AnswerBounds, taken_call_ids: frozenset[str] = frozenset(), id_chars_max: int = 64
     ) -> None:
         self.events: list[ModelEvent] = []
         self._notes = 0
         self._ids = ids
         self._bounds = bounds
-        self.meter = self._meter = Meter(bounds.text_bytes_max)
+        self.meter = self._meter = AnswerMeter(bounds.text_bytes_max)
         self._taken_before = taken_call_ids
         self._taken: set[str] = set()
         self._id_chars_max = id_chars_max

@@ -6,7 +6,7 @@ Which of the two it is, its first character says. Nothing here knows what a fram
 import msgspec
 
 from treadle.core.errors import BrokenStream, ErrorInfo, UpstreamError
-from treadle.protocols.sse import LINE_BYTES_MAX, Frame, SseReader
+from treadle.protocols.sse import LINE_BYTES_MAX, SseFrame, SseReader
 
 _BOM = b"\xef\xbb\xbf"
 _BLANK = b" \t\r\n"
@@ -45,7 +45,7 @@ class Intake:
             self.reader = SseReader(self._line_bytes_max, is_begun=True, tells_damage=True)
         return self.reader.lines(data)
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> list[SseFrame]:
         """Return the frames that these bytes complete."""
         if self.reader is None and self._document is None:
             data = self._begin(data)
@@ -55,13 +55,13 @@ class Intake:
             self._hold(self._document, data)
         return []
 
-    def finish(self) -> list[Frame]:
+    def finish(self) -> list[SseFrame]:
         """Return what the end of the bytes leaves: the open frame, or the whole document."""
         if self._document is not None:
             try:
-                return [Frame(data=b"".join(self._document).decode())]
+                return [SseFrame(data=b"".join(self._document).decode())]
             except UnicodeDecodeError:
-                return [Frame(damage="it is not UTF-8")]
+                return [SseFrame(damage="it is not UTF-8")]
         return [] if self.reader is None else self.reader.finish()
 
     def _begin(self, data: bytes) -> bytes:

@@ -19,7 +19,7 @@ from treadle.core.events import (
 from treadle.core.ids import IdSource
 from treadle.core.items import AnyItem, AnyPart, MessageItem
 from treadle.core.json import BadJson, read_json
-from treadle.protocols.decoding.assembly_base import NOBODY, Bounds, Ledger, Maker
+from treadle.protocols.decoding.assembly_base import NOBODY, AnswerBounds, AnswerTotals, Maker
 from treadle.protocols.decoding.call_correlation import Correlator, Piece, Slot
 from treadle.protocols.decoding.item_builders import CallDraft, MessageDraft, ThoughtDraft
 from treadle.protocols.decoding.json_growth import Growth
@@ -31,7 +31,7 @@ CALLS_MAX = 1024
 _Draft = MessageDraft | ThoughtDraft | CallDraft
 
 
-class Assembly(Ledger):
+class ItemAssembly(AnswerTotals):
     """The items of one answer in the making; it `has_calls` where the model called anything.
 
     Fields that nobody here reads are kept under their `kind` of state: those about the reasoning on the reasoning
@@ -40,7 +40,7 @@ class Assembly(Ledger):
     """
 
     def __init__(
-        self, ids: IdSource, bounds: Bounds, taken_call_ids: frozenset[str] = frozenset(), maker: Maker = NOBODY
+        self, ids: IdSource, bounds: AnswerBounds, taken_call_ids: frozenset[str] = frozenset(), maker: Maker = NOBODY
     ) -> None:
         super().__init__(ids, bounds, taken_call_ids)
         self.has_calls = False

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from treadle.core.errors import BrokenStream, ErrorInfo
 from treadle.core.events import Failed, Finished, ModelEvent, TextDelta
-from treadle.protocols.decoding.assembly_base import Ledger
+from treadle.protocols.decoding.assembly_base import AnswerTotals
 from treadle.protocols.decoding.framing import Intake, too_large
 from treadle.protocols.decoding.keepalive_frames import is_keep_alive
-from treadle.protocols.sse import LINE_BYTES_MAX, Frame
+from treadle.protocols.sse import LINE_BYTES_MAX, SseFrame
 
 DONE = "[DONE]"
 """How a Chat stream says that it is over; gateways that translate from Chat send it in other protocols too."""
@@ -27,7 +27,7 @@ Flow = Callable[[bytes], TextDelta | None]
 class AnswerDecoder(ABC):
     """Turns the answer of one model call into events; nothing that an upstream sends raises."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: AnswerTotals) -> None:
         self._terminal: Finished | Failed | None = None
         self._ledger = ledger
         # An answer may come in one line, or in one document.
@@ -66,7 +66,7 @@ class AnswerDecoder(ABC):
             self._end(is_said=self._intake.is_document)
         return self._ledger.take()
 
-    def _read_frames(self, frames: list[Frame]) -> None:
+    def _read_frames(self, frames: list[SseFrame]) -> None:
         meter, read = self._ledger.meter, self._read_frame
         for frame in frames:
             if self._terminal is not None:

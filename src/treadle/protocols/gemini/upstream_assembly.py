@@ -13,7 +13,7 @@ from treadle.core import ids as prefixes
 from treadle.core.events import ArgumentsDelta, ItemAdded, ItemDone, ReasoningDelta, TextDelta
 from treadle.core.ids import IdSource
 from treadle.core.items import AnyPart, Blob, CallItem, Extra, MessageItem, OpaquePart, ReasoningItem, TextPart
-from treadle.protocols.decoding.assembly_base import Bounds, Ledger
+from treadle.protocols.decoding.assembly_base import AnswerBounds, AnswerTotals
 from treadle.protocols.decoding.call_arguments import Arguments, FinalArguments
 from treadle.protocols.gemini.content_parts import PART, RAW_ARGUMENTS, is_object
 from treadle.protocols.gemini.field_spelling import PROTOCOL
@@ -137,10 +137,10 @@ def _is_alike(said: CallItem, call: _Call, final: FinalArguments) -> bool:
     return (said.name, said.arguments) == (call.name, final.text)
 
 
-class Assembly(Ledger):
+class GeminiAssembly(AnswerTotals):
     """The items of one answer in the making."""
 
-    def __init__(self, ids: IdSource, bounds: Bounds, taken_call_ids: frozenset[str] = frozenset()) -> None:
+    def __init__(self, ids: IdSource, bounds: AnswerBounds, taken_call_ids: frozenset[str] = frozenset()) -> None:
         super().__init__(ids, bounds, taken_call_ids)
         self.calls: list[CallItem] = []
         self._items = 0

@@ -39,7 +39,7 @@ _SIGNED = "thoughtSignature"
 _SPEAKERS = {"user": "user", "assistant": "model"}
 
 
-class Reader(msgspec.Struct, frozen=True, kw_only=True):
+class ContentsReader(msgspec.Struct, frozen=True, kw_only=True):
     """Who will read the history: the provider, its model, and whether that is of an older generation."""
 
     provider: str = ""
@@ -52,7 +52,7 @@ class Reader(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.provider) and blob.provider == self.provider and is_same_model and blob.kind == SIGNATURE
 
 
-class History(msgspec.Struct, frozen=True, kw_only=True):
+class ContentsHistory(msgspec.Struct, frozen=True, kw_only=True):
     """The written history: contents, and the parts of the system's instruction. Gemini wants a user to begin it."""
 
     contents: list[Any]
@@ -69,7 +69,7 @@ class _Content(msgspec.Struct, frozen=True, gc=False):
     parts: tuple[_Text, ...]
 
 
-def write_said(items: Sequence[AnyItem]) -> History | None:
+def write_said(items: Sequence[AnyItem]) -> ContentsHistory | None:
     """Write a history of plain texts in which a user and the model take turns behind the system's; None for others."""
     said = all_said(items)
     if said is None:
@@ -84,16 +84,16 @@ def write_said(items: Sequence[AnyItem]) -> History | None:
             return None
         contents.append(_Content(role, (_Text(each.content),)))
         last = role
-    return History(contents=contents, system=system, is_of_user=bool(contents) and contents[0].role == "user")
+    return ContentsHistory(contents=contents, system=system, is_of_user=bool(contents) and contents[0].role == "user")
 
 
-def write_contents(items: Sequence[AnyItem], reader: Reader, notes: Notes) -> History:
+def write_contents(items: Sequence[AnyItem], reader: ContentsReader, notes: Notes) -> ContentsHistory:
     """Write the whole history."""
     return _Writer(items, reader, notes).write(items)
 
 
 class _Writer:
-    def __init__(self, items: Sequence[AnyItem], reader: Reader, notes: Notes) -> None:
+    def __init__(self, items: Sequence[AnyItem], reader: ContentsReader, notes: Notes) -> None:
         self._reader = reader
         self._notes = notes
         self._system: list[dict[str, Any]] = []
@@ -105,7 +105,7 @@ class _Writer:
         self._answered = False
         self._called, self._results = partners(items)
 
-    def write(self, items: Sequence[AnyItem]) -> History:
+    def write(self, items: Sequence[AnyItem]) -> ContentsHistory:
         """Put each item where it belongs; a call has one result, so more of them are left out."""
         adders: dict[type[AnyItem], Callable[[Any], None]] = {
             MessageItem: self._add_message,
@@ -124,7 +124,7 @@ class _Writer:
         contents = [parts[0] if not role else _content(role, parts) for role, parts in self._contents]
         # Of a content that was kept as it is nobody knows.
         is_of_user = bool(contents) and self._contents[0][0] != "model"
-        return History(contents=contents, system=self._system, is_of_user=is_of_user)
+        return ContentsHistory(contents=contents, system=self._system, is_of_user=is_of_user)
 
     def _refer(self, _item: ReferenceItem) -> None:
         self._notes.add("reference_dropped", "dropped", "a reference to an item that is not stored")

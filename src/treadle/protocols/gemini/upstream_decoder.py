@@ -14,12 +14,12 @@ from treadle.core.events import Finished, Stop
 from treadle.core.ids import IdSource
 from treadle.core.items import Blob
 from treadle.core.usage import Usage
-from treadle.protocols.decoding.assembly_base import CUTS, UNNAMED, Bounds, Maker
+from treadle.protocols.decoding.assembly_base import CUTS, UNNAMED, AnswerBounds, Maker
 from treadle.protocols.decoding.keepalive_frames import is_keep_alive
 from treadle.protocols.decoding.stream_decoder import AnswerDecoder
 from treadle.protocols.gemini.content_parts import RAW_ARGUMENTS, SIGNATURE, read_part
 from treadle.protocols.gemini.field_spelling import CamelFields, documented, pick
-from treadle.protocols.gemini.upstream_assembly import Assembly, CallPiece
+from treadle.protocols.gemini.upstream_assembly import CallPiece, GeminiAssembly
 from treadle.protocols.gemini.upstream_chunk import (
     BROKEN_OFF,
     MALFORMED_CALLS,
@@ -71,9 +71,9 @@ class Decoder(AnswerDecoder):
         text_bytes_max: int = 16 * 1024 * 1024,
         taken_call_ids: frozenset[str] = frozenset(),
     ) -> None:
-        bounds = Bounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
+        bounds = AnswerBounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
         self._maker = Maker(provider=provider, model=model)
-        self._assembly = Assembly(ids, bounds, taken_call_ids)
+        self._assembly = GeminiAssembly(ids, bounds, taken_call_ids)
         super().__init__(self._assembly)
         self._reason: str | None = None
         self._finish_message = ""

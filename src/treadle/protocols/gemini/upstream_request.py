@@ -10,12 +10,12 @@ from treadle.core.memoized import Memo
 from treadle.core.plan import Plan
 from treadle.core.request import Options
 from treadle.core.tool_definitions import ToolSpec
-from treadle.protocols.codec_interfaces import Written
+from treadle.protocols.codec_interfaces import WrittenRequest
 from treadle.protocols.field_reader import LIST, OBJECT, TEXT
 from treadle.protocols.gemini.client_request import JSON_TYPE, MODELS
 from treadle.protocols.gemini.field_spelling import PROTOCOL
 from treadle.protocols.gemini.tools import write_choice, write_tools
-from treadle.protocols.gemini.upstream_contents import Reader, write_contents, write_said
+from treadle.protocols.gemini.upstream_contents import ContentsReader, write_contents, write_said
 from treadle.protocols.translation_notes import Notes, note_foreign, note_unread
 from treadle.protocols.turn_grouping import OPENING
 
@@ -42,11 +42,11 @@ _BESIDE_FUNCTIONS = "includeServerSideToolInvocations"
 """The flag without which Gemini refuses functions and its own tools in one request."""
 
 
-def write_request(plan: Plan, *, provider: str = "") -> Written:
+def write_request(plan: Plan, *, provider: str = "") -> WrittenRequest:
     """Write the request; blobs go back only to the `provider` that made them."""
     notes = Notes()
     model = plan.model.removeprefix(MODELS)
-    reader = Reader(provider=provider, model=plan.model, is_old=_OLD.match(model) is not None)
+    reader = ContentsReader(provider=provider, model=plan.model, is_old=_OLD.match(model) is not None)
     said = write_said(plan.items)
     history = write_contents(plan.items, reader, notes) if said is None else said
     contents = history.contents
@@ -66,7 +66,7 @@ def write_request(plan: Plan, *, provider: str = "") -> Written:
         body["generationConfig"] = config
     if said is None or plan.tools:
         note_foreign(plan.items if said is None else (), plan.tools, PROTOCOL, notes)
-    return Written(body=write_json({**kept, **body}), notes=notes.all())
+    return WrittenRequest(body=write_json({**kept, **body}), notes=notes.all())
 
 
 def _kept(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:

@@ -44,7 +44,7 @@ _INPUT = b'"input_json_delta","partial_json":'
 """How the deltas begin."""
 
 
-class Outlet:
+class BlockOutput:
     """Where blocks go: as events to a client that streams, and folded into the content of the message.
 
     `frames` are those that were not taken yet.
@@ -106,7 +106,7 @@ class Outlet:
             self.frames.append(frame)
 
 
-class Writer(Protocol):
+class BlockWriter(Protocol):
     """Writes the blocks of one item."""
 
     def feed(self, delta: Delta) -> None:
@@ -122,10 +122,10 @@ class Writer(Protocol):
         ...
 
 
-class TextWriter:
+class TextBlockWriter:
     """Writes what the model says: a block for each part."""
 
-    def __init__(self, out: Outlet) -> None:
+    def __init__(self, out: BlockOutput) -> None:
         self._out = out
         self._part = -1
         self._head = b""
@@ -207,10 +207,10 @@ class TextWriter:
             self._out.open({"type": "text", "text": ""})
 
 
-class ReasoningWriter:
+class ReasoningBlockWriter:
     """Writes what the model thought, with what only its provider can read as the signature."""
 
-    def __init__(self, out: Outlet) -> None:
+    def __init__(self, out: BlockOutput) -> None:
         self._out = out
         self._said: list[str] = []
         self._place: tuple[bool, int] | None = None
@@ -260,10 +260,10 @@ class ReasoningWriter:
             self._said = []
 
 
-class CallWriter:
+class CallBlockWriter:
     """Writes a call that the client shall run. Its arguments go out only as far as they are valid JSON."""
 
-    def __init__(self, out: Outlet, call: CallItem) -> None:
+    def __init__(self, out: BlockOutput, call: CallItem) -> None:
         out.has_calls = True
         self._out = out
         self._head: dict[str, Any] = {"type": "tool_use", "id": shown_id(call.call_id), "name": call.name}
@@ -325,10 +325,10 @@ class CallWriter:
         self._is_open = False
 
 
-class ServerCallWriter:
+class ServerCallBlockWriter:
     """Writes a call that Treadle runs itself, as one of an MCP server: no client looks those up among its own tools."""
 
-    def __init__(self, out: Outlet, event: ToolStarted | ToolFinished) -> None:
+    def __init__(self, out: BlockOutput, event: ToolStarted | ToolFinished) -> None:
         call = event.call
         self._out = out
         self._id = _server_call_id(call)
@@ -365,10 +365,10 @@ class ServerCallWriter:
         """Do nothing: both blocks are closed as soon as they are written."""
 
 
-class OpaqueWriter:
+class OpaqueBlockWriter:
     """Writes a block of a kind that Treadle does not know exactly as its upstream wrote it, once it is whole."""
 
-    def __init__(self, out: Outlet) -> None:
+    def __init__(self, out: BlockOutput) -> None:
         self._out = out
 
     def feed(self, delta: Delta) -> None:

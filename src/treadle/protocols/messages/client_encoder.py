@@ -38,19 +38,19 @@ from treadle.core.usage import Usage
 from treadle.protocols.decoding.assembly_base import STOPPED_BY
 from treadle.protocols.error_envelopes import CUT_CALL, write_error
 from treadle.protocols.messages.client_block_writers import (
-    CallWriter,
+    BlockOutput,
+    BlockWriter,
+    CallBlockWriter,
     Delta,
-    OpaqueWriter,
-    Outlet,
-    ReasoningWriter,
-    ServerCallWriter,
-    TextWriter,
-    Writer,
+    OpaqueBlockWriter,
+    ReasoningBlockWriter,
+    ServerCallBlockWriter,
+    TextBlockWriter,
 )
 from treadle.protocols.messages.provider_state import PROTOCOL
 from treadle.protocols.messages.upstream_decoder import KEPT_REASONS, PAUSED
 from treadle.protocols.sse import write_frame
-from treadle.protocols.translation.hosted_call_translation import Retelling
+from treadle.protocols.translation.hosted_call_translation import HostedCallTranslation
 
 _CUTS = {"length": "max_tokens", "filtered": "refusal"}
 _OVERFLOW = "model_context_window_exceeded"
@@ -73,7 +73,7 @@ class _Lane:
     def __init__(self) -> None:
         self.is_place = False
         self.waiting: list[Opening | Delta] = []
-        self.writer: Writer | None = None
+        self.writer: BlockWriter | None = None
         self.is_settled = False
 
 
@@ -85,8 +85,8 @@ class Encoder:
         self._ids = ids
         betas = request.options.betas
         is_claude_code = bool(betas) and any(name.startswith("claude-code-") for name in betas)
-        self._out = Outlet(streams=request.surface.stream, is_claude_code=is_claude_code)
-        self._retelling = Retelling(PROTOCOL)
+        self._out = BlockOutput(streams=request.surface.stream, is_claude_code=is_claude_code)
+        self._retelling = HostedCallTranslation(PROTOCOL)
         self._lanes: dict[int, _Lane] = {}
         self._run_id = ""
         self._kept_reason = ""
@@ -265,18 +265,18 @@ class Encoder:
         return {"treadle": {"run_id": self._run_id, "limit": event.limit}} if event.limit else {}
 
 
-def _writer(out: Outlet, source: AnyItem | ToolStarted | ToolFinished) -> Writer:
+def _writer(out: BlockOutput, source: AnyItem | ToolStarted | ToolFinished) -> BlockWriter:
     match source:
         case MessageItem():
-            return TextWriter(out)
+            return TextBlockWriter(out)
         case ReasoningItem():
-            return ReasoningWriter(out)
+            return ReasoningBlockWriter(out)
         case CallItem():
-            return CallWriter(out, source)
+            return CallBlockWriter(out, source)
         case ToolStarted() | ToolFinished():
-            return ServerCallWriter(out, source)
+            return ServerCallBlockWriter(out, source)
         case OpaqueItem():
-            return OpaqueWriter(out)
+            return OpaqueBlockWriter(out)
         case ResultItem() | ReferenceItem():
             raise AssertionError("not a part of an answer")
         case _:

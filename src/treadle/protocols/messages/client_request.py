@@ -37,7 +37,7 @@ from treadle.protocols.messages.content_blocks import read_content
 from treadle.protocols.messages.provider_state import PROTOCOL
 from treadle.protocols.messages.tools import ToolShelf, read_choice
 from treadle.protocols.translation_notes import Notes, Recent
-from treadle.protocols.turn_grouping import Said, read_said
+from treadle.protocols.turn_grouping import TurnText, read_said
 
 M = TypeVar("M")
 
@@ -90,7 +90,7 @@ def _read_mixed(data: bytes) -> _Asked[Any] | None:
 
 
 SHAPES: tuple[Shape[_Asked[Any]], ...] = (
-    msgspec.json.Decoder(_Asked[list[Said]]).decode,
+    msgspec.json.Decoder(_Asked[list[TurnText]]).decode,
     _read_usual,
     _read_mixed,
 )
@@ -157,7 +157,7 @@ def _read_messages(
             raise missing("messages")
         reader = HistoryReader(notes, servers)
         return reader.read(told, "messages"), reader.definitions
-    if told and type(told[0]) is Said:
+    if told and type(told[0]) is TurnText:
         return read_said(told), []
     reader = HistoryReader(notes, servers)
     return reader.read_told(told, "messages"), reader.definitions

@@ -15,7 +15,7 @@ from treadle.core.events import ArgumentsDelta, ItemAdded, ItemDone, ReasoningDe
 from treadle.core.ids import IdSource
 from treadle.core.items import CallItem, Extra, MessageItem, OpaqueItem, ReasoningItem, TextPart
 from treadle.core.json import BadJson, read_json, write_json
-from treadle.protocols.decoding.assembly_base import Bounds, Ledger, Maker
+from treadle.protocols.decoding.assembly_base import AnswerBounds, AnswerTotals, Maker
 from treadle.protocols.decoding.call_arguments import Arguments, FinalArguments
 from treadle.protocols.field_reader import OBJECT, TEXT, is_null, starts_with
 from treadle.protocols.messages.provider_state import INVALID_JSON, PROTOCOL, REDACTED, SIGNATURE
@@ -144,10 +144,10 @@ class _Block:
         self.joiner = HalfJoiner()
 
 
-class Assembly(Ledger):
+class MessagesAssembly(AnswerTotals):
     """The items of one answer in the making. With `is_cut` it is known from the beginning that the end is missing."""
 
-    def __init__(self, ids: IdSource, bounds: Bounds, maker: Maker, taken_call_ids: frozenset[str]) -> None:
+    def __init__(self, ids: IdSource, bounds: AnswerBounds, maker: Maker, taken_call_ids: frozenset[str]) -> None:
         super().__init__(ids, bounds, taken_call_ids, id_chars_max=ID_CHARS_MAX)
         self._maker = maker
         self._started = 0

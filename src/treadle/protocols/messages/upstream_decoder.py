@@ -12,10 +12,10 @@ from treadle.core.errors import BrokenStream
 from treadle.core.events import Finished, Stop
 from treadle.core.ids import IdSource
 from treadle.core.json import cut_text
-from treadle.protocols.decoding.assembly_base import CUTS, Bounds, Maker
+from treadle.protocols.decoding.assembly_base import CUTS, AnswerBounds, Maker
 from treadle.protocols.decoding.keepalive_frames import TYPES, is_keep_alive
 from treadle.protocols.decoding.stream_decoder import AnswerDecoder
-from treadle.protocols.messages.upstream_assembly import Assembly
+from treadle.protocols.messages.upstream_assembly import MessagesAssembly
 from treadle.protocols.messages.upstream_event import (
     MESSAGE_BYTES_MAX,
     DeltaIn,
@@ -80,8 +80,8 @@ class Decoder(AnswerDecoder):
         text_bytes_max: int = 16 * 1024 * 1024,
         taken_call_ids: frozenset[str] = frozenset(),
     ) -> None:
-        bounds = Bounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
-        self._assembly = Assembly(ids, bounds, Maker(provider=provider, model=model), taken_call_ids)
+        bounds = AnswerBounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
+        self._assembly = MessagesAssembly(ids, bounds, Maker(provider=provider, model=model), taken_call_ids)
         super().__init__(self._assembly)
         self._reason: str | None = None
         self._sequence = ""

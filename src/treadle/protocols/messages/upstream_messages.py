@@ -31,7 +31,7 @@ from treadle.protocols.field_reader import NULL, starts_with
 from treadle.protocols.messages.content_blocks import BLOCK, own_fields, write_part, write_text
 from treadle.protocols.messages.provider_state import INVALID_JSON, PROTOCOL, REDACTED, SIGNATURE, shown_id
 from treadle.protocols.translation_notes import HISTORY, Notes
-from treadle.protocols.turn_grouping import INTERRUPTED, OPENING, Said, partners, plain_text, result_text
+from treadle.protocols.turn_grouping import INTERRUPTED, OPENING, TurnText, partners, plain_text, result_text
 
 Block = dict[str, Any] | msgspec.Raw
 
@@ -315,7 +315,7 @@ def _usual_turns(items: Sequence[AnyItem], provider: str, model: str) -> list[An
     Of texts, thoughts that can go back and are followed up, calls of functions, and their results in order; None for a
     history in which there is anything else.
     """
-    messages: list[Said | _Blocks] = []
+    messages: list[TurnText | _Blocks] = []
     role, called, waiting, answered, is_thinking = "", set[str](), list[str](), 0, False
     for item in items:
         if answered and answered == len(waiting) and type(item) is not ResultItem:
@@ -332,7 +332,7 @@ def _usual_turns(items: Sequence[AnyItem], provider: str, model: str) -> list[An
                 # The API refuses text without a visible character.
                 if not part.text or part.text.isspace():
                     return None
-                messages.append(Said(speaker, part.text))
+                messages.append(TurnText(speaker, part.text))
                 role = speaker
                 continue
             blocks = _usual_texts(content)
@@ -352,7 +352,7 @@ def _usual_turns(items: Sequence[AnyItem], provider: str, model: str) -> list[An
         last = messages[-1] if role == speaker else None
         if last is None:
             messages.append(_Blocks(speaker, blocks))
-        elif type(last) is Said:
+        elif type(last) is TurnText:
             messages[-1] = _Blocks(speaker, [_Text(last.content), *blocks])
         elif type(last) is _Blocks:
             last.content.extend(blocks)
@@ -360,15 +360,15 @@ def _usual_turns(items: Sequence[AnyItem], provider: str, model: str) -> list[An
     return _ended(messages) if answered == len(waiting) else None
 
 
-def _ended(messages: list[Said | _Blocks]) -> list[Said | _Blocks] | None:
+def _ended(messages: list[TurnText | _Blocks]) -> list[TurnText | _Blocks] | None:
     if not messages or messages[0].role != "user":
         return None
     last = messages[-1]
     if last.role == "assistant":
-        if type(last) is not Said:
+        if type(last) is not TurnText:
             return None
         # An answer that the model shall continue must not end in white space.
-        messages[-1] = Said("assistant", last.content.rstrip())
+        messages[-1] = TurnText("assistant", last.content.rstrip())
     return messages
 
 

@@ -8,7 +8,7 @@ from treadle.core.items import MessageItem, TextPart, text_of
 from treadle.core.json import write_json
 from treadle.core.plan import Plan
 from treadle.core.request import Options
-from treadle.protocols.codec_interfaces import Written
+from treadle.protocols.codec_interfaces import WrittenRequest
 from treadle.protocols.field_reader import INTEGER, LIST, OBJECT, is_null
 from treadle.protocols.messages.client_request import system_text
 from treadle.protocols.messages.content_blocks import write_part
@@ -33,7 +33,7 @@ _COMPOSED = frozenset({"system", "tools", "tool_choice", "output_config"})
 """Kept fields that are written together with what Treadle itself has to say."""
 
 
-def write_request(plan: Plan, *, provider: str = "") -> Written:
+def write_request(plan: Plan, *, provider: str = "") -> WrittenRequest:
     """Write the request; blobs go back only to the `provider` that made them."""
     notes, options = Notes(), plan.options
     kept = _kept(options, notes) if options.extra else {}
@@ -51,7 +51,7 @@ def write_request(plan: Plan, *, provider: str = "") -> Written:
     for name, raw in kept.items():
         if name not in _COMPOSED:
             body.setdefault(name, raw)
-    return Written(body=write_json(body), notes=notes.all(), headers=_headers(options))
+    return WrittenRequest(body=write_json(body), notes=notes.all(), headers=_headers(options))
 
 
 def _headers(options: Options) -> tuple[tuple[str, str], ...]:

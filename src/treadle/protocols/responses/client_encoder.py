@@ -34,13 +34,13 @@ from treadle.core.ids import IdSource
 from treadle.core.request import Request
 from treadle.core.run_endings import CANCELLED, failure_of
 from treadle.protocols.error_envelopes import error_text
-from treadle.protocols.responses.client_events import ErrorEvent, LifecycleEvent, Outlet
+from treadle.protocols.responses.client_events import ErrorEvent, EventOutput, LifecycleEvent
 from treadle.protocols.responses.client_item_order import Lanes
 from treadle.protocols.responses.client_item_writers import Delta
 from treadle.protocols.responses.client_part_writers import OpenPart
 from treadle.protocols.responses.client_response_object import ResponseObject, begun, ended
 from treadle.protocols.responses.content_parts import PROTOCOL
-from treadle.protocols.translation.hosted_call_translation import Retelling
+from treadle.protocols.translation.hosted_call_translation import HostedCallTranslation
 
 _TERMINALS = {
     "completed": "response.completed",
@@ -57,11 +57,11 @@ class Encoder:
 
     def __init__(self, request: Request, ids: IdSource, *, extended: bool = False) -> None:
         self._request = request
-        self._out = Outlet(
+        self._out = EventOutput(
             streams=request.surface.stream,
             extended=extended or request.surface.extended_events,
         )
-        self._retelling = Retelling(PROTOCOL)
+        self._retelling = HostedCallTranslation(PROTOCOL)
         self._lanes = Lanes(self._out, ids, request.tools)
         self._text: OpenPart | None = None
         self._response: ResponseObject | None = None

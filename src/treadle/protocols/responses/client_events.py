@@ -102,7 +102,7 @@ class Refrain:
         self.between = between + b'"delta":'
 
 
-class Outlet:
+class EventOutput:
     """Numbers events from 0 and frames them. When nobody `streams` there is no need to make any.
 
     `number` is that of the next event; `frames` are those that were not taken yet. One that `is_held` gives all further

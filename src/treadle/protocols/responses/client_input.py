@@ -30,7 +30,7 @@ from treadle.protocols.responses.content_parts import PROTOCOL, extra_of, read_c
 from treadle.protocols.responses.encrypted_content import unseal
 from treadle.protocols.responses.hosted_calls import arguments_of, is_own, read_question, read_server_call
 from treadle.protocols.responses.tools import flat_name
-from treadle.protocols.turn_grouping import Said, read_said
+from treadle.protocols.turn_grouping import TurnText, read_said
 
 _ROLES: frozenset[str] = frozenset({"system", "developer", "user", "assistant"})
 _UPSTREAM_QUESTION = "mcpr_"
@@ -143,7 +143,7 @@ def read_input(value: str | list[Any], servers: frozenset[str] = frozenset(), ra
     reading = Reading(servers=servers)
     if isinstance(value, str):
         reading.items.append(MessageItem(role="user", content=text_parts(value)))
-    elif value and type(value[0]) is Said:
+    elif value and type(value[0]) is TurnText:
         reading.items = list(read_said(value))
     else:
         _read_items(reading, value, raw)

@@ -20,7 +20,7 @@ from treadle.core.events import (
 from treadle.core.ids import CALL_ITEM, MESSAGE, REASONING, SERVER_CALL, IdSource, shown_call_id
 from treadle.core.items import CallItem, ImagePart, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
 from treadle.core.tool_definitions import ToolSpec
-from treadle.protocols.responses.client_events import Outlet
+from treadle.protocols.responses.client_events import EventOutput
 from treadle.protocols.responses.client_item_writers import (
     CallWriter,
     Delta,
@@ -34,7 +34,7 @@ from treadle.protocols.responses.client_item_writers import (
     ServerCallWriter,
     Source,
 )
-from treadle.protocols.responses.client_part_writers import OpenPart, Place, picture_of
+from treadle.protocols.responses.client_part_writers import OpenPart, PartPosition, picture_of
 from treadle.protocols.responses.client_response_object import OutputItem
 from treadle.protocols.responses.content_parts import PROTOCOL
 
@@ -67,7 +67,7 @@ class _Lane:
 class Lanes:
     """Writes items in order and keeps those that are done."""
 
-    def __init__(self, out: Outlet, ids: IdSource, tools: tuple[ToolSpec, ...]) -> None:
+    def __init__(self, out: EventOutput, ids: IdSource, tools: tuple[ToolSpec, ...]) -> None:
         self._out = out
         self._ids = ids
         self._tools = tools
@@ -199,9 +199,9 @@ class Lanes:
             case _:
                 assert_never(source)
 
-    def _next_place(self, item_id: str, index: int) -> Place:
+    def _next_place(self, item_id: str, index: int) -> PartPosition:
         self._opened += 1
-        return Place(item_id=item_id, output_index=self._opened - 1, index=index)
+        return PartPosition(item_id=item_id, output_index=self._opened - 1, index=index)
 
     def _item_id(self, source: Source) -> str:
         if isinstance(source, _ITEMS):

@@ -29,16 +29,16 @@ from treadle.core.items import (
     text_of,
 )
 from treadle.core.tool_definitions import ToolSpec
-from treadle.protocols.responses.client_events import CallEvent, ItemEvent, Outlet, Refrain
+from treadle.protocols.responses.client_events import CallEvent, EventOutput, ItemEvent, Refrain
 from treadle.protocols.responses.client_part_writers import (
     REASONING,
     REFUSAL,
     SUMMARY,
     TEXT,
+    ClientPartRow,
     Finality,
     OpenPart,
-    PartRow,
-    Place,
+    PartPosition,
     finalities,
 )
 from treadle.protocols.responses.client_response_object import (
@@ -84,7 +84,7 @@ class _Writer:
 
     is_run = False
 
-    def __init__(self, out: Outlet, place: Place) -> None:
+    def __init__(self, out: EventOutput, place: PartPosition) -> None:
         self.out = out
         self.place = place
 
@@ -119,10 +119,10 @@ class _Writer:
 class MessageWriter(_Writer):
     """Writes what the model says: output_text and refusal parts."""
 
-    def __init__(self, out: Outlet, place: Place, item: MessageItem) -> None:
+    def __init__(self, out: EventOutput, place: PartPosition, item: MessageItem) -> None:
         super().__init__(out, place)
         self._phase = UNSET if item.phase is None else item.phase
-        self._row = PartRow(out, place)
+        self._row = ClientPartRow(out, place)
         self.announce("added", self._item("in_progress"))
 
     def feed(self, delta: Delta) -> OpenPart | None:
@@ -151,10 +151,10 @@ class MessageWriter(_Writer):
 class ReasoningWriter(_Writer):
     """Writes what the model thought: summaries and raw text, each with an index of its own."""
 
-    def __init__(self, out: Outlet, place: Place) -> None:
+    def __init__(self, out: EventOutput, place: PartPosition) -> None:
         super().__init__(out, place)
-        self._summary = PartRow(out, place)
-        self._raw = PartRow(out, place)
+        self._summary = ClientPartRow(out, place)
+        self._raw = ClientPartRow(out, place)
         self._sealed: str | UnsetType = UNSET
         self.announce("added", self._item("in_progress"))
 
@@ -196,7 +196,7 @@ class CallWriter(_Writer):
 
     is_run = True
 
-    def __init__(self, out: Outlet, place: Place, item: CallItem, spec: ToolSpec | None) -> None:
+    def __init__(self, out: EventOutput, place: PartPosition, item: CallItem, spec: ToolSpec | None) -> None:
         super().__init__(out, place)
         self._call_id = item.call_id
         self._name = bare_name(spec or item)
@@ -283,7 +283,9 @@ class CallWriter(_Writer):
 class ServerCallWriter(_Writer):
     """Writes a call that Treadle runs itself, as an mcp_call: no client looks those up among its own tools."""
 
-    def __init__(self, out: Outlet, place: Place, event: ToolStarted | ToolFinished, approval_id: str = "") -> None:
+    def __init__(
+        self, out: EventOutput, place: PartPosition, event: ToolStarted | ToolFinished, approval_id: str = ""
+    ) -> None:
         super().__init__(out, place)
         self._item = ServerCall(
             id=place.item_id,
@@ -326,7 +328,7 @@ class ServerCallWriter(_Writer):
 class QuestionWriter(_Writer):
     """Writes that a call waits for a person: an item that is whole at once."""
 
-    def __init__(self, out: Outlet, place: Place, event: ApprovalRequested) -> None:
+    def __init__(self, out: EventOutput, place: PartPosition, event: ApprovalRequested) -> None:
         super().__init__(out, place)
         self._item = ApprovalRequest(
             id=place.item_id,
@@ -359,7 +361,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 class PictureWriter(_Writer):
     """Writes an image of an answer as the image that a call of the API's own tool gives."""
 
-    def __init__(self, out: Outlet, place: Place, picture: Picture) -> None:
+    def __init__(self, out: EventOutput, place: PartPosition, picture: Picture) -> None:
         super().__init__(out, place)
         self._item = ImageCall(id=place.item_id, status="in_progress")
         self.announce("added", self._item)
@@ -383,7 +385,7 @@ class OpaqueWriter(_Writer):
 
     is_run = True
 
-    def __init__(self, out: Outlet, place: Place, item: OpaqueItem) -> None:
+    def __init__(self, out: EventOutput, place: PartPosition, item: OpaqueItem) -> None:
         super().__init__(out, place)
         self._raw = item.raw
         self.announce("added", item.raw)

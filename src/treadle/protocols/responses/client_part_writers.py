@@ -15,7 +15,7 @@ from treadle.core.events import TextDelta
 from treadle.core.items import AnyPart, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
 from treadle.core.json import write_json
 from treadle.protocols.field_reader import LIST
-from treadle.protocols.responses.client_events import AnnotationEvent, Outlet, PartEvent, Refrain, TextEvent
+from treadle.protocols.responses.client_events import AnnotationEvent, EventOutput, PartEvent, Refrain, TextEvent
 from treadle.protocols.responses.client_response_object import (
     EMPTY,
     ContentPart,
@@ -28,7 +28,7 @@ from treadle.protocols.responses.client_response_object import (
 _PICTURE = re.compile(r"data:image/(?P<format>[\w.+-]+);base64,(?P<data>.+)", re.DOTALL)
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class PartPosition(msgspec.Struct, frozen=True, kw_only=True):
     """Where an item stands in the stream, and the key that its events have."""
 
     item_id: str
@@ -121,10 +121,10 @@ def _file_link(part: FilePart) -> str:
     return f"[{name}]({part.url})" if part.url and not part.url.startswith("data:") else f"[{name}]"
 
 
-class PartRow:
+class ClientPartRow:
     """The parts of one item that share an index: opened in order, one at a time."""
 
-    def __init__(self, out: Outlet, place: Place) -> None:
+    def __init__(self, out: EventOutput, place: PartPosition) -> None:
         self._out = out
         self._place = place
         self._open: OpenPart | None = None
@@ -169,7 +169,7 @@ class PartRow:
 class OpenPart:
     """A part that grows."""
 
-    def __init__(self, out: Outlet, place: Place, kind: PartKind, part: int, index: int) -> None:
+    def __init__(self, out: EventOutput, place: PartPosition, kind: PartKind, part: int, index: int) -> None:
         self.kind = kind
         self.part = part
         self._out = out

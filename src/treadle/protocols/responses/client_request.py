@@ -28,7 +28,7 @@ from treadle.protocols.responses.client_input import Reading, Usual, read_input,
 from treadle.protocols.responses.content_parts import PROTOCOL, counted
 from treadle.protocols.responses.tools import ToolShelf, mcp_servers, read_choice
 from treadle.protocols.translation_notes import CHOICE, HOSTED, METADATA, Notes, Recent
-from treadle.protocols.turn_grouping import Said
+from treadle.protocols.turn_grouping import TurnText
 
 Input = TypeVar("Input")
 
@@ -85,7 +85,7 @@ def _read_mixed(data: bytes) -> _Body[Any] | None:
 
 
 SHAPES: tuple[Shape[_Body[Any]], ...] = (
-    msgspec.json.Decoder(_Body[str | list[Said]]).decode,
+    msgspec.json.Decoder(_Body[str | list[TurnText]]).decode,
     msgspec.json.Decoder(_Body[list[Usual]]).decode,
     _read_mixed,
 )

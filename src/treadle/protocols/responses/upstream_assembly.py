@@ -13,22 +13,22 @@ from treadle.core import ids as prefixes
 from treadle.core.events import ItemAdded, ItemDone, ModelEvent
 from treadle.core.ids import IdSource
 from treadle.core.items import CallKind
-from treadle.protocols.decoding.assembly_base import Bounds, Ledger, Maker
+from treadle.protocols.decoding.assembly_base import AnswerBounds, AnswerTotals, Maker
 from treadle.protocols.field_reader import OBJECT
 from treadle.protocols.responses.tools import flat_name
 from treadle.protocols.responses.upstream_content_parts import PartKind, Spoken
 from treadle.protocols.responses.upstream_event import ITEM, NULL, ItemIn, is_null, is_object, read, word_of
 from treadle.protocols.responses.upstream_item_builders import (
-    CallDraft,
     Draft,
-    MessageDraft,
     OpaqueDraft,
     ReasoningDraft,
+    ResponsesCallDraft,
+    ResponsesMessageDraft,
     SpokenDraft,
     Voice,
     kind_of,
 )
-from treadle.protocols.responses.upstream_item_index import Family, Named, Place, Register
+from treadle.protocols.responses.upstream_item_index import Family, ItemPosition, Named, Register
 
 ITEMS_MAX = 1024
 
@@ -51,11 +51,11 @@ _SPEAKERS: dict[PartKind, Family] = {
 }
 
 
-class Assembly(Ledger):
+class ResponsesAssembly(AnswerTotals):
     """The items of one answer in the making."""
 
     def __init__(
-        self, ids: IdSource, bounds: Bounds, maker: Maker, taken_call_ids: frozenset[str] = frozenset()
+        self, ids: IdSource, bounds: AnswerBounds, maker: Maker, taken_call_ids: frozenset[str] = frozenset()
     ) -> None:
         super().__init__(ids, bounds, taken_call_ids)
         self._maker = maker
@@ -74,10 +74,10 @@ class Assembly(Ledger):
     @property
     def calls_are_complete(self) -> bool:
         """Tell whether every call has a name and arguments that are a complete object, or none at all."""
-        calls = [draft for _, draft in self._drafts if isinstance(draft, CallDraft)]
+        calls = [draft for _, draft in self._drafts if isinstance(draft, ResponsesCallDraft)]
         return all(call.name and (call.is_closed or call.is_whole) for call in calls)
 
-    def add_text(self, place: Place, key: int, piece: Spoken) -> None:
+    def add_text(self, place: ItemPosition, key: int, piece: Spoken) -> None:
         """Add to a part of a message or of reasoning, or begin it."""
         if not piece.text:
             return
@@ -89,7 +89,7 @@ class Assembly(Ledger):
         else:
             draft.row.feed(key, piece)
 
-    def end_text(self, place: Place, key: int, whole: Spoken) -> None:
+    def end_text(self, place: ItemPosition, key: int, whole: Spoken) -> None:
         """Take the whole text of a part."""
         draft = self._spoken(place, whole.kind) if whole.text else None
         if draft is None:
@@ -99,15 +99,15 @@ class Assembly(Ledger):
         if draft.disagrees or (draft.is_closed and draft.row.contradicts(key, whole)):
             self._meter.spoil(_DIFFERS)
 
-    def annotate(self, place: Place, key: int, annotation: msgspec.Raw) -> None:
+    def annotate(self, place: ItemPosition, key: int, annotation: msgspec.Raw) -> None:
         """Keep an annotation of a text; the list that comes with the whole text replaces them."""
         draft = self._register.of_piece("message", place)
-        part = draft.row.find("text", key) if isinstance(draft, MessageDraft) else None
+        part = draft.row.find("text", key) if isinstance(draft, ResponsesMessageDraft) else None
         if part is not None and draft is not None and not draft.is_closed and is_object(annotation):
             self._meter.add_raw(annotation)
             part.annotations.append(annotation.copy())
 
-    def add_arguments(self, place: Place, kind: CallKind, voice: Voice, text: str) -> None:
+    def add_arguments(self, place: ItemPosition, kind: CallKind, voice: Voice, text: str) -> None:
         """Add to the arguments of a call, or begin one whose name is still to come."""
         call = self._call(place, kind)
         if call is None:
@@ -119,7 +119,7 @@ class Assembly(Ledger):
         call.feed(text, voice)
         self._check_arguments(call.arguments.size)
 
-    def end_arguments(self, place: Place, kind: CallKind, whole: str, name: str = "") -> None:
+    def end_arguments(self, place: ItemPosition, kind: CallKind, whole: str, name: str = "") -> None:
         """Take the whole arguments of a call; some upstreams tell its name only here."""
         call = self._call(place, kind)
         if call is None:
@@ -132,17 +132,17 @@ class Assembly(Ledger):
             self._meter.spoil(_DIFFERS)
         self._check_arguments(call.arguments.size)
 
-    def add_item(self, place: Place, raw: msgspec.Raw) -> None:
+    def add_item(self, place: ItemPosition, raw: msgspec.Raw) -> None:
         """Begin an item."""
         item = self._item(raw)
         if item is not None:
             self._begin(_placed(place, item), item, raw)
 
-    def begin_call(self, place: Place, name: msgspec.Raw, call_id: msgspec.Raw) -> None:
+    def begin_call(self, place: ItemPosition, name: msgspec.Raw, call_id: msgspec.Raw) -> None:
         """Begin a call by its names alone, as S2's events do."""
         self._begin(place, ItemIn(type="function_call", name=name, call_id=call_id), NULL)
 
-    def end_item(self, place: Place, raw: msgspec.Raw) -> None:
+    def end_item(self, place: ItemPosition, raw: msgspec.Raw) -> None:
         """Take a whole item; one that was never begun begins and ends here."""
         item = self._item(raw)
         if item is None:
@@ -164,9 +164,9 @@ class Assembly(Ledger):
         for position, (raw, item, draft) in enumerate(self._claimed(items)):
             family = _family(item)
             if draft is None:
-                self._end(family, Place(item_id=word_of(item.id)), None, item, raw)
+                self._end(family, ItemPosition(item_id=word_of(item.id)), None, item, raw)
             elif not draft.is_closed:
-                self._end(family, Place(item_id=word_of(item.id), output_index=position), draft, item, raw)
+                self._end(family, ItemPosition(item_id=word_of(item.id), output_index=position), draft, item, raw)
             elif draft.contradicts(item) and all(other.contradicts(item) for other in self._of(family)):
                 self._meter.spoil(_DIFFERS)
         called = sum(1 for _, item in items if _family(item) == "call")
@@ -176,7 +176,7 @@ class Assembly(Ledger):
     def finish(self, *, is_cut: bool = False) -> None:
         """Close everything that is open; of an answer that `is_cut` calls that are not whole are left out."""
         for _, draft in self._drafts:
-            if isinstance(draft, CallDraft) and not draft.is_left_out:
+            if isinstance(draft, ResponsesCallDraft) and not draft.is_left_out:
                 self._check_end(draft, is_cut=is_cut)
             if not draft.is_closed:
                 self._close(draft)
@@ -185,7 +185,7 @@ class Assembly(Ledger):
             self.note("whole_differs", "kept", "an item was said again with other white space or spelling")
         self._note_left()
 
-    def _check_end(self, call: CallDraft, *, is_cut: bool) -> None:
+    def _check_end(self, call: ResponsesCallDraft, *, is_cut: bool) -> None:
         """Look whether a call is whole when the answer ends."""
         is_last = call is self._drafts[-1][1]
         if not is_cut:
@@ -196,7 +196,7 @@ class Assembly(Ledger):
         if (call.is_closed and is_last and not call.is_whole) or not (call.is_closed or is_ended):
             self._leave_out(call)
 
-    def _leave_out(self, call: CallDraft) -> None:
+    def _leave_out(self, call: ResponsesCallDraft) -> None:
         """Never end a call that the end of the answer cut."""
         call.is_left_out = call.is_closed = True
         self._note_cut(call.name, call.arguments.size)
@@ -211,7 +211,7 @@ class Assembly(Ledger):
         self._meter.spoil("an item is none")
         return None
 
-    def _begin(self, place: Place, item: ItemIn, raw: msgspec.Raw) -> None:
+    def _begin(self, place: ItemPosition, item: ItemIn, raw: msgspec.Raw) -> None:
         family = _family(item)
         draft = self._register.of_added(family, place, _named(item)) or self._new(family, place, item, raw)
         if draft is None:
@@ -224,19 +224,19 @@ class Assembly(Ledger):
         self._register.add(family, place, draft)
         self._show_if_ready(draft)
 
-    def _spoken(self, place: Place, kind: PartKind) -> SpokenDraft | None:
+    def _spoken(self, place: ItemPosition, kind: PartKind) -> SpokenDraft | None:
         family = _SPEAKERS[kind]
         draft: Any = self._register.of_piece(family, place)
         return draft if draft is not None else cast("SpokenDraft | None", self._new(family, place, ItemIn(type=family)))
 
-    def _call(self, place: Place, kind: CallKind) -> CallDraft | None:
+    def _call(self, place: ItemPosition, kind: CallKind) -> ResponsesCallDraft | None:
         draft: Any = self._register.of_piece("call", place)
         if draft is not None:
             return draft
         begun = ItemIn(type="custom_tool_call" if kind == "custom" else "function_call")
-        return cast("CallDraft | None", self._new("call", place, begun))
+        return cast("ResponsesCallDraft | None", self._new("call", place, begun))
 
-    def _new(self, family: Family, place: Place, item: ItemIn, raw: msgspec.Raw | None = None) -> Draft | None:
+    def _new(self, family: Family, place: ItemPosition, item: ItemIn, raw: msgspec.Raw | None = None) -> Draft | None:
         if len(self._drafts) >= ITEMS_MAX:
             self._meter.refuse(f"more than {ITEMS_MAX} items in one answer")
             return None
@@ -253,12 +253,12 @@ class Assembly(Ledger):
         send, meter = self._send, self._meter
         match family:
             case "message":
-                return MessageDraft(self._ids.new(prefixes.MESSAGE), send, meter)
+                return ResponsesMessageDraft(self._ids.new(prefixes.MESSAGE), send, meter)
             case "reasoning":
                 return ReasoningDraft(self._ids.new(prefixes.REASONING), send, meter, self._maker)
             case "call":
                 kind = "custom" if item.type == "custom_tool_call" else "function"
-                return CallDraft(self._ids.new(prefixes.CALL_ITEM), send, meter, kind)
+                return ResponsesCallDraft(self._ids.new(prefixes.CALL_ITEM), send, meter, kind)
             case "opaque":
                 # Its id stands inside it too, and a client may refer to it by that.
                 item_id = word_of(item.id) or self._ids.new(prefixes.ITEM)
@@ -276,15 +276,15 @@ class Assembly(Ledger):
     def _show(self, draft: Draft) -> None:
         draft.index = len(self._shown)
         self._shown.append(draft)
-        if isinstance(draft, CallDraft):
+        if isinstance(draft, ResponsesCallDraft):
             draft.call_id = self._call_id(draft.upstream_id)
         self.events.append(ItemAdded(index=draft.index, item=draft.begun()))
-        if isinstance(draft, CallDraft):
+        if isinstance(draft, ResponsesCallDraft):
             early = draft.release()
             if early:
                 self.note("arguments_before_name", "buffered", f"{early} argument bytes came before the name")
 
-    def _end(self, family: Family, place: Place, draft: Draft | None, item: ItemIn, raw: msgspec.Raw) -> None:
+    def _end(self, family: Family, place: ItemPosition, draft: Draft | None, item: ItemIn, raw: msgspec.Raw) -> None:
         is_new = draft is None
         if is_new and family == "call" and _is_garbled(item, raw):
             self._meter.spoil("the arguments of a call are not where they should be")
@@ -298,13 +298,13 @@ class Assembly(Ledger):
         if isinstance(draft, OpaqueDraft) and not is_new:
             draft.replace(raw)
         draft.settle(item)
-        if isinstance(draft, CallDraft) and word_of(item.status) == "incomplete":
+        if isinstance(draft, ResponsesCallDraft) and word_of(item.status) == "incomplete":
             self._leave_out(draft)
         else:
             self._close(draft)
 
     def _close(self, draft: Draft) -> None:
-        if isinstance(draft, CallDraft):
+        if isinstance(draft, ResponsesCallDraft):
             self._close_call(draft)
         else:
             draft.close()
@@ -312,7 +312,7 @@ class Assembly(Ledger):
             self._meter.spoil(_DIFFERS)
         self._emit_done()
 
-    def _close_call(self, call: CallDraft) -> None:
+    def _close_call(self, call: ResponsesCallDraft) -> None:
         if not self._has_name(call.name):
             return
         if call.index < 0:
@@ -328,7 +328,7 @@ class Assembly(Ledger):
         """
         while self._done < len(self._shown) and self._shown[self._done].is_closed:
             draft = self._shown[self._done]
-            is_call = isinstance(draft, CallDraft)
+            is_call = isinstance(draft, ResponsesCallDraft)
             if self._meter.damage is not None or (
                 is_call and not is_over and self._done == len(self._shown) - 1 and not draft.is_whole
             ):
@@ -384,7 +384,7 @@ def _family(item: ItemIn) -> Family:
     return FAMILIES.get(item.type or kind_of(item), "opaque")
 
 
-def _placed(place: Place, item: ItemIn) -> Place:
+def _placed(place: ItemPosition, item: ItemIn) -> ItemPosition:
     """Return the place of an item event: the item's own id is the one that its pieces use.
 
     Pieces of llama.cpp name a call that has no id, and stands at no place, by its call_id.

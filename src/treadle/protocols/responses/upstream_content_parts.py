@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from treadle.protocols.decoding.assembly_base import Meter
+from treadle.protocols.decoding.assembly_base import AnswerMeter
 from treadle.protocols.surrogates import HalfJoiner
 
 PARTS_MAX = 1024
@@ -26,12 +26,12 @@ class Spoken(msgspec.Struct, frozen=True, kw_only=True):
     logprobs: list[msgspec.Raw] = []
 
 
-class Said:
+class PartText:
     """A text in pieces, and what a whole version of it adds."""
 
     __slots__ = ("_joiner", "_meter", "_pieces", "chars")
 
-    def __init__(self, meter: Meter) -> None:
+    def __init__(self, meter: AnswerMeter) -> None:
         self.chars = 0
         self._joiner = HalfJoiner()
         self._meter = meter
@@ -71,15 +71,15 @@ class Said:
         return text
 
 
-class Part:
+class ContentPart:
     """One part: `number` is its place among those of its kind, or of its message."""
 
     __slots__ = ("annotations", "held", "is_closed", "kind", "logprobs", "number", "said", "waiting")
 
-    def __init__(self, kind: PartKind, number: int, meter: Meter) -> None:
+    def __init__(self, kind: PartKind, number: int, meter: AnswerMeter) -> None:
         self.kind: PartKind = kind
         self.number = number
-        self.said = Said(meter)
+        self.said = PartText(meter)
         self.held: list[str] = []
         self.is_closed = False
         self.annotations: list[msgspec.Raw] = []
@@ -95,12 +95,12 @@ class Part:
 class PartRow:
     """The parts of one item in order of appearance; `send` is given each text that may go out, in order."""
 
-    def __init__(self, send: Callable[[Part, str], None], meter: Meter) -> None:
-        self.parts: list[Part] = []
+    def __init__(self, send: Callable[[ContentPart, str], None], meter: AnswerMeter) -> None:
+        self.parts: list[ContentPart] = []
         self.disagrees = self.is_respelt = False
         self._send = send
         self._meter = meter
-        self._keys: dict[tuple[PartKind, int], Part] = {}
+        self._keys: dict[tuple[PartKind, int], ContentPart] = {}
         self._live = 0
 
     def feed(self, key: int, piece: Spoken) -> None:
@@ -113,7 +113,7 @@ class PartRow:
                 self._weigh(part, piece.logprobs)
             self._pass(part, part.said.add(piece.text))
 
-    def find(self, kind: PartKind, key: int) -> Part | None:
+    def find(self, kind: PartKind, key: int) -> ContentPart | None:
         """Return a part that has begun."""
         return self._keys.get((kind, key))
 
@@ -159,17 +159,17 @@ class PartRow:
         for part in self.parts:
             self._close(part)
 
-    def _begin(self, kind: PartKind, key: int) -> Part | None:
+    def _begin(self, kind: PartKind, key: int) -> ContentPart | None:
         if len(self.parts) == PARTS_MAX:
             self._meter.refuse(f"more than {PARTS_MAX} parts in one item")
             return None
         is_spoken = kind in ("text", "refusal")
         number = len(self.parts) if is_spoken else sum(1 for part in self.parts if part.kind == kind)
-        part = self._keys[kind, key] = Part(kind, number, self._meter)
+        part = self._keys[kind, key] = ContentPart(kind, number, self._meter)
         self.parts.append(part)
         return part
 
-    def _complete(self, part: Part | None, key: int, whole: Spoken) -> None:
+    def _complete(self, part: ContentPart | None, key: int, whole: Spoken) -> None:
         if part is None:
             part = self._begin(whole.kind, key) if whole.text else None
         if part is None:
@@ -185,25 +185,25 @@ class PartRow:
             self._mend(part, whole.text)
         self._close(part)
 
-    def _weigh(self, part: Part, logprobs: list[msgspec.Raw]) -> None:
+    def _weigh(self, part: ContentPart, logprobs: list[msgspec.Raw]) -> None:
         for token in logprobs:
             self._meter.add_raw(token)
         part.logprobs += logprobs
         part.waiting += logprobs
 
-    def _mend(self, part: Part, whole: str) -> None:
+    def _mend(self, part: ContentPart, whole: str) -> None:
         if not part.said.begins(whole):
             if part.is_closed or part is self.parts[self._live]:
                 self.disagrees = self.disagrees or not self.is_same([part.said.text], [whole])
                 return
             # Nothing of it went out: the whole text is what the upstream means.
-            part.held, part.said = [], Said(self._meter)
+            part.held, part.said = [], PartText(self._meter)
         if len(whole) > part.said.chars and part.is_closed:
             self.disagrees = self.disagrees or not self.is_same([part.said.text], [whole])
             return
         self._pass(part, part.said.extend(whole))
 
-    def _close(self, part: Part) -> None:
+    def _close(self, part: ContentPart) -> None:
         if part.is_closed:
             return
         self._pass(part, part.said.end())
@@ -213,7 +213,7 @@ class PartRow:
             if self._live < len(self.parts):
                 self._release(self.parts[self._live])
 
-    def _pass(self, part: Part, text: str) -> None:
+    def _pass(self, part: ContentPart, text: str) -> None:
         if not text:
             return
         if part is self.parts[self._live]:
@@ -221,7 +221,7 @@ class PartRow:
         else:
             part.held.append(text)
 
-    def _release(self, part: Part) -> None:
+    def _release(self, part: ContentPart) -> None:
         held, part.held = "".join(part.held), []
         if held:
             self._send(part, held)

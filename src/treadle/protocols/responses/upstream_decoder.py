@@ -13,10 +13,10 @@ from treadle.core.events import Finished, Stop
 from treadle.core.ids import IdSource
 from treadle.core.items import CallKind
 from treadle.core.usage import Usage
-from treadle.protocols.decoding.assembly_base import Bounds, Maker
+from treadle.protocols.decoding.assembly_base import AnswerBounds, Maker
 from treadle.protocols.decoding.keepalive_frames import TYPES, is_keep_alive
 from treadle.protocols.decoding.stream_decoder import AnswerDecoder
-from treadle.protocols.responses.upstream_assembly import Assembly
+from treadle.protocols.responses.upstream_assembly import ResponsesAssembly
 from treadle.protocols.responses.upstream_content_parts import PartKind, Spoken
 from treadle.protocols.responses.upstream_event import (
     NULL,
@@ -39,7 +39,7 @@ from treadle.protocols.responses.upstream_event import (
     word_of,
 )
 from treadle.protocols.responses.upstream_item_builders import KINDS, Voice, final_of, objects_of
-from treadle.protocols.responses.upstream_item_index import Place
+from treadle.protocols.responses.upstream_item_index import ItemPosition
 from treadle.protocols.surrogates import mend_escapes
 
 REASONS: dict[str, Stop] = {"max_output_tokens": "length", "content_filter": "filtered"}
@@ -102,8 +102,8 @@ class Decoder(AnswerDecoder):
         text_bytes_max: int = 16 * 1024 * 1024,
         taken_call_ids: frozenset[str] = frozenset(),
     ) -> None:
-        bounds = Bounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
-        self._assembly = Assembly(ids, bounds, Maker(provider=provider, model=model), taken_call_ids)
+        bounds = AnswerBounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
+        self._assembly = ResponsesAssembly(ids, bounds, Maker(provider=provider, model=model), taken_call_ids)
         super().__init__(self._assembly)
         self._strangers: set[str] = set()
         self._number: int | None = None
@@ -176,7 +176,7 @@ class Decoder(AnswerDecoder):
             return False
         if piece.sequence_number is not None and not self._count(piece.sequence_number, name):
             return True
-        place = Place(item_id=piece.item_id, output_index=piece.output_index)
+        place = ItemPosition(item_id=piece.item_id, output_index=piece.output_index)
         kind = _PIECES[name]
         if kind is None:
             self._assembly.add_arguments(place, "function", "official", piece.delta)
@@ -312,8 +312,8 @@ _HANDLERS = Decoder.handlers()
 _KNOWN = {"error", *_HANDLERS, *_TERMINALS}
 
 
-def _place(event: EventIn) -> Place:
-    return Place(item_id=word_of(event.item_id), output_index=index_of(event.output_index))
+def _place(event: EventIn) -> ItemPosition:
+    return ItemPosition(item_id=word_of(event.item_id), output_index=index_of(event.output_index))
 
 
 def _key(event: EventIn, kind: PartKind) -> int:

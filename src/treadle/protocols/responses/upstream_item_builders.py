@@ -24,12 +24,12 @@ from treadle.core.items import (
     TextPart,
 )
 from treadle.core.json import BadJson, read_json, write_json
-from treadle.protocols.decoding.assembly_base import Maker, Meter
+from treadle.protocols.decoding.assembly_base import AnswerMeter, Maker
 from treadle.protocols.decoding.call_arguments import Arguments, FinalArguments, FreeText
 from treadle.protocols.responses.content_parts import PROTOCOL
 from treadle.protocols.responses.encrypted_content import SEALED
 from treadle.protocols.responses.tools import flat_name
-from treadle.protocols.responses.upstream_content_parts import Part, PartKind, PartRow, Said, Spoken
+from treadle.protocols.responses.upstream_content_parts import ContentPart, PartKind, PartRow, PartText, Spoken
 from treadle.protocols.responses.upstream_event import (
     NULL,
     PART,
@@ -63,7 +63,7 @@ KINDS: dict[str, PartKind] = {
 class _Draft:
     """What all drafts share. `index` is set once the item has been shown, `announced` is what began it."""
 
-    def __init__(self, item_id: str, send: Send, meter: Meter) -> None:
+    def __init__(self, item_id: str, send: Send, meter: AnswerMeter) -> None:
         self.item_id = item_id
         self.meter = meter
         self.index = -1
@@ -110,7 +110,7 @@ class _Draft:
 class SpokenDraft(_Draft):
     """A message or reasoning: texts in parts. `finals` reads them from a whole item, in lists numbered together."""
 
-    def __init__(self, item_id: str, send: Send, meter: Meter, finals: Finals) -> None:
+    def __init__(self, item_id: str, send: Send, meter: AnswerMeter, finals: Finals) -> None:
         super().__init__(item_id, send, meter)
         self.row = PartRow(self._say, meter)
         self._finals = finals
@@ -154,7 +154,7 @@ class SpokenDraft(_Draft):
                 return True
         return False
 
-    def _say(self, part: Part, text: str) -> None:
+    def _say(self, part: ContentPart, text: str) -> None:
         tokens = _array(part.take_logprobs()) if part.waiting else None
         match part.kind:
             case "text":
@@ -166,10 +166,10 @@ class SpokenDraft(_Draft):
                 self._send(ReasoningDelta(index=self.index, part=part.number, text=text, is_summary=is_summary))
 
 
-class MessageDraft(SpokenDraft):
+class ResponsesMessageDraft(SpokenDraft):
     """What the model says."""
 
-    def __init__(self, item_id: str, send: Send, meter: Meter) -> None:
+    def __init__(self, item_id: str, send: Send, meter: AnswerMeter) -> None:
         super().__init__(item_id, send, meter, _message_finals)
         self._phase: str | None = None
         self._others: list[OpaquePart] = []
@@ -197,7 +197,7 @@ class MessageDraft(SpokenDraft):
 class ReasoningDraft(SpokenDraft):
     """What the model thought."""
 
-    def __init__(self, item_id: str, send: Send, meter: Meter, maker: Maker) -> None:
+    def __init__(self, item_id: str, send: Send, meter: AnswerMeter, maker: Maker) -> None:
         super().__init__(item_id, send, meter, _reasoning_finals)
         self._maker = maker
         self._upstream_id = ""
@@ -231,10 +231,10 @@ class ReasoningDraft(SpokenDraft):
         )
 
 
-class CallDraft(_Draft):
+class ResponsesCallDraft(_Draft):
     """A call. `voice` is the family of events that streams its arguments: S2's own repeat the official ones."""
 
-    def __init__(self, item_id: str, send: Send, meter: Meter, kind: CallKind) -> None:
+    def __init__(self, item_id: str, send: Send, meter: AnswerMeter, kind: CallKind) -> None:
         super().__init__(item_id, send, meter)
         self.kind: CallKind = kind
         self.voice: Voice | None = None
@@ -245,7 +245,7 @@ class CallDraft(_Draft):
         self.final: FinalArguments | None = None
         self._namespace: str | None = None
         self._extra: dict[str, msgspec.Raw] = {}
-        self._said = Said(meter)
+        self._said = PartText(meter)
         self._waiting: list[str] = []
         self._disagrees = self._is_respelt = False
         self._is_said = self.is_left_out = False
@@ -309,7 +309,7 @@ class CallDraft(_Draft):
         else:
             # Nothing of it was shown: the whole arguments are what the upstream means.
             self.arguments = FreeText() if self.kind == "custom" else Arguments()
-            self._said, self._waiting = Said(self.meter), []
+            self._said, self._waiting = PartText(self.meter), []
             self._argue(self._said.add(whole))
 
     def settle(self, item: ItemIn) -> None:
@@ -389,7 +389,7 @@ class CallDraft(_Draft):
 class OpaqueDraft(_Draft):
     """An item of a kind that Treadle does not know, exactly as its upstream wrote it."""
 
-    def __init__(self, item_id: str, send: Send, meter: Meter, raw: msgspec.Raw) -> None:
+    def __init__(self, item_id: str, send: Send, meter: AnswerMeter, raw: msgspec.Raw) -> None:
         super().__init__(item_id, send, meter)
         self._raw = raw.copy()
 
@@ -407,7 +407,7 @@ class OpaqueDraft(_Draft):
         return self.begun()
 
 
-Draft = MessageDraft | ReasoningDraft | CallDraft | OpaqueDraft
+Draft = ResponsesMessageDraft | ReasoningDraft | ResponsesCallDraft | OpaqueDraft
 
 
 def final_of(part: PartIn) -> Spoken:
@@ -466,7 +466,7 @@ def _opaque(raw: msgspec.Raw) -> OpaquePart:
     return OpaquePart(protocol=PROTOCOL, raw=raw.copy())
 
 
-def _part(part: Part) -> AnyPart:
+def _part(part: ContentPart) -> AnyPart:
     tokens = _array(part.logprobs) if part.logprobs else None
     if part.kind == "refusal":
         return RefusalPart(text=part.said.text, logprobs=tokens)

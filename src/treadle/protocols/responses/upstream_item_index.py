@@ -8,12 +8,12 @@ from typing import Literal
 
 import msgspec
 
-from treadle.protocols.responses.upstream_item_builders import CallDraft, Draft
+from treadle.protocols.responses.upstream_item_builders import Draft, ResponsesCallDraft
 
 Family = Literal["message", "reasoning", "call", "opaque"]
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class ItemPosition(msgspec.Struct, frozen=True, kw_only=True):
     """How an event names its item."""
 
     item_id: str = ""
@@ -33,7 +33,7 @@ class Named(msgspec.Struct, frozen=True, kw_only=True):
 
     def contradicts(self, draft: Draft) -> bool:
         """Tell whether this is another call than the draft's."""
-        if not isinstance(draft, CallDraft):
+        if not isinstance(draft, ResponsesCallDraft):
             return False
         if self.call_id and draft.upstream_id:
             return self.call_id != draft.upstream_id
@@ -51,7 +51,7 @@ class Register:
         self._latest: dict[Family, Draft] = {}
         self._places: dict[int, int | None] = {}
 
-    def add(self, family: Family, place: Place, draft: Draft) -> None:
+    def add(self, family: Family, place: ItemPosition, draft: Draft) -> None:
         """Let a draft go by this place too."""
         self._pairs[family, place.item_id, place.output_index] = draft
         self._latest[family] = draft
@@ -60,10 +60,10 @@ class Register:
         if place.output_index is not None:
             self._indexes[family, place.output_index] = draft
             self._places[id(draft)] = place.output_index
-        if isinstance(draft, CallDraft) and draft.upstream_id:
+        if isinstance(draft, ResponsesCallDraft) and draft.upstream_id:
             self._calls.setdefault(draft.upstream_id, draft)
 
-    def of_piece(self, family: Family, place: Place) -> Draft | None:
+    def of_piece(self, family: Family, place: ItemPosition) -> Draft | None:
         """Return the draft that a piece of content belongs to; it may be closed if the piece names it by its id."""
         if place.item_id:
             known = self._pairs.get((family, place.item_id, place.output_index))
@@ -74,7 +74,7 @@ class Register:
         named = self._named(family, place)
         return named if named is not None else _if_open(self._indexes.get((family, place.output_index)))
 
-    def of_added(self, family: Family, place: Place, named: Named) -> Draft | None:
+    def of_added(self, family: Family, place: ItemPosition, named: Named) -> Draft | None:
         """Return the draft that an announcement repeats, or that pieces before it have begun; none is a new item."""
         if place.is_empty:
             return None
@@ -85,7 +85,7 @@ class Register:
                 return draft
         return None
 
-    def of_done(self, family: Family, place: Place, named: Named) -> Draft | None:
+    def of_done(self, family: Family, place: ItemPosition, named: Named) -> Draft | None:
         """Return the draft that a whole item ends; a closed one has been ended before."""
         if place.is_empty:
             draft = self._calls.get(named.call_id) or _if_open(self._latest.get(family))
@@ -107,13 +107,13 @@ class Register:
         """Return the draft at a place."""
         return self._indexes.get((family, output_index))
 
-    def _named(self, family: Family, place: Place) -> Draft | None:
+    def _named(self, family: Family, place: ItemPosition) -> Draft | None:
         known = self._pairs.get((family, place.item_id, place.output_index))
         if known is not None and (place.item_id or not known.is_closed):
             return known
         return self._ids.get((family, place.item_id)) if place.item_id else None
 
-    def _may_be_at(self, draft: Draft, place: Place) -> bool:
+    def _may_be_at(self, draft: Draft, place: ItemPosition) -> bool:
         """Tell whether a draft can be meant: an open one always, a closed one only at its own place."""
         return not draft.is_closed or place.output_index in (None, self._places.get(id(draft)))
 

@@ -15,7 +15,7 @@ from treadle.core.plan import Plan
 from treadle.core.request import Options
 from treadle.core.tool_definitions import ToolChoice, ToolSpec
 from treadle.protocols.chat.tools import is_built_in
-from treadle.protocols.codec_interfaces import Written
+from treadle.protocols.codec_interfaces import WrittenRequest
 from treadle.protocols.field_reader import LIST, NULL, OBJECT, starts_with
 from treadle.protocols.responses.content_parts import PROTOCOL
 from treadle.protocols.responses.tools import ABOUT, bare_name
@@ -59,7 +59,7 @@ _FROM_CHAT = {
 _words: msgspec.json.Decoder[list[str]] = msgspec.json.Decoder(list[str])
 
 
-def write_request(plan: Plan, *, provider: str = "") -> Written:
+def write_request(plan: Plan, *, provider: str = "") -> WrittenRequest:
     """Write the request; sealed reasoning goes back only to the `provider` that made it."""
     notes = Notes()
     instructions, items = _instructions(plan.items)
@@ -80,7 +80,7 @@ def write_request(plan: Plan, *, provider: str = "") -> Written:
         body["include"] = include
     for name, raw in extra.items():
         body.setdefault(name, raw)
-    return Written(body=write_json(body), notes=notes.all())
+    return WrittenRequest(body=write_json(body), notes=notes.all())
 
 
 def _instructions(items: tuple[AnyItem, ...]) -> tuple[str | None, tuple[AnyItem, ...]]:

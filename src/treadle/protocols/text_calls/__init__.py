@@ -8,8 +8,8 @@ import msgspec
 from treadle.core.json import write_json
 from treadle.core.tool_definitions import EMPTY_SCHEMA, ToolSpec
 from treadle.protocols.text_calls.dialect_table import DIALECTS
-from treadle.protocols.text_calls.scanner import Found, TextScanner
-from treadle.protocols.text_calls.schema_values import Tools
+from treadle.protocols.text_calls.scanner import FoundCalls, TextScanner
+from treadle.protocols.text_calls.schema_values import TextTools
 
 __all__ = ["parse", "read_tools"]
 
@@ -27,16 +27,16 @@ def parse(text: str, tools: Sequence[dict[str, Any]], chunks: Sequence[str] | No
     calls: list[dict[str, Any]] = []
     for number in range(len(pieces) + 1):
         for piece in scanner.feed(pieces[number]) if number < len(pieces) else scanner.finish():
-            if isinstance(piece, Found):
+            if isinstance(piece, FoundCalls):
                 calls += [{"name": call.name, "arguments": call.arguments} for call in piece.calls]
             else:
                 stream.append([number, piece])
     return {"content": "".join(cast("str", each[1]) for each in stream), "calls": calls, "stream": stream}
 
 
-def read_tools(tools: Sequence[dict[str, Any]]) -> Tools:
+def read_tools(tools: Sequence[dict[str, Any]]) -> TextTools:
     """Return functions as the Chat API spells them, as registered tools."""
-    return Tools([_spec(tool) for tool in tools])
+    return TextTools([_spec(tool) for tool in tools])
 
 
 def _spec(tool: dict[str, Any]) -> ToolSpec:

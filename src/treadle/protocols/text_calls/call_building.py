@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.protocols.text_calls.json_repair import Refused, read_tolerant
-from treadle.protocols.text_calls.resumable_reader import Reader, Wait
-from treadle.protocols.text_calls.schema_values import Tool, Tools, write_arguments
+from treadle.protocols.text_calls.json_repair import RepairRefused, read_tolerant
+from treadle.protocols.text_calls.resumable_reader import ResumableReader, Wait
+from treadle.protocols.text_calls.schema_values import TextTool, TextTools, write_arguments
 
 NAME_KEYS = ("name", "tool_name", "tool", "function", "recipient_name", "function_name")
 ARGUMENT_KEYS = ("arguments", "parameters", "args", "input", "tool_input", "kwargs")
@@ -21,7 +21,7 @@ _QUOTES = ('"', "'")
 _FENCED = re.compile(r"\s*```[ \t]*(?:json)?[ \t]*\n(.*)\n?[ \t]*```\s*", re.DOTALL | re.IGNORECASE)
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class TextCall(msgspec.Struct, frozen=True, kw_only=True):
     """A recovered call: the registered name, the arguments as JSON text, and the id the model gave it, if any."""
 
     name: str
@@ -29,9 +29,9 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     ref: str = ""
 
 
-def made(tool: Tool, arguments: dict[str, Any], ref: str = "") -> Call:
+def made(tool: TextTool, arguments: dict[str, Any], ref: str = "") -> TextCall:
     """Return a call of a tool with arguments that already have their types."""
-    return Call(name=tool.name, arguments=write_arguments(tool.from_json(arguments)), ref=ref)
+    return TextCall(name=tool.name, arguments=write_arguments(tool.from_json(arguments)), ref=ref)
 
 
 def object_of(text: str | None, *, is_sure: bool = False) -> dict[str, Any] | None:
@@ -43,12 +43,12 @@ def object_of(text: str | None, *, is_sure: bool = False) -> dict[str, Any] | No
         value = read_tolerant(text if fenced is None else fenced[1], is_sure=is_sure)
         if isinstance(value, str):
             value = read_tolerant(value, is_sure=is_sure)
-    except Refused:
+    except RepairRefused:
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
-def unwrapped(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
+def unwrapped(tool: TextTool, arguments: dict[str, Any]) -> dict[str, Any]:
     """Return the arguments inside a parameter that only wraps them, where they fit the tool and it does not."""
     if len(arguments) != 1:
         return arguments
@@ -62,13 +62,15 @@ def unwrapped(tool: Tool, arguments: dict[str, Any]) -> dict[str, Any]:
     return fits if fits.keys() <= tool.properties.keys() else arguments
 
 
-def calls_of(text: str | None, tools: Tools, *, is_keyed: bool = False, is_markerless: bool = False) -> list[Call]:
+def calls_of(
+    text: str | None, tools: TextTools, *, is_keyed: bool = False, is_markerless: bool = False
+) -> list[TextCall]:
     """Return the calls that a JSON text names; none where one of them is not whole or not registered."""
     if text is None:
         return []
     try:
         value = read_tolerant(text)
-    except Refused:
+    except RepairRefused:
         return []
     return _Shapes(tools, is_keyed=is_keyed, is_markerless=is_markerless).calls(value) or []
 
@@ -76,12 +78,12 @@ def calls_of(text: str | None, tools: Tools, *, is_keyed: bool = False, is_marke
 class _Shapes:
     """The shapes of a call in JSON."""
 
-    def __init__(self, tools: Tools, *, is_keyed: bool, is_markerless: bool) -> None:
+    def __init__(self, tools: TextTools, *, is_keyed: bool, is_markerless: bool) -> None:
         self._tools = tools
         self._is_keyed = is_keyed
         self._is_markerless = is_markerless
 
-    def calls(self, value: Any, depth: int = 0) -> list[Call] | None:
+    def calls(self, value: Any, depth: int = 0) -> list[TextCall] | None:
         """Return the calls of a value; None where it is, or holds, something else."""
         if depth > 4:
             return None
@@ -99,8 +101,8 @@ class _Shapes:
             return self.calls(known["function"], depth + 1)
         return self._named(known, depth)
 
-    def _all(self, values: list[Any], depth: int) -> list[Call] | None:
-        found: list[Call] = []
+    def _all(self, values: list[Any], depth: int) -> list[TextCall] | None:
+        found: list[TextCall] = []
         for each in values:
             calls = self.calls(each, depth + 1)
             if calls is None:
@@ -108,8 +110,8 @@ class _Shapes:
             found += calls
         return found
 
-    def _keyed(self, value: dict[str, Any]) -> list[Call] | None:
-        found: list[Call] = []
+    def _keyed(self, value: dict[str, Any]) -> list[TextCall] | None:
+        found: list[TextCall] = []
         for name, given in value.items():
             tool, arguments = self._tools.find(name), _arguments(given)
             if tool is None or arguments is None:
@@ -117,7 +119,7 @@ class _Shapes:
             found.append(made(tool, arguments))
         return found
 
-    def _named(self, value: dict[str, Any], depth: int) -> list[Call] | None:
+    def _named(self, value: dict[str, Any], depth: int) -> list[TextCall] | None:
         name = next((value[key] for key in NAME_KEYS if isinstance(value.get(key), str)), "")
         key = next((key for key in ARGUMENT_KEYS if key in value), None)
         if key is None and (self._is_markerless or value.keys() - {*NAME_KEYS, *_BESIDE}):
@@ -142,7 +144,7 @@ def _arguments(value: Any) -> dict[str, Any] | None:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
-def read_name(reader: Reader, stops: str, tools: Tools) -> Wait[Tool | None]:
+def read_name(reader: ResumableReader, stops: str, tools: TextTools) -> Wait[TextTool | None]:
     """Read a registered name up to one of the stops; None at the first character that fits no name."""
     while True:
         text = reader.text[reader.at : reader.at + tools.names_chars_max]
@@ -158,7 +160,7 @@ def read_name(reader: Reader, stops: str, tools: Tools) -> Wait[Tool | None]:
         yield
 
 
-def looks_like_call(reader: Reader, tools: Tools, *, is_keyed: bool, is_markerless: bool) -> Wait[bool]:
+def looks_like_call(reader: ResumableReader, tools: TextTools, *, is_keyed: bool, is_markerless: bool) -> Wait[bool]:
     """Look at the first key of an object or list of them: tell early that it names no registered tool."""
     mark = reader.mark
     fits = yield from _first_key_fits(reader, tools, is_keyed=is_keyed, is_markerless=is_markerless)
@@ -166,7 +168,7 @@ def looks_like_call(reader: Reader, tools: Tools, *, is_keyed: bool, is_markerle
     return fits
 
 
-def _first_key_fits(reader: Reader, tools: Tools, *, is_keyed: bool, is_markerless: bool) -> Wait[bool]:
+def _first_key_fits(reader: ResumableReader, tools: TextTools, *, is_keyed: bool, is_markerless: bool) -> Wait[bool]:
     if (yield from reader.literal("[")):
         yield from reader.space()
     if not (yield from reader.literal("{")):
@@ -186,7 +188,7 @@ def _first_key_fits(reader: Reader, tools: Tools, *, is_keyed: bool, is_markerle
     return (yield from _first_name_fits(reader, tools, key))
 
 
-def _first_name_fits(reader: Reader, tools: Tools, key: str) -> Wait[bool]:
+def _first_name_fits(reader: ResumableReader, tools: TextTools, key: str) -> Wait[bool]:
     yield from reader.space()
     if not (yield from reader.literal(":")):
         return False

@@ -6,14 +6,14 @@ Each starts at a marker and returns the calls, or none as soon as it can tell th
 from collections.abc import Sequence
 from typing import Any, cast
 
-from treadle.protocols.text_calls.call_building import Call, calls_of, looks_like_call, made, object_of, read_name
+from treadle.protocols.text_calls.call_building import TextCall, calls_of, looks_like_call, made, object_of, read_name
 from treadle.protocols.text_calls.dialect_grammar import Braces, JsonBody, NamedJson, Pythonic, Whole
-from treadle.protocols.text_calls.json_repair import Refused
+from treadle.protocols.text_calls.json_repair import RepairRefused
 from treadle.protocols.text_calls.python_literals import PythonCall, PythonReader
-from treadle.protocols.text_calls.resumable_reader import Reader, Wait, json_span, python_span
-from treadle.protocols.text_calls.schema_values import Tool, Tools, Typed, from_text, types_of
+from treadle.protocols.text_calls.resumable_reader import ResumableReader, Wait, json_span, python_span
+from treadle.protocols.text_calls.schema_values import TextTool, TextTools, Typed, from_text, types_of
 
-Calls = list[Call]
+Calls = list[TextCall]
 FENCE = "```"
 _INFOS = frozenset({"", "json", "tool_call", "tool_calls", "tool_json"})
 _INFO_CHARS_MAX = 16
@@ -22,7 +22,9 @@ _SCALAR_CHARS_MAX = 4_096
 _DEPTH_MAX = 32
 
 
-def close(reader: Reader, closers: Sequence[str], *, is_needed: bool, followers: Sequence[str] = ()) -> Wait[bool]:
+def close(
+    reader: ResumableReader, closers: Sequence[str], *, is_needed: bool, followers: Sequence[str] = ()
+) -> Wait[bool]:
     """Read the closers that stand here; a missing one is forgiven at the end, and where another call follows."""
     mark = reader.mark
     is_closed = False
@@ -37,7 +39,7 @@ def close(reader: Reader, closers: Sequence[str], *, is_needed: bool, followers:
     return is_over
 
 
-def json_body(reader: Reader, grammar: JsonBody, tools: Tools) -> Wait[Calls]:
+def json_body(reader: ResumableReader, grammar: JsonBody, tools: TextTools) -> Wait[Calls]:
     """Read a marker and the JSON values behind it."""
     if not (yield from _open_body(reader, grammar)):
         return []
@@ -63,7 +65,7 @@ def json_body(reader: Reader, grammar: JsonBody, tools: Tools) -> Wait[Calls]:
     return found
 
 
-def _open_body(reader: Reader, grammar: JsonBody) -> Wait[bool]:
+def _open_body(reader: ResumableReader, grammar: JsonBody) -> Wait[bool]:
     if grammar.maybe and (yield from reader.literal(grammar.maybe)):
         yield from reader.space()
     for word in grammar.opener:
@@ -74,14 +76,16 @@ def _open_body(reader: Reader, grammar: JsonBody) -> Wait[bool]:
     return not grammar.is_fenced or (yield from _open_fence(reader))
 
 
-def _one_value(reader: Reader, tools: Tools, *, is_keyed: bool = False, is_markerless: bool = False) -> Wait[Calls]:
+def _one_value(
+    reader: ResumableReader, tools: TextTools, *, is_keyed: bool = False, is_markerless: bool = False
+) -> Wait[Calls]:
     if not (yield from looks_like_call(reader, tools, is_keyed=is_keyed, is_markerless=is_markerless)):
         return []
     text = yield from json_span(reader)
     return calls_of(text, tools, is_keyed=is_keyed, is_markerless=is_markerless)
 
 
-def _goes_on(reader: Reader, grammar: JsonBody) -> Wait[bool]:
+def _goes_on(reader: ResumableReader, grammar: JsonBody) -> Wait[bool]:
     """Read to the next value, if there is one; closing brackets too many are read over."""
     yield from _extra_brackets(reader)
     mark = reader.mark
@@ -99,12 +103,12 @@ def _goes_on(reader: Reader, grammar: JsonBody) -> Wait[bool]:
     return False
 
 
-def _extra_brackets(reader: Reader) -> Wait[None]:
+def _extra_brackets(reader: ResumableReader) -> Wait[None]:
     while (yield from reader.peek()) in ("}", "]"):
         reader.at += 1
 
 
-def _open_fence(reader: Reader) -> Wait[bool]:
+def _open_fence(reader: ResumableReader) -> Wait[bool]:
     if not (yield from reader.literal(FENCE)):
         return False
     info = yield from reader.until("\n", _INFO_CHARS_MAX)
@@ -114,12 +118,12 @@ def _open_fence(reader: Reader) -> Wait[bool]:
     return True
 
 
-def _close_fence(reader: Reader) -> Wait[bool]:
+def _close_fence(reader: ResumableReader) -> Wait[bool]:
     yield from reader.space()
     return (yield from reader.literal(FENCE)) or not reader.has_more
 
 
-def named_json(reader: Reader, grammar: NamedJson, tools: Tools) -> Wait[Calls]:
+def named_json(reader: ResumableReader, grammar: NamedJson, tools: TextTools) -> Wait[Calls]:
     """Read calls of a name and the arguments as JSON behind it."""
     if grammar.wrappers and (yield from reader.any_of(grammar.wrappers)):
         yield from reader.space()
@@ -139,7 +143,7 @@ def named_json(reader: Reader, grammar: NamedJson, tools: Tools) -> Wait[Calls]:
     return found
 
 
-def _named_call(reader: Reader, grammar: NamedJson, tools: Tools) -> Wait[Call | None]:
+def _named_call(reader: ResumableReader, grammar: NamedJson, tools: TextTools) -> Wait[TextCall | None]:
     if grammar.lead and not (yield from reader.literal(grammar.lead)):
         return None
     if grammar.id_end:
@@ -171,7 +175,7 @@ def _named_call(reader: Reader, grammar: NamedJson, tools: Tools) -> Wait[Call |
     return made(tool, arguments, written if written != tool.name else "")
 
 
-def _to_arguments(reader: Reader, grammar: NamedJson) -> Wait[bool]:
+def _to_arguments(reader: ResumableReader, grammar: NamedJson) -> Wait[bool]:
     """Read what stands between the name and the object."""
     if grammar.name_ends and not (yield from reader.any_of(grammar.name_ends)):
         return False
@@ -186,7 +190,7 @@ def _to_arguments(reader: Reader, grammar: NamedJson) -> Wait[bool]:
     return not grammar.is_fenced or (yield from _open_fence(reader))
 
 
-def _open_code(reader: Reader) -> Wait[str | None]:
+def _open_code(reader: ResumableReader) -> Wait[str | None]:
     """Read what opens a fence or inline code, if there is any, and return it; None for a fence of something else."""
     mark = reader.mark
     if (yield from reader.literal(FENCE)):
@@ -195,12 +199,12 @@ def _open_code(reader: Reader) -> Wait[str | None]:
     return "`" if (yield from reader.literal("`")) else ""
 
 
-def _close_code(reader: Reader, fence: str) -> Wait[bool]:
+def _close_code(reader: ResumableReader, fence: str) -> Wait[bool]:
     """Read the end of the code that was opened so."""
     return (yield from _close_fence(reader)) if fence == FENCE else (yield from reader.literal(fence))
 
 
-def pythonic(reader: Reader, grammar: Pythonic, tools: Tools) -> Wait[Calls]:
+def pythonic(reader: ResumableReader, grammar: Pythonic, tools: TextTools) -> Wait[Calls]:
     """Read calls as Python writes them."""
     if not (yield from reader.literal(grammar.opener)):
         return []
@@ -222,7 +226,7 @@ def pythonic(reader: Reader, grammar: Pythonic, tools: Tools) -> Wait[Calls]:
     return found
 
 
-def _python_list(reader: Reader, tools: Tools) -> Wait[Calls]:
+def _python_list(reader: ResumableReader, tools: TextTools) -> Wait[Calls]:
     mark = reader.mark
     reader.at += 1
     yield from reader.space()
@@ -232,11 +236,11 @@ def _python_list(reader: Reader, tools: Tools) -> Wait[Calls]:
     text = yield from python_span(reader)
     try:
         return _known([] if text is None else PythonReader(text).calls(), tools)
-    except Refused:
+    except RepairRefused:
         return []
 
 
-def _python_lines(reader: Reader, grammar: Pythonic, tools: Tools) -> Wait[Calls]:
+def _python_lines(reader: ResumableReader, grammar: Pythonic, tools: TextTools) -> Wait[Calls]:
     found: Calls = []
     while True:
         calls = yield from _python_line(reader, tools)
@@ -254,7 +258,7 @@ def _python_lines(reader: Reader, grammar: Pythonic, tools: Tools) -> Wait[Calls
         yield from reader.space()
 
 
-def _python_line(reader: Reader, tools: Tools) -> Wait[Calls]:
+def _python_line(reader: ResumableReader, tools: TextTools) -> Wait[Calls]:
     start = reader.mark
     if (yield from reader.literal("print(")):
         if (yield from read_name(reader, "(", tools)) is None:
@@ -266,21 +270,21 @@ def _python_line(reader: Reader, tools: Tools) -> Wait[Calls]:
         return []
     try:
         return _known([PythonReader(reader.since(start)).one()], tools)
-    except Refused:
+    except RepairRefused:
         return []
 
 
-class _CallSuffix(Tools):
+class _CallSuffix(TextTools):
     """Tools whose names may be followed by `.call`."""
 
     __slots__ = ("_tools",)
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: TextTools) -> None:
         super().__init__(())
         self._tools = tools
         self.names_chars_max = tools.names_chars_max
 
-    def find(self, written: str) -> Tool | None:
+    def find(self, written: str) -> TextTool | None:
         """Return the tool of this name."""
         return self._tools.find(written) or self._tools.find(written.strip().removesuffix(".call"))
 
@@ -290,7 +294,7 @@ class _CallSuffix(Tools):
         return self._tools.may_begin(text) or (dot == "." and "call".startswith(tail) and self.find(head) is not None)
 
 
-def _known(calls: list[PythonCall], tools: Tools) -> Calls:
+def _known(calls: list[PythonCall], tools: TextTools) -> Calls:
     found: Calls = []
     for call in calls:
         tool = _CallSuffix(tools).find(call.name)
@@ -300,7 +304,7 @@ def _known(calls: list[PythonCall], tools: Tools) -> Calls:
     return found
 
 
-def whole(reader: Reader, grammar: Whole, tools: Tools) -> Wait[Calls]:
+def whole(reader: ResumableReader, grammar: Whole, tools: TextTools) -> Wait[Calls]:
     """Read a message that is nothing but calls."""
     if grammar.kind == "python":
         found = (yield from _python_list(reader, tools)) if (yield from reader.peek()) == "[" else []
@@ -316,7 +320,7 @@ def whole(reader: Reader, grammar: Whole, tools: Tools) -> Wait[Calls]:
     return found if (yield from reader.peek()) == "" else []
 
 
-def _whole_json(reader: Reader, tools: Tools) -> Wait[Calls]:
+def _whole_json(reader: ResumableReader, tools: TextTools) -> Wait[Calls]:
     found: Calls = []
     while True:
         calls = yield from _one_value(reader, tools, is_markerless=True)
@@ -331,7 +335,7 @@ def _whole_json(reader: Reader, tools: Tools) -> Wait[Calls]:
         yield from reader.space()
 
 
-def braces(reader: Reader, grammar: Braces, tools: Tools) -> Wait[Calls]:
+def braces(reader: ResumableReader, grammar: Braces, tools: TextTools) -> Wait[Calls]:
     """Read `call:` and a name, then keys and values in braces."""
     if not (yield from reader.literal(grammar.opener)):
         return []
@@ -368,7 +372,7 @@ _BROKEN = _Broken()
 class _Braced:
     """Reads values in braces and brackets, text between quotes, and bare scalars."""
 
-    def __init__(self, reader: Reader, quote: str) -> None:
+    def __init__(self, reader: ResumableReader, quote: str) -> None:
         self._reader = reader
         self._quote = quote
 

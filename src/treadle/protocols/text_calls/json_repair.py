@@ -26,7 +26,7 @@ _WORDS = {"true": True, "false": False, "null": None, "True": True, "False": Fal
 _EXTRA = re.compile(r"[\s}\])]*")
 
 
-class Refused(ValueError):
+class RepairRefused(ValueError):
     """The text can not be made JSON without inventing something."""
 
 
@@ -43,11 +43,11 @@ def read_tolerant(text: str, *, is_sure: bool = False) -> Any:
     try:
         return _finite(json.loads(text, strict=False, parse_constant=_refuse))
     except (ValueError, RecursionError):
-        return Fixer(text, is_sure=is_sure).read()
+        return JsonRepair(text, is_sure=is_sure).read()
 
 
 def _refuse(word: str) -> Any:
-    raise Refused(f"{word} is not a number that JSON has")
+    raise RepairRefused(f"{word} is not a number that JSON has")
 
 
 def _finite(value: Any) -> Any:
@@ -59,7 +59,7 @@ def _finite(value: Any) -> Any:
     while waiting:
         each = waiting.pop()
         if isinstance(each, float) and not math.isfinite(each):
-            raise Refused("a number is out of range")
+            raise RepairRefused("a number is out of range")
         if isinstance(each, dict):
             waiting.extend(cast("dict[str, Any]", each).values())
         elif isinstance(each, list):
@@ -67,7 +67,7 @@ def _finite(value: Any) -> Any:
     return value
 
 
-class Fixer:
+class JsonRepair:
     """Reads one value of a text, once through."""
 
     def __init__(self, text: str, *, is_sure: bool = False) -> None:
@@ -85,7 +85,7 @@ class Fixer:
         extra = _EXTRA.match(self._text, self._at)
         assert extra is not None
         if extra.end() < len(self._text):
-            raise Refused("there is text behind the value")
+            raise RepairRefused("there is text behind the value")
         return _finite(value)
 
     def _peek(self) -> str:
@@ -93,7 +93,7 @@ class Fixer:
         assert space is not None
         self._at = space.end()
         if self._at >= len(self._text):
-            raise Refused("the text ends inside a value")
+            raise RepairRefused("the text ends inside a value")
         return self._text[self._at]
 
     def _value(self) -> Any:
@@ -101,7 +101,7 @@ class Fixer:
         if char in "{[":
             self._depth += 1
             if self._depth > DEPTH_MAX:
-                raise Refused("the value nests too deep")
+                raise RepairRefused("the value nests too deep")
             self._at += 1
             value = self._object() if char == "{" else self._list()
             self._depth -= 1
@@ -121,11 +121,11 @@ class Fixer:
                 continue
             key = self._key(char)
             if self._peek() != ":":
-                raise Refused("a key has no value")
+                raise RepairRefused("a key has no value")
             self._at += 1
             found[key] = self._value()
             if self._peek() not in ",}":
-                raise Refused("a comma is missing")
+                raise RepairRefused("a comma is missing")
         self._at += 1
         return found
 
@@ -133,14 +133,14 @@ class Fixer:
         """Pass a comma; two in a row stand around something that was lost."""
         self._at += 1
         if self._is_sure and self._peek() == ",":
-            raise Refused("something is missing between two commas")
+            raise RepairRefused("something is missing between two commas")
 
     def _key(self, char: str) -> str:
         if char in _CLOSES:
             return self._string(_CLOSES[char], ":")
         word = _WORD.match(self._text, self._at)
         if word is None:
-            raise Refused("a key is missing")
+            raise RepairRefused("a key is missing")
         self._at = word.end()
         return word[0]
 
@@ -152,23 +152,23 @@ class Fixer:
                 continue
             found.append(self._value())
             if self._peek() not in ",]":
-                raise Refused("a comma is missing")
+                raise RepairRefused("a comma is missing")
         self._at += 1
         return found
 
     def _number(self, text: str) -> Any:
         if self._at < len(self._text) and (self._text[self._at].isalnum() or self._text[self._at] in "_."):
-            raise Refused("a number goes on as a word")
+            raise RepairRefused("a number goes on as a word")
         digits = text.replace("_", "").lstrip("+")
         try:
             return float(digits) if any(char in ".eE" for char in digits) else int(digits)
         except ValueError:
-            raise Refused("a number is none") from None
+            raise RepairRefused("a number is none") from None
 
     def _word(self) -> Any:
         word = _WORD.match(self._text, self._at)
         if word is None or word[0] not in _WORDS:
-            raise Refused("a value is none that JSON has")
+            raise RepairRefused("a value is none that JSON has")
         self._at = word.end()
         return _WORDS[word[0]]
 
@@ -187,11 +187,11 @@ class Fixer:
                 self._at += 1
                 return joined("".join(parts))
             elif self._is_sure:
-                raise Refused("there is a quote inside a string")
+                raise RepairRefused("there is a quote inside a string")
             else:
                 parts.append(close)
                 self._at += 1
-        raise Refused("the text ends inside a string")
+        raise RepairRefused("the text ends inside a string")
 
     def _ends(self, enders: str) -> bool:
         after = _SPACE.match(self._text, self._at + 1)

@@ -7,7 +7,7 @@ within its line only.
 import re
 from collections.abc import Sequence
 
-from treadle.protocols.text_calls.resumable_reader import Reader, Wait
+from treadle.protocols.text_calls.resumable_reader import ResumableReader, Wait
 
 _HEAD = re.compile(r"[ \t]*(?:(?:[-*+]|\d{1,9}[.)])[ \t]+)*")
 HEAD_CHARS = frozenset(" \t-*+.)0123456789`~>")
@@ -19,7 +19,7 @@ _RUNS_MAX = 64
 _TICKS = re.compile(r"`+|\n")
 
 
-class Lines:
+class MarkdownLines:
     """Knows of the line that is being read whether a call may begin in it."""
 
     __slots__ = ("_fence", "_head", "_is_fence_line", "_is_quoted", "_is_run_open", "runs")
@@ -125,7 +125,7 @@ def unpaired(runs: Sequence[int]) -> bool:
     return False
 
 
-def inline_end(reader: Reader, runs: Sequence[int]) -> Wait[int]:
+def inline_end(reader: ResumableReader, runs: Sequence[int]) -> Wait[int]:
     """Read the rest of the line: return how far inline code reaches that opened before this place, else 0."""
     start = reader.mark
     later: list[tuple[int, int]] = []

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from treadle.core.json import DEPTH_MAX
-from treadle.protocols.text_calls.json_repair import Refused, joined
+from treadle.protocols.text_calls.json_repair import RepairRefused, joined
 
 _SPACE = re.compile(r"\s*")
 _NAME = re.compile(r"[^\W\d][\w.:-]*")
@@ -47,7 +47,7 @@ class PythonReader:
             if self._peek() == ",":
                 self._at += 1
             elif self._peek() != "]":
-                raise Refused("a comma is missing")
+                raise RepairRefused("a comma is missing")
         self._at += 1
         self._end()
         return found
@@ -68,21 +68,21 @@ class PythonReader:
         self._peek()
         name = _NAME.match(self._text, self._at)
         if name is None:
-            raise Refused("a name is missing")
+            raise RepairRefused("a name is missing")
         self._at = name.end()
         self._take("(")
         arguments: dict[str, Any] = {}
         while self._peek() != ")":
             keyword = _KEYWORD.match(self._text, self._at)
             if keyword is None or keyword[0] in arguments:
-                raise Refused("an argument has no name, or the name of another")
+                raise RepairRefused("an argument has no name, or the name of another")
             self._at = keyword.end()
             self._take("=")
             arguments[keyword[0]] = self._value()
             if self._peek() == ",":
                 self._at += 1
             elif self._peek() != ")":
-                raise Refused("a comma is missing")
+                raise RepairRefused("a comma is missing")
         self._at += 1
         return PythonCall(name=name[0], arguments=arguments)
 
@@ -91,25 +91,25 @@ class PythonReader:
         assert space is not None
         self._at = space.end()
         if self._at >= len(self._text):
-            raise Refused("the text ends inside a call")
+            raise RepairRefused("the text ends inside a call")
         return self._text[self._at]
 
     def _take(self, word: str) -> None:
         self._peek()
         if not self._text.startswith(word, self._at):
-            raise Refused(f"{word} is missing")
+            raise RepairRefused(f"{word} is missing")
         self._at += len(word)
 
     def _end(self) -> None:
         if self._text[self._at :].strip(" \t\r\n;"):
-            raise Refused("there is text behind the calls")
+            raise RepairRefused("there is text behind the calls")
 
     def _value(self) -> Any:
         char = self._peek()
         if char in "[({":
             self._depth += 1
             if self._depth > DEPTH_MAX:
-                raise Refused("the value nests too deep")
+                raise RepairRefused("the value nests too deep")
             self._at += 1
             value = self._dict() if char == "{" else self._list(_CLOSES[char])
             self._depth -= 1
@@ -121,7 +121,7 @@ class PythonReader:
             return _number(number[0])
         word = _KEYWORD.match(self._text, self._at)
         if word is None or word[0] not in _WORDS:
-            raise Refused("a value is no literal")
+            raise RepairRefused("a value is no literal")
         self._at = word.end()
         return _WORDS[word[0]]
 
@@ -132,7 +132,7 @@ class PythonReader:
             if self._peek() == ",":
                 self._at += 1
             elif self._peek() != close:
-                raise Refused("a comma is missing")
+                raise RepairRefused("a comma is missing")
         self._at += 1
         return found
 
@@ -142,18 +142,18 @@ class PythonReader:
             key = self._value()
             self._take(":")
             if not isinstance(key, str | int | float):
-                raise Refused("a key is no text")
+                raise RepairRefused("a key is no text")
             found[key if isinstance(key, str) else str(key)] = self._value()
             if self._peek() == ",":
                 self._at += 1
             elif self._peek() != "}":
-                raise Refused("a comma is missing")
+                raise RepairRefused("a comma is missing")
         self._at += 1
         return found
 
     def _string(self, prefix: str) -> str:
         if "f" in prefix or "b" in prefix:
-            raise Refused("a string is no plain text")
+            raise RepairRefused("a string is no plain text")
         self._at += len(prefix)
         char = self._text[self._at]
         quote = char * 3 if self._text.startswith(char * 3, self._at) else char
@@ -172,7 +172,7 @@ class PythonReader:
             else:
                 parts.append(char)
                 self._at += 1
-        raise Refused("the text ends inside a string")
+        raise RepairRefused("the text ends inside a string")
 
     def _ends(self, quote: str) -> bool:
         if len(quote) == 3:
@@ -207,7 +207,7 @@ def _number(text: str) -> Any:
             return int(digits, 16)
         value = float(digits) if any(char in ".eE" for char in digits) else int(digits)
     except ValueError:
-        raise Refused("a number is none, or too long") from None
+        raise RepairRefused("a number is none, or too long") from None
     if value in (float("inf"), float("-inf")):
-        raise Refused("a number is out of range")
+        raise RepairRefused("a number is out of range")
     return value

@@ -22,7 +22,7 @@ _AFTER_QUOTE = re.compile(r"\s{0,64}")
 _ENDERS = frozenset(",:}])")
 
 
-class Reader:
+class ResumableReader:
     """Text that grows at its end and is read from its start; `at` is the place in the window `text`."""
 
     __slots__ = ("_base", "_parts", "_peak", "at", "is_ended", "text")
@@ -168,7 +168,7 @@ class Reader:
             yield
 
 
-def json_span(reader: Reader) -> Wait[str | None]:
+def json_span(reader: ResumableReader) -> Wait[str | None]:
     """Read one object or list with everything in it; None where it does not close, or where a tag comes first.
 
     A quote inside a string that is followed by neither `,` nor `:` nor a bracket does not end it.
@@ -176,12 +176,12 @@ def json_span(reader: Reader) -> Wait[str | None]:
     return (yield from _span(reader, _JSON_TOKEN))
 
 
-def python_span(reader: Reader) -> Wait[str | None]:
+def python_span(reader: ResumableReader) -> Wait[str | None]:
     """Read one bracketed Python expression; None where it does not close, or where a comment or a backtick comes."""
     return (yield from _span(reader, _PYTHON_TOKEN))
 
 
-def _span(reader: Reader, tokens: "re.Pattern[str]") -> Wait[str | None]:
+def _span(reader: ResumableReader, tokens: "re.Pattern[str]") -> Wait[str | None]:
     parts: list[str] = []
     state = _Nesting()
     while True:

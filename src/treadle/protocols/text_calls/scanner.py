@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 
 import msgspec
 
-from treadle.protocols.text_calls.call_building import Call
+from treadle.protocols.text_calls.call_building import TextCall
 from treadle.protocols.text_calls.dialect_grammar import (
     AnyGrammar,
     Braces,
@@ -27,9 +27,9 @@ from treadle.protocols.text_calls.dialect_grammar import (
 )
 from treadle.protocols.text_calls.dialect_table import FRAME_ENDS, LONE_ENDS, REASONING, RESPONSE
 from treadle.protocols.text_calls.json_recognizers import FENCE, Calls, braces, json_body, named_json, pythonic, whole
-from treadle.protocols.text_calls.markdown_regions import HEAD_CHARS, Lines, inline_end, unpaired
-from treadle.protocols.text_calls.resumable_reader import Reader, Wait
-from treadle.protocols.text_calls.schema_values import Tools
+from treadle.protocols.text_calls.markdown_regions import HEAD_CHARS, MarkdownLines, inline_end, unpaired
+from treadle.protocols.text_calls.resumable_reader import ResumableReader, Wait
+from treadle.protocols.text_calls.schema_values import TextTools
 from treadle.protocols.text_calls.tag_recognizers import elements, frame, pairs, tagged
 
 HELD_CHARS_MAX = 4_194_304
@@ -46,16 +46,16 @@ _NEWLINE = re.compile(r"\n|`+")
 _BLANK = re.compile(r"\s*")
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class FoundCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Markup that left the text: the calls in it, the dialect, and what was written."""
 
     dialect: str
     raw: str
-    calls: tuple[Call, ...] = ()
+    calls: tuple[TextCall, ...] = ()
     opens_frame: bool = False
 
 
-Piece = str | Found
+Piece = str | FoundCalls
 
 
 class _Code(msgspec.Struct, frozen=True):
@@ -139,7 +139,7 @@ def _begun(word: str) -> str:
     return re.escape(word[0]) + rest
 
 
-def recognise(reader: Reader, grammar: AnyGrammar, tools: Tools) -> Wait[Calls]:
+def recognise(reader: ResumableReader, grammar: AnyGrammar, tools: TextTools) -> Wait[Calls]:
     """Read the calls of one grammar; none where the text is not of it."""
     match grammar:
         case JsonBody():
@@ -163,8 +163,8 @@ def recognise(reader: Reader, grammar: AnyGrammar, tools: Tools) -> Wait[Calls]:
 
 
 def _attempt(
-    reader: Reader, dialects: Sequence[Dialect], tools: Tools, runs: Sequence[int]
-) -> Generator[None, None, Found | _Code | None]:
+    reader: ResumableReader, dialects: Sequence[Dialect], tools: TextTools, runs: Sequence[int]
+) -> Generator[None, None, FoundCalls | _Code | None]:
     """Try dialects in turn at a marker."""
     if runs:
         chars = yield from inline_end(reader, runs)
@@ -176,12 +176,12 @@ def _attempt(
             framed = yield from frame(reader, tools)
             if framed is not None:
                 raw = reader.since(0)
-                return Found(dialect=dialect.id, raw=raw, calls=framed.calls, opens_frame=framed.is_visible)
+                return FoundCalls(dialect=dialect.id, raw=raw, calls=framed.calls, opens_frame=framed.is_visible)
         else:
             calls = yield from recognise(reader, dialect.grammar, tools)
             if calls:
                 raw = reader.since(0)
-                return Found(dialect=_named(dialect, raw), raw=raw, calls=tuple(calls))
+                return FoundCalls(dialect=_named(dialect, raw), raw=raw, calls=tuple(calls))
         reader.back(0)
     return None
 
@@ -230,7 +230,7 @@ class TextScanner:
 
     def __init__(
         self,
-        tools: Tools,
+        tools: TextTools,
         dialects: tuple[Dialect, ...],
         *,
         natives: frozenset[str] | None = None,
@@ -244,9 +244,9 @@ class TextScanner:
         self.chars_max = chars_max
         self.work = 0
         self._refused = refused
-        self._lines = Lines()
-        self._reader: Reader | None = None
-        self._task: Generator[None, None, Found | _Code | None] | None = None
+        self._lines = MarkdownLines()
+        self._reader: ResumableReader | None = None
+        self._task: Generator[None, None, FoundCalls | _Code | None] | None = None
         self._tail = ""
         self._backlog: list[str] = []
         self._is_barred = False
@@ -364,10 +364,10 @@ class TextScanner:
             self._refuse(reader.text, f"is longer than the {self.chars_max} characters that are held")
             self._blindly(reader.text)
 
-    def _conclude(self, reader: Reader, result: Found | _Code | None) -> None:
+    def _conclude(self, reader: ResumableReader, result: FoundCalls | _Code | None) -> None:
         """Take the result of an attempt."""
         self.work += reader.peak
-        if isinstance(result, Found):
+        if isinstance(result, FoundCalls):
             self._keep(result)
             self._lines.settle()
             if result.raw.endswith("\n"):
@@ -504,7 +504,7 @@ class TextScanner:
     def _begin(self, text: str, dialects: tuple[Dialect, ...], *, is_end: bool) -> None:
         runs = tuple(self._lines.runs) if unpaired(self._lines.runs) else ()
         self._tail = ""
-        self._reader = Reader(text, is_ended=is_end)
+        self._reader = ResumableReader(text, is_ended=is_end)
         self._task = _attempt(self._reader, dialects, self._tools, runs)
 
     def _special(self, token: str, at: int) -> int:
@@ -532,7 +532,7 @@ class TextScanner:
         self._emit(token)
         return end
 
-    def _keep(self, found: Found) -> None:
+    def _keep(self, found: FoundCalls) -> None:
         """Take what an attempt found."""
         self._is_frame_open = found.opens_frame
         if self._think is not None:

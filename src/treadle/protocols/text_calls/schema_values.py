@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.core.json import BadJson, read_json, write_json
 from treadle.core.tool_definitions import ToolSpec
-from treadle.protocols.text_calls.json_repair import Refused, joined, read_tolerant
+from treadle.protocols.text_calls.json_repair import RepairRefused, joined, read_tolerant
 
 PREFIXES = ("functions.", "function.", "tools.", "tool.", "default_api.", "default_api:", "multi_tool_use.")
 """What models put before a tool's name when their template showed it in a namespace."""
@@ -38,7 +38,7 @@ _ALIASES = {
 _REFS_MAX = 8
 
 
-class Tool(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+class TextTool(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """One registered tool: its name, the schemas of its parameters, and which of them it needs."""
 
     name: str
@@ -90,18 +90,18 @@ class Typed(msgspec.Struct, frozen=True, kw_only=True):
     is_string: bool
 
 
-class Tools:
+class TextTools:
     """The registered tools by name; schemas are read when a call asks for them."""
 
     __slots__ = ("_read", "_specs", "names", "names_chars_max")
 
     def __init__(self, specs: Sequence[ToolSpec]) -> None:
         self._specs = {spec.name: spec for spec in specs}
-        self._read: dict[str, Tool] = {}
+        self._read: dict[str, TextTool] = {}
         self.names = tuple(self._specs)
         self.names_chars_max = max(map(len, self.names), default=0) + 40
 
-    def find(self, written: str) -> Tool | None:
+    def find(self, written: str) -> TextTool | None:
         """Return the tool of this name, a namespace before it and a counter behind it left out."""
         known = self._read.get(written)
         if known is not None:
@@ -122,7 +122,7 @@ class Tools:
             return True
         return any(_known(each, name) for each in bare for name in self.names)
 
-    def _tool(self, name: str) -> Tool:
+    def _tool(self, name: str) -> TextTool:
         if name not in self._read:
             spec = self._specs[name]
             try:
@@ -130,7 +130,7 @@ class Tools:
             except BadJson:
                 schema = None
             known = cast("dict[str, Any]", schema) if isinstance(schema, dict) else {}
-            self._read[name] = Tool(name=name, is_custom=spec.kind == "custom", schema=known)
+            self._read[name] = TextTool(name=name, is_custom=spec.kind == "custom", schema=known)
         return self._read[name]
 
 
@@ -196,7 +196,7 @@ def from_text(value: str | Typed, schema: Any, root: Any) -> Any:
             return value.text
         try:
             return read_tolerant(value.text)
-        except Refused:
+        except RepairRefused:
             value = value.text
     kinds = types_of(schema, root)
     if not kinds:
@@ -246,7 +246,7 @@ def container(text: str, kinds: frozenset[str], otherwise: Any) -> Any:
         word = f"[{word[1:-1]}]"
     try:
         value = read_tolerant(word)
-    except Refused:
+    except RepairRefused:
         return otherwise
     fits = (isinstance(value, list) and "array" in kinds) or (isinstance(value, dict) and "object" in kinds)
     return cast("Any", value) if fits else otherwise

@@ -9,12 +9,12 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.protocols.text_calls.call_building import Call, made, object_of, read_name, unwrapped
+from treadle.protocols.text_calls.call_building import TextCall, made, object_of, read_name, unwrapped
 from treadle.protocols.text_calls.dialect_grammar import Elements, Pairs, Tagged
 from treadle.protocols.text_calls.dialect_table import BY_ID, FRAME_ENDS
 from treadle.protocols.text_calls.json_recognizers import Calls, close
-from treadle.protocols.text_calls.resumable_reader import Reader, Wait, json_span
-from treadle.protocols.text_calls.schema_values import Tool, Tools, Typed, from_text, types_of
+from treadle.protocols.text_calls.resumable_reader import ResumableReader, Wait, json_span
+from treadle.protocols.text_calls.schema_values import TextTool, TextTools, Typed, from_text, types_of
 
 _KEY_CHARS_MAX = 256
 _ATTRIBUTE_CHARS_MAX = 512
@@ -25,12 +25,12 @@ _CDATA, _CDATA_END = "<![CDATA[", "]]>"
 _STRING_WORDS = frozenset({"true", "string"})
 _CHANNELS = frozenset({"analysis", "commentary", "final"})
 _READERS = frozenset({"", "user", "all", "assistant"})
-Begins = Callable[[Reader], Wait[bool]]
+Begins = Callable[[ResumableReader], Wait[bool]]
 Pair = str | Typed
 
 
 def raw_value(
-    reader: Reader, closer: str, followers: Sequence[str], early: str = "", begins: Begins | None = None
+    reader: ResumableReader, closer: str, followers: Sequence[str], early: str = "", begins: Begins | None = None
 ) -> Wait[str | None]:
     """Read a value up to and through its closer; `early` is a tag before which the closer may be missing."""
     words = (closer, early) if early else (closer,)
@@ -60,7 +60,7 @@ def raw_value(
 class _Open(msgspec.Struct):
     """A call that is being read: its tool and the values so far."""
 
-    tool: Tool
+    tool: TextTool
     pairs: dict[str, Pair] = msgspec.field(default_factory=dict[str, Pair])
 
     def expects(self, key: str) -> bool:
@@ -72,12 +72,12 @@ class _Open(msgspec.Struct):
         """Tell whether nothing that the tool needs is missing."""
         return bool(self.pairs) and self.tool.required <= self.pairs.keys()
 
-    def made(self) -> Call:
+    def made(self) -> TextCall:
         """Return the call."""
         return made(self.tool, unwrapped(self.tool, self.tool.from_text(self.pairs)))
 
 
-def tagged(reader: Reader, grammar: Tagged, tools: Tools) -> Wait[Calls]:
+def tagged(reader: ResumableReader, grammar: Tagged, tools: TextTools) -> Wait[Calls]:
     """Read calls in tags that name the tool and each parameter."""
     opened = yield from _skip(reader, _openers(grammar))
     calls: Calls = []
@@ -98,7 +98,7 @@ def _openers(grammar: Tagged) -> tuple[str, ...]:
     return (*(grammar.tag(wrap) for wrap in grammar.wraps), *grammar.leads)
 
 
-def _skip(reader: Reader, words: Sequence[str]) -> Wait[bool]:
+def _skip(reader: ResumableReader, words: Sequence[str]) -> Wait[bool]:
     """Read these words in any order, white space between them; tell whether there was one."""
     has_any = False
     while words and (yield from reader.any_of(words)):
@@ -107,7 +107,7 @@ def _skip(reader: Reader, words: Sequence[str]) -> Wait[bool]:
     return has_any
 
 
-def _after_call(reader: Reader, grammar: Tagged) -> Wait[int]:
+def _after_call(reader: ResumableReader, grammar: Tagged) -> Wait[int]:
     """Read what ends a call and what may stand before the next; return the place behind the last end."""
     openers = _openers(grammar)
     closers = (*(grammar.end(wrap) for wrap in grammar.wraps), *grammar.ends)
@@ -121,7 +121,7 @@ def _after_call(reader: Reader, grammar: Tagged) -> Wait[int]:
             mark = reader.mark
 
 
-def _tagged_call(reader: Reader, grammar: Tagged, tools: Tools) -> Wait[Call | None]:
+def _tagged_call(reader: ResumableReader, grammar: Tagged, tools: TextTools) -> Wait[TextCall | None]:
     tool = yield from _tool_of(reader, grammar, tools)
     if tool is None:
         return None
@@ -144,7 +144,7 @@ def _tagged_call(reader: Reader, grammar: Tagged, tools: Tools) -> Wait[Call | N
     return call.made() if is_over and call.may_end_early else None
 
 
-def _tool_of(reader: Reader, grammar: Tagged, tools: Tools) -> Wait[Tool | None]:
+def _tool_of(reader: ResumableReader, grammar: Tagged, tools: TextTools) -> Wait[TextTool | None]:
     if not grammar.name_attr:
         if not (yield from reader.literal("=")):
             return None
@@ -154,7 +154,9 @@ def _tool_of(reader: Reader, grammar: Tagged, tools: Tools) -> Wait[Tool | None]
     return None if attributes is None else tools.find(attributes.get(grammar.name_attr, ""))
 
 
-def _attributes(reader: Reader, grammar: Tagged, tools: Tools | None = None) -> Wait[dict[str, str] | None]:
+def _attributes(
+    reader: ResumableReader, grammar: Tagged, tools: TextTools | None = None
+) -> Wait[dict[str, str] | None]:
     """Read the attributes of a tag through its end; with tools the first one must be a registered name."""
     found: dict[str, str] = {}
     while len(found) < _ATTRIBUTES_MAX:
@@ -184,7 +186,7 @@ def _attributes(reader: Reader, grammar: Tagged, tools: Tools | None = None) -> 
     return None
 
 
-def _parameter(reader: Reader, grammar: Tagged, call: _Open) -> Wait[bool]:
+def _parameter(reader: ResumableReader, grammar: Tagged, call: _Open) -> Wait[bool]:
     """Read one parameter, of which the tag's name was read."""
     attributes: dict[str, str] = {}
     if grammar.key_attr:
@@ -204,14 +206,14 @@ def _parameter(reader: Reader, grammar: Tagged, call: _Open) -> Wait[bool]:
     return True
 
 
-def _key(reader: Reader, grammar: Tagged) -> Wait[str]:
+def _key(reader: ResumableReader, grammar: Tagged) -> Wait[str]:
     if not (yield from reader.literal("=")):
         return ""
     key = yield from reader.until("><\n", _KEY_CHARS_MAX)
     return key.strip().strip("\"'") if key and (yield from reader.literal(grammar.tail)) else ""
 
 
-def _value(reader: Reader, grammar: Tagged, call: _Open, key: str) -> Wait[str | None]:
+def _value(reader: ResumableReader, grammar: Tagged, call: _Open, key: str) -> Wait[str | None]:
     closer = grammar.end(grammar.param)
     if grammar.has_cdata and (yield from reader.literal(_CDATA)):
         return (yield from _cdata(reader, closer))
@@ -219,7 +221,7 @@ def _value(reader: Reader, grammar: Tagged, call: _Open, key: str) -> Wait[str |
     wraps = tuple(grammar.end(wrap) for wrap in grammar.wraps)
     followers = (opener, grammar.end(grammar.call), *wraps, *grammar.ends)
 
-    def begins(reader: Reader) -> Wait[bool]:
+    def begins(reader: ResumableReader) -> Wait[bool]:
         if not grammar.key_attr:
             return call.expects((yield from _next_key(reader, grammar)))
         given = yield from _attributes(reader, grammar)
@@ -234,7 +236,7 @@ def _value(reader: Reader, grammar: Tagged, call: _Open, key: str) -> Wait[str |
     return _trimmed(value) if value is not None and grammar.trims else value
 
 
-def _unclosed(reader: Reader, start: int, end: str, closers: Sequence[str]) -> str | None:
+def _unclosed(reader: ResumableReader, start: int, end: str, closers: Sequence[str]) -> str | None:
     """Return the value at the end of the text whose own end is missing though that of its call is there.
 
     `closers` are what may stand behind the end of the call.
@@ -249,7 +251,7 @@ def _unclosed(reader: Reader, start: int, end: str, closers: Sequence[str]) -> s
     return value
 
 
-def _next_key(reader: Reader, grammar: Tagged) -> Wait[str]:
+def _next_key(reader: ResumableReader, grammar: Tagged) -> Wait[str]:
     key = yield from reader.until("><\n", _KEY_CHARS_MAX)
     return key.strip() if key and (yield from reader.literal(grammar.tail)) else ""
 
@@ -259,7 +261,7 @@ def _trimmed(value: str) -> str:
     return value.removeprefix("\n").removesuffix("\n")
 
 
-def _cdata(reader: Reader, closer: str) -> Wait[str | None]:
+def _cdata(reader: ResumableReader, closer: str) -> Wait[str | None]:
     parts: list[str] = []
     while True:
         found = yield from reader.up_to((_CDATA_END,))
@@ -284,7 +286,7 @@ class _PairTags(msgspec.Struct, frozen=True):
         return f"<{name}{self.suffix}>"
 
 
-def pairs(reader: Reader, grammar: Pairs, tools: Tools) -> Wait[Calls]:
+def pairs(reader: ResumableReader, grammar: Pairs, tools: TextTools) -> Wait[Calls]:
     """Read calls whose keys and values stand in tags of their own."""
     has_sep = grammar.name_end == "sep"
     word = yield from reader.any_of(("<tool_calls", "<tool_call") if has_sep else ("<tool_call",))
@@ -316,7 +318,7 @@ def pairs(reader: Reader, grammar: Pairs, tools: Tools) -> Wait[Calls]:
             return calls
 
 
-def _is_pair_name(reader: Reader, tools: Tools) -> Wait[bool]:
+def _is_pair_name(reader: ResumableReader, tools: TextTools) -> Wait[bool]:
     """Tell whether the next block is of this grammar too."""
     mark = reader.mark
     yield from reader.space()
@@ -325,7 +327,7 @@ def _is_pair_name(reader: Reader, tools: Tools) -> Wait[bool]:
     return tool is not None
 
 
-def _pair_call(reader: Reader, grammar: Pairs, tags: _PairTags, tools: Tools) -> Wait[Call | None]:
+def _pair_call(reader: ResumableReader, grammar: Pairs, tags: _PairTags, tools: TextTools) -> Wait[TextCall | None]:
     yield from reader.space()
     tool = yield from read_name(reader, "< \t\r\n", tools)
     if tool is None or (grammar.name_end == "\n" and (yield from reader.peek()) not in ("\n", "\r")):
@@ -350,7 +352,7 @@ def _pair_call(reader: Reader, grammar: Pairs, tags: _PairTags, tools: Tools) ->
     return call.made() if is_over and call.may_end_early else None
 
 
-def _pair(reader: Reader, tags: _PairTags, call: _Open) -> Wait[bool]:
+def _pair(reader: ResumableReader, tags: _PairTags, call: _Open) -> Wait[bool]:
     """Read one key and its value; a key's end may be doubled, a value's begin or end missing."""
     key = yield from reader.until("<", _KEY_CHARS_MAX)
     key_end = tags.tag("/arg_key")
@@ -361,7 +363,7 @@ def _pair(reader: Reader, tags: _PairTags, call: _Open) -> Wait[bool]:
     yield from _skip(reader, (key_end,))
     yield from reader.literal(tags.tag("arg_value"))
 
-    def begins(reader: Reader) -> Wait[bool]:
+    def begins(reader: ResumableReader) -> Wait[bool]:
         name = yield from reader.until("<", _KEY_CHARS_MAX)
         if name is None or not (yield from reader.literal(key_end)):
             return False
@@ -378,7 +380,7 @@ def _pair(reader: Reader, tags: _PairTags, call: _Open) -> Wait[bool]:
     return True
 
 
-def elements(reader: Reader, grammar: Elements, tools: Tools) -> Wait[Calls]:
+def elements(reader: ResumableReader, grammar: Elements, tools: TextTools) -> Wait[Calls]:
     """Read calls in tags that are named like the parameters."""
     if grammar.sentinel:
         return (yield from _Nested(reader, grammar.sentinel, tools).calls())
@@ -409,7 +411,7 @@ Node = str | list[tuple[str, "Node"]]
 class _Nested:
     """Reads tags behind a sentinel, nested ones too."""
 
-    def __init__(self, reader: Reader, sentinel: str, tools: Tools) -> None:
+    def __init__(self, reader: ResumableReader, sentinel: str, tools: TextTools) -> None:
         self._reader = reader
         self._mark = sentinel
         self._tools = tools
@@ -484,26 +486,26 @@ def _typed(node: Node, schema: Any, root: Any) -> Any:
     return {name: _typed(each, inner.get(name), root) for name, each in node}
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True):
+class TagFrame(msgspec.Struct, frozen=True, kw_only=True):
     """A message with a header: what it calls, or whether its text is for the user."""
 
-    calls: tuple[Call, ...] = ()
+    calls: tuple[TextCall, ...] = ()
     is_visible: bool = False
 
 
-def frame(reader: Reader, tools: Tools) -> Wait[Frame | None]:
+def frame(reader: ResumableReader, tools: TextTools) -> Wait[TagFrame | None]:
     """Read a header, and the message behind it unless that is for the user."""
     header = yield from _header(reader)
     if header is None:
         return None
     channel, recipient = header
     if recipient in _READERS and channel != "analysis":
-        return Frame(is_visible=True)
+        return TagFrame(is_visible=True)
     if recipient == "self" or (recipient in _READERS and channel == "analysis"):
         ended = yield from reader.up_to((*FRAME_ENDS, "<|start|>"))
         if ended is not None and ended[1] == "<|start|>":
             reader.back(reader.mark - len("<|start|>"))
-        return Frame()
+        return TagFrame()
     tool = tools.find(recipient)
     if tool is None:
         return None
@@ -511,10 +513,10 @@ def frame(reader: Reader, tools: Tools) -> Wait[Frame | None]:
     calls = yield from _framed_calls(reader, tool, tools)
     if not calls or not (yield from close(reader, FRAME_ENDS, is_needed=True, followers=("<|start|>",))):
         return None
-    return Frame(calls=tuple(calls))
+    return TagFrame(calls=tuple(calls))
 
 
-def _framed_calls(reader: Reader, tool: Tool, tools: Tools) -> Wait[Calls]:
+def _framed_calls(reader: ResumableReader, tool: TextTool, tools: TextTools) -> Wait[Calls]:
     if (yield from reader.peek()) == "{":
         arguments = object_of((yield from json_span(reader)))
         return [] if arguments is None else [made(tool, arguments)]
@@ -524,7 +526,7 @@ def _framed_calls(reader: Reader, tool: Tool, tools: Tools) -> Wait[Calls]:
     return (yield from tagged(reader, msgspec.structs.replace(grammar, ends=()), tools))
 
 
-def _header(reader: Reader) -> Wait[tuple[str, str] | None]:
+def _header(reader: ResumableReader) -> Wait[tuple[str, str] | None]:
     """Read a header through `<|message|>`; return its channel and recipient."""
     if (yield from reader.literal("<|start|>")) and not (yield from reader.literal("assistant")):
         return None

@@ -35,8 +35,8 @@ from treadle.core.tool_definitions import ToolSpec
 from treadle.protocols.text_calls.call_building import object_of
 from treadle.protocols.text_calls.dialect_grammar import Dialect, Tier
 from treadle.protocols.text_calls.dialect_table import BY_ID, DIALECTS
-from treadle.protocols.text_calls.scanner import HELD_CHARS_MAX, Found, Markers, Piece, TextScanner, markers_of
-from treadle.protocols.text_calls.schema_values import Tools, write_arguments
+from treadle.protocols.text_calls.scanner import HELD_CHARS_MAX, FoundCalls, Markers, Piece, TextScanner, markers_of
+from treadle.protocols.text_calls.schema_values import TextTools, write_arguments
 
 RECOVERED = "call_recovered"
 DUPLICATED = "call_duplicated"
@@ -71,7 +71,7 @@ def chosen_dialects(
     return tuple(chosen), frozenset(each.id for each in chosen if each.tier(model) == "native")
 
 
-class Heard:
+class RecoveredText:
     """What users and results gave the model to read: text that it only repeats is no call.
 
     Examples in instructions are none of that: what follows them to the letter is meant.
@@ -124,7 +124,7 @@ class _Message(msgspec.Struct):
 
     added: ItemAdded | None
     parts: dict[int, _Part] = {}
-    found: list[Found] = []
+    found: list[FoundCalls] = []
 
     def has_passed(self, item: MessageItem) -> bool:
         """Tell whether this is the message as it was told: plain text, all of it."""
@@ -147,7 +147,7 @@ class _Search(NamedTuple):
     """What is looked for in answers of a model by these rules: calls of `tools` in `dialects`, by their markers."""
 
     rules: RepairRules
-    tools: Tools
+    tools: TextTools
     dialects: tuple[Dialect, ...]
     natives: frozenset[str]
     markers: Markers
@@ -173,7 +173,7 @@ def _search(plan: Plan, rules: RepairRules) -> _Search:
         return found
     if len(kept) >= SEARCHES_MAX:
         kept.clear()
-    tools = Tools([spec for spec in plan.tools if spec.kind == "function"])
+    tools = TextTools([spec for spec in plan.tools if spec.kind == "function"])
     dialects, natives = chosen_dialects(rules, plan.model, is_json=is_json)
     found = kept[key] = _Search(rules, tools, dialects, natives, markers_of(dialects, tools.names))
     return found
@@ -184,7 +184,7 @@ class Scanner:
 
     _thoughts: TextScanner | None = None
     _thought_id: str = ""
-    _heard: Heard | None = None
+    _heard: RecoveredText | None = None
     _has_text: bool = False
 
     def __init__(self, plan: Plan, rules: RepairRules) -> None:
@@ -194,9 +194,9 @@ class Scanner:
         self.search = _search(plan, rules)
         self._items = plan.items
         self._open: dict[int, _Message] = {}
-        self._found: list[tuple[str, Found]] = []
+        self._found: list[tuple[str, FoundCalls]] = []
         self._calls: list[tuple[str, str]] = []
-        self._thought: list[Found] = []
+        self._thought: list[FoundCalls] = []
 
     def feed(self, event: ModelEvent) -> list[ModelEvent]:
         """Take one event; return what follows from it."""
@@ -347,7 +347,7 @@ class Scanner:
 
     def _is_heard(self, raw: str) -> bool:
         if self._heard is None:
-            self._heard = Heard(self._items)
+            self._heard = RecoveredText(self._items)
         return self._heard.has(raw)
 
     def _done(self, event: ItemDone, item: MessageItem, told: list[ModelEvent]) -> None:
@@ -401,7 +401,7 @@ class Scanner:
             own = tuple(each for each in search.dialects if each.id in search.natives)
             self._thoughts = TextScanner(search.tools, own, chars_max=search.rules.held_chars_max)
         if not self._thoughts.passes(text):
-            self._thought += [each for each in self._thoughts.feed(text) if isinstance(each, Found)]
+            self._thought += [each for each in self._thoughts.feed(text) if isinstance(each, FoundCalls)]
 
     def _finished(self, event: Finished, told: list[ModelEvent]) -> None:
         if event.stop not in _ENDS_WELL:
@@ -411,7 +411,7 @@ class Scanner:
             told += self._late
             self._late = None
         if self._thoughts is not None and not (self._found or self._calls or self._has_text):
-            self._thought += [each for each in self._thoughts.finish() if isinstance(each, Found)]
+            self._thought += [each for each in self._thoughts.finish() if isinstance(each, FoundCalls)]
             called = [each for each in self._thought if each.calls and not self._is_heard(each.raw)]
             self._found += [(self._thought_id, each) for each in called]
         if self._found:
@@ -498,7 +498,7 @@ class Scanner:
 _FEEDERS = Scanner.feeders()
 
 
-def mended_arguments(call: CallItem, tools: Tools) -> str | None:
+def mended_arguments(call: CallItem, tools: TextTools) -> str | None:
     """Return a call's arguments made right, where they are nearly: JSON, with lists and objects out of their strings.
 
     What was cut, and what is right already, stays as it is.
@@ -554,7 +554,7 @@ def _signature(name: str, arguments: str) -> tuple[str, bytes]:
         return name, arguments.encode("utf-8", "surrogatepass")
 
 
-def _noted(code: str, action: NoteAction, message: str, found: Found) -> Noted:
+def _noted(code: str, action: NoteAction, message: str, found: FoundCalls) -> Noted:
     return Noted(note=Note(code=code, action=action, message=message, field=found.dialect))
 
 

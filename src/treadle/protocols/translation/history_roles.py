@@ -12,7 +12,7 @@ from treadle.core.json import type_errors, write_json
 from treadle.protocols.field_reader import OBJECT
 from treadle.protocols.messages.provider_state import INVALID_JSON
 from treadle.protocols.translation.name_mapping import all_fit
-from treadle.protocols.translation.upstream_features import Rule, Traits
+from treadle.protocols.translation.upstream_features import FeatureRule, Traits
 from treadle.protocols.translation_notes import Notes
 
 _LEADERS = ("system", "developer")
@@ -33,7 +33,7 @@ class Survey:
         self._ids: list[str] = []
         self._are_plain = True
         self.has_broken_calls = False
-        self._fitting: dict[Rule, int] = {}
+        self._fitting: dict[FeatureRule, int] = {}
 
     def add(self, items: Sequence[AnyItem], /) -> None:
         """Look at more items."""
@@ -73,7 +73,7 @@ class Survey:
         """Tell whether there is a role that the upstream may not know, or not everywhere."""
         return "developer" in self._roles or ("system" in self._roles and not traits.has_late_system)
 
-    def has_plain_calls(self, rule: Rule) -> bool:
+    def has_plain_calls(self, rule: FeatureRule) -> bool:
         """Tell whether all calls are of functions without a namespace, and all their ids fit this rule."""
         if not self._are_plain:
             return False

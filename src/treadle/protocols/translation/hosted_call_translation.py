@@ -39,7 +39,7 @@ def is_retold(item: OpaqueItem, client: str) -> bool:
             return False
 
 
-class Retelling:
+class HostedCallTranslation:
     """Tells the events of a run to a client of that protocol; what it is not shown anyway passes as it is."""
 
     def __init__(self, client: str) -> None:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 
-from treadle.protocols.translation.upstream_features import Rule
+from treadle.protocols.translation.upstream_features import FeatureRule
 
 HASH_CHARS = 8
 
@@ -20,7 +20,7 @@ class Names:
     A word that the request does not have is its own.
     """
 
-    def __init__(self, rule: Rule, words: Iterable[str]) -> None:
+    def __init__(self, rule: FeatureRule, words: Iterable[str]) -> None:
         unique = dict.fromkeys(words)
         if all_fit(rule, unique):
             self.count = 0
@@ -46,18 +46,18 @@ class Names:
         return self._back.get(word, word)
 
 
-def all_fit(rule: Rule, words: Collection[str]) -> bool:
+def all_fit(rule: FeatureRule, words: Collection[str]) -> bool:
     """Tell whether the upstream takes all of the words as they are."""
     lines = "\n".join([*words, ""])
     return lines.count("\n") == len(words) and _all(rule).fullmatch(lines) is not None
 
 
-def fits(rule: Rule, word: str) -> bool:
+def fits(rule: FeatureRule, word: str) -> bool:
     """Tell whether the upstream takes the word as it is."""
     return _whole(rule).fullmatch(word) is not None
 
 
-def _candidates(rule: Rule, word: str) -> Iterable[str]:
+def _candidates(rule: FeatureRule, word: str) -> Iterable[str]:
     """Yield spellings of a word until one is free; all of them fit."""
     plain = _foreign(rule).sub(rule.filler, word)
     if rule.first and not re.match(f"[{rule.first}]", plain):
@@ -76,22 +76,22 @@ def _candidates(rule: Rule, word: str) -> Iterable[str]:
 
 
 @lru_cache(maxsize=64)
-def _whole(rule: Rule) -> re.Pattern[str]:
+def _whole(rule: FeatureRule) -> re.Pattern[str]:
     return re.compile(_pattern(rule))
 
 
 @lru_cache(maxsize=64)
-def _all(rule: Rule) -> re.Pattern[str]:
+def _all(rule: FeatureRule) -> re.Pattern[str]:
     """Return what matches any number of words that fit, each on a line of its own."""
     return re.compile(f"(?:{_pattern(rule)}\n)*")
 
 
-def _pattern(rule: Rule) -> str:
+def _pattern(rule: FeatureRule) -> str:
     if rule.exact:
         return f"[{rule.chars}]{{{rule.chars_max}}}"
     return f"[{rule.first or rule.chars}][{rule.chars}]{{0,{rule.chars_max - 1}}}"
 
 
 @lru_cache(maxsize=64)
-def _foreign(rule: Rule) -> re.Pattern[str]:
+def _foreign(rule: FeatureRule) -> re.Pattern[str]:
     return re.compile(f"[^{rule.chars}]")

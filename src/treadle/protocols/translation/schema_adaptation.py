@@ -26,7 +26,7 @@ from treadle.protocols.translation.schema_forms import (
     step,
 )
 from treadle.protocols.translation.schema_loss_notes import CUT, SchemaLog
-from treadle.protocols.translation.schema_subset import Budget, SubsetWriter
+from treadle.protocols.translation.schema_subset import SchemaBudget, SubsetWriter
 from treadle.protocols.translation.upstream_features import SchemaForm
 from treadle.protocols.translation_notes import Notes
 
@@ -53,7 +53,7 @@ class Schemas:
     def __init__(self, form: SchemaForm, notes: Notes) -> None:
         self._form = form
         self._notes = notes
-        self._budget = Budget(NODES_MAX)
+        self._budget = SchemaBudget(NODES_MAX)
 
     def write(self, raw: msgspec.Raw, path: str, *, is_tool: bool = True) -> msgspec.Raw:
         """Return the schema that stands at `path` as the upstream takes it; that of a tool is an object at the top."""
@@ -119,7 +119,7 @@ def _look(data: bytes, is_tool: bool) -> bool:
 _looks_stray = lru_cache(maxsize=512)(_look)
 
 
-def _without_unions(node: Node, log: SchemaLog, budget: Budget) -> Node:
+def _without_unions(node: Node, log: SchemaLog, budget: SchemaBudget) -> Node:
     """Return the top with its reference and unions written into it, as far as the budget allows."""
     root, node = node, dict(node)
     for _ in range(HOPS_MAX):
@@ -141,7 +141,7 @@ def _without_unions(node: Node, log: SchemaLog, budget: Budget) -> Node:
     return node
 
 
-def _at_top(root: Node, node: Node, log: SchemaLog, budget: Budget) -> Node:
+def _at_top(root: Node, node: Node, log: SchemaLog, budget: SchemaBudget) -> Node:
     """Return an alternative with its own references and allOf written into it."""
     for _ in range(HOPS_MAX):
         parts = node.get("allOf")

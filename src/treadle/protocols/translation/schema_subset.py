@@ -33,7 +33,7 @@ _NULLS: tuple[Node, ...] = ({"type": "null"}, {"const": None}, {"enum": [None]})
 _ANNOTATIONS = ("title", "description")
 
 
-class Budget:
+class SchemaBudget:
     """How many nodes may still be written; shared by all schemas of one request."""
 
     def __init__(self, nodes: int) -> None:
@@ -54,7 +54,7 @@ class Budget:
 class SubsetWriter:
     """Writes one schema; `root` is where its references point."""
 
-    def __init__(self, root: Node, form: str, log: SchemaLog, budget: Budget) -> None:
+    def __init__(self, root: Node, form: str, log: SchemaLog, budget: SchemaBudget) -> None:
         self._root = root
         self._form: Subset = SUBSETS[form]
         self._log = log

@@ -19,7 +19,7 @@ SPOKEN_CHOICES: frozenset[ChoiceMode] = ALL_CHOICES - {"named"}
 a named tool as `auto` (seen 2026-11-18). A named tool is offered alone there, and `required`."""
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class FeatureRule(msgspec.Struct, frozen=True, kw_only=True):
     """Which words are taken as names or ids.
 
     `chars` and `first` are characters as in the brackets of a regular expression; `filler` stands for all others.
@@ -38,8 +38,8 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     `has_hosted_items` reads the items of calls that some upstream of the Responses API ran by itself.
     """
 
-    names: Rule = Rule()
-    call_ids: Rule = Rule(chars="!-~", chars_max=64)
+    names: FeatureRule = FeatureRule()
+    call_ids: FeatureRule = FeatureRule(chars="!-~", chars_max=64)
     schemas: SchemaForm = "json_schema"
     choices: frozenset[ChoiceMode] = ALL_CHOICES
     tools_max: int | None = None
@@ -67,10 +67,10 @@ TRAITS: dict[str, Traits] = {
         has_hosted_items=True,
         unset_strict=False,
     ),
-    "messages": Traits(choices=SPOKEN_CHOICES, call_ids=Rule(), has_late_system=False),
+    "messages": Traits(choices=SPOKEN_CHOICES, call_ids=FeatureRule(), has_late_system=False),
     "gemini": Traits(
-        names=Rule(first="a-zA-Z_"),
-        call_ids=Rule(),
+        names=FeatureRule(first="a-zA-Z_"),
+        call_ids=FeatureRule(),
         schemas="gemini",
         has_strict=False,
         has_parallel_flag=False,

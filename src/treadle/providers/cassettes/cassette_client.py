@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from treadle.core.json import write_json
 from treadle.providers.cassettes.playback import Player
 from treadle.providers.cassettes.recorder import RecordedAnswer, Recorder
-from treadle.providers.provider_client import RESPONSE_BYTES_MAX, Answer, HttpClient
+from treadle.providers.provider_client import RESPONSE_BYTES_MAX, HttpAnswer, HttpClient
 from treadle.providers.provider_endpoint import Endpoint
 
 
@@ -28,7 +28,9 @@ class TapedClient(HttpClient):
         self._players = dict(players or {})
         self._recorder = recorder
 
-    async def send(self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str) -> Answer:
+    async def send(
+        self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str
+    ) -> HttpAnswer:
         """Make one request, or play it.
 
         Raises: OSError; BrokenStream for what a cassette does not have.
@@ -59,7 +61,7 @@ class TapedClient(HttpClient):
 
     async def _answer(
         self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str
-    ) -> Answer:
+    ) -> HttpAnswer:
         player = self._players.get(endpoint.name)
         if player is None:
             return await super().send(endpoint, path, body, headers, run_id)

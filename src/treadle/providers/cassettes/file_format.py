@@ -44,7 +44,7 @@ class Header(Line, frozen=True, kw_only=True, tag="cassette"):
     quirks: tuple[str, ...] = ()
 
 
-class Asked(Line, frozen=True, kw_only=True, omit_defaults=True, tag="request"):
+class CassetteRequest(Line, frozen=True, kw_only=True, omit_defaults=True, tag="request"):
     """A request as it was sent, without secrets. `path` is the part of its address after the base URL."""
 
     path: str
@@ -55,7 +55,7 @@ class Asked(Line, frozen=True, kw_only=True, omit_defaults=True, tag="request"):
     base64: str | None = None
 
 
-class Answered(Line, frozen=True, kw_only=True, omit_defaults=True, tag="response"):
+class CassetteResponse(Line, frozen=True, kw_only=True, omit_defaults=True, tag="response"):
     """The head of the answer."""
 
     status: int
@@ -71,7 +71,7 @@ class Chunk(Line, frozen=True, kw_only=True, omit_defaults=True, tag="chunk"):
     base64: str | None = None
 
 
-class Ended(Line, frozen=True, kw_only=True, omit_defaults=True, tag="end"):
+class CassetteEnd(Line, frozen=True, kw_only=True, omit_defaults=True, tag="end"):
     """How the call ended."""
 
     how: How
@@ -81,9 +81,9 @@ class Ended(Line, frozen=True, kw_only=True, omit_defaults=True, tag="end"):
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One call: a request, and what came of it."""
 
-    asked: Asked
-    ended: Ended
-    answered: Answered | None = None
+    asked: CassetteRequest
+    ended: CassetteEnd
+    answered: CassetteResponse | None = None
     chunks: tuple[Chunk, ...] = ()
 
     @property
@@ -109,7 +109,7 @@ class Cassette(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(dict.fromkeys(name for call in self.calls if (name := _model_of(call))))
 
 
-AnyLine = Header | Asked | Answered | Chunk | Ended
+AnyLine = Header | CassetteRequest | CassetteResponse | Chunk | CassetteEnd
 _lines: msgspec.json.Decoder[AnyLine] = msgspec.json.Decoder(AnyLine)
 
 
@@ -121,7 +121,7 @@ def text_or_base64(data: bytes) -> dict[str, str]:
         return {"base64": base64.b64encode(data).decode()}
 
 
-def data_of(line: Asked | Chunk) -> bytes:
+def data_of(line: CassetteRequest | Chunk) -> bytes:
     """Return the bytes of a line; `load_cassette` has made sure that they can be read."""
     if line.base64 is not None:
         return base64.b64decode(line.base64, validate=True)
@@ -198,7 +198,7 @@ def _read_file(file: Path, bytes_max: int) -> bytes:
 def _read_line(raw: bytes, name: str, number: int) -> AnyLine:
     try:
         line = _lines.decode(raw)
-        if isinstance(line, Asked | Chunk):
+        if isinstance(line, CassetteRequest | Chunk):
             data_of(line)
     except (*type_errors, binascii.Error) as error:
         raise _wrong(name, number, str(error)) from None
@@ -207,19 +207,19 @@ def _read_line(raw: bytes, name: str, number: int) -> AnyLine:
 
 def _calls(lines: Iterable[tuple[int, AnyLine]], name: str) -> Iterable[Call]:
     """Put the lines of each call together, in the only order there is."""
-    asked: Asked | None = None
-    answered: Answered | None = None
+    asked: CassetteRequest | None = None
+    answered: CassetteResponse | None = None
     chunks: list[Chunk] = []
     number = 1
     for number, line in lines:
         match line:
-            case Asked() if asked is None:
+            case CassetteRequest() if asked is None:
                 asked, answered, chunks = line, None, []
-            case Answered() if asked is not None and answered is None:
+            case CassetteResponse() if asked is not None and answered is None:
                 answered = line
             case Chunk() if answered is not None and asked is not None:
                 chunks.append(line)
-            case Ended() if asked is not None:
+            case CassetteEnd() if asked is not None:
                 yield Call(asked=asked, answered=answered, chunks=tuple(chunks), ended=line)
                 asked = None
             case _:

@@ -14,7 +14,7 @@ from treadle.http.client_connection import Take
 from treadle.http.client_errors import BrokenOff
 from treadle.providers.cassettes.file_format import Call, Cassette, canonical_body, data_of, first_difference
 from treadle.providers.cassettes.recorder import Secrets
-from treadle.providers.provider_client import Answer, read_into
+from treadle.providers.provider_client import HttpAnswer, read_into
 
 MISMATCH = "cassette_mismatch"
 Sleep = Callable[[float], Awaitable[None]]
@@ -54,7 +54,7 @@ class Player:
         """Return how many calls have not been played."""
         return sum(map(len, self._waiting.values()))
 
-    async def send(self, path: str, body: bytes) -> Answer:
+    async def send(self, path: str, body: bytes) -> HttpAnswer:
         """Answer a request.
 
         Raises: BrokenStream (code `cassette_mismatch`); OSError as recorded.

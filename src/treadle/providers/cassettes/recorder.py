@@ -19,18 +19,18 @@ from treadle.http.client_connection import Take
 from treadle.providers.cassettes.file_format import (
     SUFFIX,
     VERSION,
-    Answered,
-    Asked,
     Call,
+    CassetteEnd,
+    CassetteRequest,
+    CassetteResponse,
     Chunk,
-    Ended,
     Header,
     How,
     text_or_base64,
     write_call,
     write_header,
 )
-from treadle.providers.provider_client import Answer, drain, read_into
+from treadle.providers.provider_client import HttpAnswer, drain, read_into
 from treadle.providers.provider_endpoint import SECRET_CHARS_MIN, Endpoint
 
 KEY_CHARS_MIN = 6
@@ -110,7 +110,7 @@ class Recorder:
 
     def begin(self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str) -> "Recording":
         """Begin to record a call."""
-        asked = Asked(
+        asked = CassetteRequest(
             at=self._now(),
             path=path,
             headers=self._secrets.blank_headers(headers),
@@ -149,21 +149,21 @@ class Recording:
     """One call while it lasts."""
 
     def __init__(
-        self, asked: Asked, secrets: Secrets, monotonic: Callable[[], float], write: Callable[[Call], None]
+        self, asked: CassetteRequest, secrets: Secrets, monotonic: Callable[[], float], write: Callable[[Call], None]
     ) -> None:
         self._asked = asked
         self._secrets = secrets
         self._monotonic = monotonic
         self._write = write
         self._last = monotonic()
-        self._answered: Answered | None = None
+        self._answered: CassetteResponse | None = None
         self._chunks: list[tuple[float, bytes]] = []
         self._is_over = False
 
     def answer(self, status: int, headers: Mapping[str, str]) -> None:
         """Take the head of the answer."""
         kept = self._secrets.blank_headers(headers)
-        self._answered = Answered(status=status, headers=kept, after_s=self._passed())
+        self._answered = CassetteResponse(status=status, headers=kept, after_s=self._passed())
 
     def chunk(self, data: bytes) -> None:
         """Take what one read of the network gave."""
@@ -180,7 +180,7 @@ class Recording:
             for (after_s, _), data in zip(self._chunks, blanked, strict=True)
             if data
         ]
-        ended = Ended(how=how, after_s=self._passed())
+        ended = CassetteEnd(how=how, after_s=self._passed())
         self._write(Call(asked=self._asked, answered=self._answered, chunks=tuple(chunks), ended=ended))
 
     def _passed(self) -> float:
@@ -192,7 +192,7 @@ class Recording:
 class RecordedAnswer(msgspec.Struct, kw_only=True):
     """An answer that is recorded while it is read; it is its own body."""
 
-    inner: Answer
+    inner: HttpAnswer
     recording: Recording
 
     @property

@@ -31,7 +31,7 @@ POINTS_MIN = 3
 CALLS_MAX = 8
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class DemoChoice(msgspec.Struct, frozen=True, kw_only=True):
     """What the prompt asks for: calls, or a tool that fits but whose arguments the prompt does not say."""
 
     tool: ToolSpec | None = None
@@ -39,20 +39,20 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     missing: tuple[str, ...] = ()
 
 
-def choose(text: str, tools: tuple[ToolSpec, ...], choice: ToolChoice) -> Choice:
+def choose(text: str, tools: tuple[ToolSpec, ...], choice: ToolChoice) -> DemoChoice:
     """Pick a tool and write the calls that the text asks for."""
     offered = [tool for tool in tools if choice.allowed is None or tool.name in choice.allowed]
     if choice.mode == "named":
         offered = [tool for tool in offered if tool.name == choice.name]
     if choice.mode == "none" or not offered:
-        return Choice()
+        return DemoChoice()
     prompt = read_prompt(text)
     tool = max(offered, key=lambda tool: points(tool, prompt))
     is_forced = choice.mode in ("required", "named")
     if not is_forced and points(tool, prompt) < POINTS_MIN:
-        return Choice()
+        return DemoChoice()
     calls, missing = _calls(tool, prompt)
-    return Choice(tool=tool, missing=missing) if missing and not is_forced else Choice(tool=tool, calls=calls)
+    return DemoChoice(tool=tool, missing=missing) if missing and not is_forced else DemoChoice(tool=tool, calls=calls)
 
 
 def points(tool: ToolSpec, prompt: Prompt) -> int:

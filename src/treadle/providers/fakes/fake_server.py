@@ -21,7 +21,7 @@ from treadle.core.items import text_message
 from treadle.core.json import write_json
 from treadle.core.plan import Plan
 from treadle.core.request import Request
-from treadle.http.loopback_server import Answer, Asked, Listener
+from treadle.http.loopback_server import Listener, LoopbackAnswer, LoopbackRequest
 from treadle.protocols import gemini
 from treadle.protocols.error_envelopes import write_error
 from treadle.protocols.protocol_registry import PROTOCOLS
@@ -105,7 +105,7 @@ class ScriptServer:
         self.release.set()
         await self._listener.close()
 
-    async def _handle(self, asked: Asked, answer: Answer) -> None:
+    async def _handle(self, asked: LoopbackRequest, answer: LoopbackAnswer) -> None:
         if asked.path == MODELS and asked.method == "GET":
             await answer.send(200, self._models())
             return
@@ -144,7 +144,7 @@ class ScriptServer:
             case _:
                 return _can(self._source(plan_of(request)), request, self._chunk_bytes)
 
-    async def _send(self, answer: Answer, canned: Canned) -> None:
+    async def _send(self, answer: LoopbackAnswer, canned: Canned) -> None:
         """Send the bytes, holding and hanging up where they say so."""
         answer.start(canned.status, canned.headers)
         stops = sorted(
@@ -217,7 +217,7 @@ def _can(reply: Reply, request: Request, chunk_bytes: int | None) -> Canned:
     )
 
 
-async def _refuse(answer: Answer, protocol: str, error: TreadleError | ScriptMismatch) -> None:
+async def _refuse(answer: LoopbackAnswer, protocol: str, error: TreadleError | ScriptMismatch) -> None:
     info = error.info if isinstance(error, TreadleError) else ErrorInfo(code="script", message=str(error), status=500)
     await answer.send(info.status, write_error(protocol, info))
 

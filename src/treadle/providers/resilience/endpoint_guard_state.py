@@ -11,13 +11,13 @@ import msgspec
 from treadle.core.errors import CROWDED, CircuitOpen, UpstreamTimeout
 from treadle.providers.provider_endpoint import Endpoint
 from treadle.providers.resilience.circuit_breaker import Breaker, BreakerRules, Permit, State
-from treadle.providers.resilience.retry_backoff import Budget, RetryRules
+from treadle.providers.resilience.retry_backoff import RetryBudget, RetryRules
 
 FAILED_REQUESTS_MAX = 1_000
 """How many failed requests are told apart within the breaker's window."""
 
 
-class Meter(Protocol):
+class ConcurrencyMeter(Protocol):
     """Who counts what befalls endpoints."""
 
     def upstream_asked(self, upstream: str, outcome: str) -> None:
@@ -54,7 +54,7 @@ class WardRules(msgspec.Struct, frozen=True, kw_only=True):
     queue_s: float = 10.0
 
 
-class Health(msgspec.Struct, frozen=True, kw_only=True):
+class EndpointHealth(msgspec.Struct, frozen=True, kw_only=True):
     """How an endpoint does, for people and probes."""
 
     name: str
@@ -83,7 +83,7 @@ class _SystemClock:
         await asyncio.sleep(seconds)
 
 
-class Ward:
+class EndpointGuard:
     """Shared by every call to one endpoint in this process."""
 
     def __init__(
@@ -92,13 +92,13 @@ class Ward:
         rules: WardRules | None = None,
         *,
         clock: Clock | None = None,
-        meter: Meter | None = None,
+        meter: ConcurrencyMeter | None = None,
         dice: Callable[[], float] = random.random,
     ) -> None:
         self.endpoint = endpoint
         self.rules = rules or WardRules()
         self.breaker = Breaker(self.rules.breaker)
-        self.budget = Budget(self.rules.retry)
+        self.budget = RetryBudget(self.rules.retry)
         self.meter = meter
         self.clock = clock or _SystemClock()
         self.dice = dice
@@ -238,10 +238,10 @@ class Ward:
         if self.meter is not None:
             self.meter.upstream_retried(self.endpoint.name, elsewhere=elsewhere)
 
-    def health(self) -> Health:
+    def health(self) -> EndpointHealth:
         """Return how the endpoint does now."""
         now = self.clock.monotonic()
-        return Health(
+        return EndpointHealth(
             name=self.endpoint.name,
             host=self.endpoint.host,
             protocol=self.endpoint.protocol,

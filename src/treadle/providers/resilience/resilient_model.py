@@ -14,22 +14,22 @@ from treadle.core.plan import Plan
 from treadle.core.request import Note
 from treadle.providers.provider_model import Answering, UpstreamModel
 from treadle.providers.resilience.circuit_breaker import Permit
-from treadle.providers.resilience.endpoint_guard_state import Ward
+from treadle.providers.resilience.endpoint_guard_state import EndpointGuard
 from treadle.providers.resilience.retry_backoff import goes_elsewhere, is_sickness, pause_of, pause_s
 from treadle.telemetry import ModelCall, model_call
 
 
-class Bed(msgspec.Struct, frozen=True):
+class EndpointCandidate(msgspec.Struct, frozen=True):
     """A model, and the ward of its endpoint."""
 
     model: UpstreamModel
-    ward: Ward
+    ward: EndpointGuard
 
 
 class GuardedModel:
     """The first of some models, with the others to fall back on. Fits the engine's port."""
 
-    def __init__(self, beds: Sequence[Bed]) -> None:
+    def __init__(self, beds: Sequence[EndpointCandidate]) -> None:
         self._beds = tuple(beds)
         self.first = self._beds[0].model
 
@@ -44,10 +44,10 @@ class GuardedModel:
 class Guarded(Answering):
     """The events of one model call, wherever it is answered."""
 
-    _visit: "Visit | None" = None
-    _ward: Ward | None = None
+    _visit: "CallInFlight | None" = None
+    _ward: EndpointGuard | None = None
 
-    def __init__(self, beds: tuple[Bed, ...], plan: Plan, run_id: str) -> None:
+    def __init__(self, beds: tuple[EndpointCandidate, ...], plan: Plan, run_id: str) -> None:
         self._beds = beds
         self._plan = plan
         self._run_id = run_id
@@ -83,7 +83,7 @@ class Guarded(Answering):
             except UpstreamError as error:
                 failure = error
 
-    async def _call(self, bed: Bed) -> list[ModelEvent]:
+    async def _call(self, bed: EndpointCandidate) -> list[ModelEvent]:
         """Make one call with the endpoint's leave and return its first batch. Raises: UpstreamError."""
         ward, model, plan = bed.ward, bed.model, self._plan
         self._ward = ward
@@ -97,7 +97,7 @@ class Guarded(Answering):
         )
         # Whoever watches this run knows by it what it waits for.
         model_call.set(call)
-        visit = self._visit = Visit(ward, permit, call)
+        visit = self._visit = CallInFlight(ward, permit, call)
         try:
             batch = await self._take_up(await model.begin(plan, self._run_id))
         except BaseException as error:
@@ -137,10 +137,10 @@ class Guarded(Answering):
         ward.report(visit.permit, now, ok=_GOOD.get(outcome), request=request, can_probe=can_probe)
 
 
-class Visit(msgspec.Struct):
+class CallInFlight(msgspec.Struct):
     """A call that is under way, with the endpoint's leave; its ward is told what came of it."""
 
-    ward: Ward
+    ward: EndpointGuard
     permit: Permit
     call: ModelCall
 
@@ -150,7 +150,7 @@ class Visit(msgspec.Struct):
             self.permit = self.ward.begin(self.permit)
 
 
-async def _may_repeat(ward: Ward, error: UpstreamError, attempt: int, notes: list[ModelEvent]) -> bool:
+async def _may_repeat(ward: EndpointGuard, error: UpstreamError, attempt: int, notes: list[ModelEvent]) -> bool:
     """Wait before an endpoint is asked once more; tell whether that is any use."""
     note = await _wait(ward, pause_s(error, attempt, ward.rules.retry, ward.dice), error.message)
     if note is not None:
@@ -158,7 +158,7 @@ async def _may_repeat(ward: Ward, error: UpstreamError, attempt: int, notes: lis
     return note is not None
 
 
-async def _wait(ward: Ward, wait_s: float | None, why: str) -> Noted | None:
+async def _wait(ward: EndpointGuard, wait_s: float | None, why: str) -> Noted | None:
     """Wait so long, if there is leave for one more repeated call, and return what to say of it."""
     if wait_s is None or not ward.budget.spend():
         return None

@@ -31,7 +31,7 @@ class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
     spare: float = 10.0
 
 
-class Budget:
+class RetryBudget:
     """How many calls may be repeated, as a share of those made: a sick endpoint is not asked thrice as much."""
 
     def __init__(self, rules: RetryRules) -> None:

@@ -11,7 +11,7 @@ from treadle.core.tool_definitions import CallContext, Outcome, ServerTool, fail
 from treadle.engine.ports import Toolbox
 
 
-class Tools(Protocol):
+class ToolboxSource(Protocol):
     """The server tools there are now."""
 
     def tools(self) -> Sequence[ServerTool]:
@@ -27,7 +27,7 @@ class BoundToolbox(msgspec.Struct, frozen=True, eq=False):
     that they were chosen from: while those are there nothing has changed."""
 
     toolbox: Toolbox
-    tools: Tools
+    tools: ToolboxSource
     sources: Mapping[str, str]
     known: Sequence[ServerTool] | None = None
 

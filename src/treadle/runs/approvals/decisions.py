@@ -9,7 +9,7 @@ from treadle.core.errors import Conflict, NotFound, ProtocolError
 from treadle.core.ids import RULE, IdSource
 from treadle.core.json import BadJson, read_json
 from treadle.engine.ports import Clock
-from treadle.journal.approvals_interface import ApprovalRow, ApprovalStatus, Decision, RuleKind, RuleRow
+from treadle.journal.approvals_interface import ApprovalDecision, ApprovalRow, ApprovalStatus, RuleKind, RuleRow
 from treadle.journal.journal_interface import Store
 from treadle.runs.approvals.remembered_rules import canonical_arguments, make_rule
 from treadle.runs.run_setup import read_frame
@@ -96,7 +96,7 @@ class Approvals:
         if arguments is not None and row.status == "pending":
             await self._check(row, arguments)
         rule = None if answer.remember is None else self._rule(answer, answer.remember, _as_approved(row, arguments))
-        decision = Decision(
+        decision = ApprovalDecision(
             status="approved" if answer.approve else "denied",
             at=self._clock.now(),
             by=answer.by,

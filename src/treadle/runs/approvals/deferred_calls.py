@@ -12,13 +12,13 @@ from treadle.engine.approval_reasons import DecisionRecord, refusal_of
 from treadle.engine.journal_steps import record_of
 from treadle.engine.ports import Clock
 from treadle.engine.run_decisions import PlannedCall
-from treadle.journal.approvals_interface import DECIDED, USED, ApprovalRow, Decision
+from treadle.journal.approvals_interface import DECIDED, USED, ApprovalDecision, ApprovalRow
 from treadle.journal.journal_interface import Store
 from treadle.runs.approvals.decisions import Answer, Approvals
 from treadle.runs.approvals.durable_approver import verdict_of
-from treadle.runs.approvals.pending_turn import Carriage, Waiting, goes_on, order_of, split
+from treadle.runs.approvals.pending_turn import ResumedTurn, WaitingCalls, goes_on, order_of, split
 from treadle.runs.approvals.remembered_rules import canonical_arguments, digest_of
-from treadle.runs.conversation_history import Joined
+from treadle.runs.conversation_history import JoinedHistory
 
 CLIENT = "client"
 """Who decides where the client's own request says what was decided."""
@@ -36,10 +36,10 @@ class Carrier:
     async def take_up(
         self,
         assents: Sequence[Assent],
-        joined: Joined,
+        joined: JoinedHistory,
         tools: Mapping[str, ServerTool],
         key_id: str,
-    ) -> Carriage | None:
+    ) -> ResumedTurn | None:
         """Return what the run begins with, if an earlier one left questions open. Decides those that are answered.
 
         Raises: ProtocolError, naming the field; Conflict, saying what stands.
@@ -61,9 +61,9 @@ class Carrier:
             if row is not None and each.record.approval_id not in answers:
                 row = await self._settle(row, is_over=is_over)
             calls.append(_planned(index, each, row, tools.get(each.call.name)))
-        return Carriage(calls=tuple(calls), order=order)
+        return ResumedTurn(calls=tuple(calls), order=order)
 
-    async def _matched(self, assents: Sequence[Assent], joined: Joined, key_id: str) -> dict[str, Assent]:
+    async def _matched(self, assents: Sequence[Assent], joined: JoinedHistory, key_id: str) -> dict[str, Assent]:
         """Return the answers by the question they belong to. What a client repeats with its question is no answer.
 
         Raises: ProtocolError, Conflict.
@@ -124,7 +124,7 @@ class Carrier:
             return row
         status = "expired" if row.status == "expired" else "cancelled"
         try:
-            return await self._store.approvals.decide(row.id, Decision(status=status, at=self._clock.now()))
+            return await self._store.approvals.decide(row.id, ApprovalDecision(status=status, at=self._clock.now()))
         except Conflict:
             return await self._service.find(row.id)
 
@@ -147,7 +147,7 @@ def _stands(row: ApprovalRow, assent: Assent) -> Conflict:
     return Conflict(message, code=DECIDED, param=assent.field, hint=hint)
 
 
-def _planned(index: int, each: Waiting, row: ApprovalRow | None, tool: ServerTool | None) -> PlannedCall:
+def _planned(index: int, each: WaitingCalls, row: ApprovalRow | None, tool: ServerTool | None) -> PlannedCall:
     """Return what becomes of one call: it runs as it was approved, is answered, or goes on waiting."""
     offer = None if tool is None else Offer(spec=tool.spec, side="server", policy=tool.policy, source=tool.source)
     planned = PlannedCall(index=index, call=each.call, offer=offer, reasons=each.record.reasons)
@@ -160,7 +160,7 @@ def _planned(index: int, each: Waiting, row: ApprovalRow | None, tool: ServerToo
     return msgspec.structs.replace(planned, approval_id=record.approval_id, decision=record, outcome=outcome)
 
 
-def _record(each: Waiting, row: ApprovalRow | None) -> DecisionRecord:
+def _record(each: WaitingCalls, row: ApprovalRow | None) -> DecisionRecord:
     """Return what was decided; what belongs to another run, or to another call, says nothing about this one."""
     if row is None or row.used_by is not None:
         return DecisionRecord(approval_id="", status="cancelled")
@@ -171,7 +171,7 @@ def _record(each: Waiting, row: ApprovalRow | None) -> DecisionRecord:
     return record_of(verdict_of(row))
 
 
-def _changed(each: Waiting, tool: ServerTool | None) -> Outcome | None:
+def _changed(each: WaitingCalls, tool: ServerTool | None) -> Outcome | None:
     """Return what a call gets whose tool is not the one any more that was approved."""
     if tool is None:
         return failure("unknown_tool", f"Not run: there is no tool {each.call.name!r} any more.")

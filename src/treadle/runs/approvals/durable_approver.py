@@ -5,8 +5,8 @@ import msgspec
 from treadle.core.errors import Conflict, StoreError
 from treadle.core.ids import APPROVAL, IdSource
 from treadle.core.tool_definitions import CallContext
-from treadle.engine.ports import Clock, Plea, Ticket, Verdict
-from treadle.journal.approvals_interface import ApprovalRow, Decision, Question
+from treadle.engine.ports import Clock, PendingApproval, PermissionRequest, Verdict
+from treadle.journal.approvals_interface import ApprovalDecision, ApprovalQuestion, ApprovalRow
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.providers.direct_call_model import DIRECT_MODEL
 from treadle.runs.approvals.remembered_rules import agrees, canonical_arguments, digest_of
@@ -41,7 +41,7 @@ class ApprovalDesk:
         self._ids = ids
         self._rules = rules or DeskRules()
 
-    async def ask(self, plea: Plea, context: CallContext) -> Ticket | Verdict:
+    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | Verdict:
         """Answer by a remembered rule, else put the question where people find it.
 
         Raises: StoreError.
@@ -67,7 +67,7 @@ class ApprovalDesk:
         row = await self._store.approvals.file(asked)
         if row.question.digest != question.digest:
             return Verdict(approved=False, reason="The approval of this call belongs to a call with other arguments.")
-        return Ticket(approval_id=row.id, digest=row.question.digest, expires_at=row.expires_at)
+        return PendingApproval(approval_id=row.id, digest=row.question.digest, expires_at=row.expires_at)
 
     async def hear(self, approval_id: str, context: CallContext) -> Verdict:
         """Wait until somebody decides, or until the time is over; a store that is away meanwhile is waited for too.
@@ -105,11 +105,11 @@ class ApprovalDesk:
 
     async def _expire(self, row: ApprovalRow) -> None:
         try:
-            await self._store.approvals.decide(row.id, Decision(status="expired", at=self._clock.now()))
+            await self._store.approvals.decide(row.id, ApprovalDecision(status="expired", at=self._clock.now()))
         except Conflict:
             return  # somebody decided at the last moment, and that stands
 
-    def _time_for(self, plea: Plea, run: RunRow | None) -> float:
+    def _time_for(self, plea: PermissionRequest, run: RunRow | None) -> float:
         if run is None or run.background or plea.is_deferred:
             return self._rules.stored_s
         is_heard = run.protocol in HEARD or run.model == DIRECT_MODEL
@@ -118,7 +118,7 @@ class ApprovalDesk:
 
 def verdict_of(row: ApprovalRow) -> Verdict:
     """Return a decided approval as the engine hears it."""
-    decision = row.decision or Decision(status=row.status, at=0.0)
+    decision = row.decision or ApprovalDecision(status=row.status, at=0.0)
     return Verdict(
         approved=row.status == "approved",
         code=row.status,
@@ -129,10 +129,10 @@ def verdict_of(row: ApprovalRow) -> Verdict:
     )
 
 
-def _question(plea: Plea, context: CallContext, project: str) -> Question:
+def _question(plea: PermissionRequest, context: CallContext, project: str) -> ApprovalQuestion:
     arguments = canonical_arguments(plea.call.arguments)
     policy = plea.offer.policy
-    return Question(
+    return ApprovalQuestion(
         tool=plea.call.name,
         source=plea.offer.source,
         arguments=arguments,

@@ -9,14 +9,14 @@ from treadle.engine.approval_reasons import RequestRecord
 from treadle.engine.run_decisions import Carried, PlannedCall
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class WaitingCalls(msgspec.Struct, frozen=True, kw_only=True):
     """A call that an earlier run left to be decided, and what was asked about it."""
 
     call: CallItem
     record: RequestRecord
 
 
-class Carriage(msgspec.Struct, frozen=True, kw_only=True):
+class ResumedTurn(msgspec.Struct, frozen=True, kw_only=True):
     """What a run begins with instead of a model call: `order` are the ids of all calls of the turn."""
 
     calls: tuple[PlannedCall, ...]

@@ -10,7 +10,7 @@ import msgspec
 from treadle.core.errors import ProtocolError
 from treadle.core.json import BadJson, canonical_json, read_json
 from treadle.engine.approval_reasons import BY_NAME
-from treadle.journal.approvals_interface import Question, Rule, RuleRow
+from treadle.journal.approvals_interface import ApprovalQuestion, ApprovalRule, RuleRow
 
 _SHELL = re.compile(r"[;&|<>`$(){}\n\r\\!#*?~\[\]]")
 """What lets one command line hold another: a pattern never agrees to it."""
@@ -34,7 +34,7 @@ def digest_of(tool: str, source: str, arguments: str, run_id: str = "") -> str:
     return hashlib.sha256(canonical_json(fields)).hexdigest()
 
 
-def agrees(row: RuleRow, question: Question) -> bool:
+def agrees(row: RuleRow, question: ApprovalQuestion) -> bool:
     """Tell whether a rule answers a question with yes.
 
     After untrusted output only a rule for this very call does, or one that was given then. What a person must allow by
@@ -56,12 +56,12 @@ def agrees(row: RuleRow, question: Question) -> bool:
     return rule.kind == "tool" or _fits(rule.patterns, question)
 
 
-def make_rule(kind: str, question: Question, patterns: dict[str, str], *, is_everywhere: bool) -> Rule:
+def make_rule(kind: str, question: ApprovalQuestion, patterns: dict[str, str], *, is_everywhere: bool) -> ApprovalRule:
     """Make the rule that a person wants remembered with a decision.
 
     Raises: ProtocolError, naming the field.
     """
-    rule = Rule(
+    rule = ApprovalRule(
         kind="tool",
         tool=question.tool,
         source=question.source,
@@ -83,7 +83,7 @@ def make_rule(kind: str, question: Question, patterns: dict[str, str], *, is_eve
     return msgspec.structs.replace(rule, kind="pattern", patterns=patterns)
 
 
-def _check_patterns(patterns: dict[str, str], question: Question) -> None:
+def _check_patterns(patterns: dict[str, str], question: ApprovalQuestion) -> None:
     if not patterns:
         raise ProtocolError("A rule by pattern names at least one argument.", param="remember.patterns")
     if len(patterns) > PATTERNS_MAX or any(len(glob) > PATTERN_CHARS_MAX for glob in patterns.values()):
@@ -93,7 +93,7 @@ def _check_patterns(patterns: dict[str, str], question: Question) -> None:
         raise ProtocolError("The patterns do not fit the call that they are remembered for.", param="remember.patterns")
 
 
-def _fits(patterns: dict[str, str], question: Question) -> bool:
+def _fits(patterns: dict[str, str], question: ApprovalQuestion) -> bool:
     """Tell whether every named argument is a text that fits its pattern; arguments that are not named are free."""
     try:
         values: Any = read_json(question.arguments)
@@ -105,7 +105,7 @@ def _fits(patterns: dict[str, str], question: Question) -> bool:
     return all(_is_fit(fields.get(name), glob, is_exec=question.is_exec) for name, glob in patterns.items())
 
 
-def _names_path(patterns: dict[str, str], question: Question) -> bool:
+def _names_path(patterns: dict[str, str], question: ApprovalQuestion) -> bool:
     """Tell whether patterns hold exactly the path of a call, with no other argument that must be allowed by name."""
     try:
         values: Any = read_json(question.arguments)

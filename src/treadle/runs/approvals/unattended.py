@@ -1,13 +1,13 @@
 """Who may say that a call runs, where nobody can be asked. The desk in `approval/` asks people."""
 
 from treadle.core.tool_definitions import CallContext
-from treadle.engine.ports import Plea, Ticket, Verdict
+from treadle.engine.ports import PendingApproval, PermissionRequest, Verdict
 
 
 class DenyAll:
     """Answers every question with no."""
 
-    async def ask(self, plea: Plea, context: CallContext) -> Ticket | Verdict:
+    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | Verdict:
         """Deny the call and tell the model why."""
         why = "; ".join(plea.reasons)
         reason = f"The tool {plea.call.name!r} needs a person's approval ({why}), and there is nobody to ask here."

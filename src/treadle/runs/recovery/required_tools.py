@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from treadle.core.memoized import Memo
 from treadle.core.tool_definitions import ServerTool, essence
-from treadle.runs.recovery.run_record import Record
+from treadle.runs.recovery.run_record import RunRecord
 
 _ESSENCES: Memo[Sequence[ServerTool], dict[str, str]] = Memo(
     lambda tools: {tool.name: essence(tool.name, tool.policy, tool.source) for tool in tools}
@@ -44,7 +44,7 @@ class Needs:
             del self._left[run_id]
         return {run_id: names for run_id, (names, _) in self._left.items()}
 
-    def check(self, record: Record) -> None:
+    def check(self, record: RunRecord) -> None:
         """Leave a run to others whose tools are not all here.
 
         Raises: Lacking.

@@ -8,13 +8,13 @@ from treadle.core.run_endings import INTERRUPTED
 from treadle.core.tool_definitions import GUEST
 from treadle.journal.journal_interface import RunJournal, RunRow
 from treadle.runs.active_run import LiveRun
-from treadle.runs.conversation_history import Joined, read_history
-from treadle.runs.dependencies import Rooms, ports_of
+from treadle.runs.conversation_history import JoinedHistory, read_history
+from treadle.runs.dependencies import RunDependencies, ports_of
 from treadle.runs.recovery.required_tools import Lacking, Needs
 from treadle.runs.recovery.run_record import ATTEMPTS_MAX, Unreadable, close_run, read_record
 from treadle.runs.replay.comparing_journal import Continuation, Diverged
 from treadle.runs.replay.event_replay import Damaged
-from treadle.runs.session_locks import Seat, Sessions
+from treadle.runs.session_locks import SessionLock, Sessions
 
 log = logging.getLogger("treadle.runs")
 
@@ -22,7 +22,7 @@ log = logging.getLogger("treadle.runs")
 class Reviver:
     """Makes claimed runs live again."""
 
-    def __init__(self, rooms: Rooms, owner: str, sessions: Sessions) -> None:
+    def __init__(self, rooms: RunDependencies, owner: str, sessions: Sessions) -> None:
         self._rooms = rooms
         self._store = rooms.store
         self._clock = rooms.clock
@@ -73,7 +73,7 @@ class Reviver:
         now = self._clock.now()
         left_s = None if wall_s is None else max(0.0, row.created_at + wall_s + record.past.waited_s(now) - now)
         rejoined = record.blueprint.frame.rejoined
-        joined = Joined(before=tuple(before), added=record.added, previous=previous, rejoined=rejoined)
+        joined = JoinedHistory(before=tuple(before), added=record.added, previous=previous, rejoined=rejoined)
         if carried := record.blueprint.frame.carried:
             await self._store.approvals.use(carried.approvals, row.id)
         loop = record.loop(ports_of(self._rooms, model, record.blueprint.frame.sources), wall_s=left_s)
@@ -86,7 +86,7 @@ class Reviver:
             live.cancel((await why_cancelled(self._store, [row]))[row.id])
         return live
 
-    async def _take_seat(self, row: RunRow) -> Seat | None:
+    async def _take_seat(self, row: RunRow) -> SessionLock | None:
         """Take the seat of the run's session again, if nobody else sits there."""
         if row.session_id is None:
             return None

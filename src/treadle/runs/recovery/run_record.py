@@ -17,12 +17,12 @@ from treadle.core.json import read_json
 from treadle.core.request import Request
 from treadle.core.run_endings import INTERRUPTED
 from treadle.core.tool_definitions import LOCAL, Outcome, failure, flat_failure
-from treadle.engine.recorded_run import Past
-from treadle.engine.run_loop import UNKNOWN, Loop, Ports
+from treadle.engine.recorded_run import RecordedRun
+from treadle.engine.run_loop import UNKNOWN, Ports, RunLoop
 from treadle.journal.journal_interface import RunJournal, RunRow, Store
 from treadle.runs.remote_run_reader import heard
 from treadle.runs.replay.comparing_journal import Comparison
-from treadle.runs.replay.event_replay import UNREADABLE, Damaged, Teller
+from treadle.runs.replay.event_replay import UNREADABLE, Damaged, EventReplay
 from treadle.runs.run_setup import Blueprint, make_loop, read_frame
 
 ATTEMPTS_MAX = 5
@@ -36,11 +36,11 @@ class Unreadable(Exception):
     """A run's journal does not say enough to go on with it."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A run as its journal has it: what its loop is made from, what is known, and how it began."""
 
     blueprint: Blueprint
-    past: Past
+    past: RecordedRun
     added: tuple[AnyItem, ...]
     opening: list[Numbered]
     recorded: list[Entry]
@@ -51,7 +51,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         """Return what is recorded after the first steps."""
         return self.recorded[self.opened :]
 
-    def loop(self, ports: Ports, *, wall_s: float | None = None, is_past: bool = True) -> Loop:
+    def loop(self, ports: Ports, *, wall_s: float | None = None, is_past: bool = True) -> RunLoop:
         """Make the loop again and check that it begins as it did.
 
         Raises: Diverged.
@@ -62,7 +62,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return loop
 
 
-async def read_record(store: Store, row: RunRow, before: Sequence[AnyItem]) -> Record:
+async def read_record(store: Store, row: RunRow, before: Sequence[AnyItem]) -> RunRecord:
     """Read all that is known of a run; `before` is the conversation it continues.
 
     Raises: Unreadable, NotFound.
@@ -73,13 +73,13 @@ async def read_record(store: Store, row: RunRow, before: Sequence[AnyItem]) -> R
         raise Unreadable(f"The journal of {row.id} cannot be gone on with.") from error
 
 
-async def _read(store: Store, row: RunRow, before: Sequence[AnyItem], entries: list[Entry]) -> Record:
+async def _read(store: Store, row: RunRow, before: Sequence[AnyItem], entries: list[Entry]) -> RunRecord:
     frame = read_frame(entries)
     own = [entry for entry in entries if not entry.is_input]
     first = next((position for position, entry in enumerate(own) if entry.kind in _FIRST), None)
     if frame is None or first is None or row.request is None:
         raise Unreadable(f"The journal of {row.id} was begun by an older Treadle, or its content is gone.")
-    teller = Teller()
+    teller = EventReplay()
     told = [teller.tell(entry) for entry in own]
     added = tuple(item_of_entry(entry) for entry in entries if entry.is_input)
     live = [] if row.ended_at is not None else await heard(store, row.id, teller.told)
@@ -90,9 +90,9 @@ async def _read(store: Store, row: RunRow, before: Sequence[AnyItem], entries: l
         history=(*before, *added),
     )
     opened = 1 if frame.carried is None else len(frame.carried.calls)
-    return Record(
+    return RunRecord(
         blueprint=blueprint,
-        past=Past(entries, live),
+        past=RecordedRun(entries, live),
         added=added,
         opening=[numbered for events in told[: first + opened] for numbered in events],
         recorded=own[first:],

@@ -36,12 +36,12 @@ from treadle.protocols.translation.adapt_plan import Adapted
 from treadle.protocols.translation.custom_tools import wrapped_input
 from treadle.providers.cassettes.file_format import (
     VERSION,
-    Answered,
-    Asked,
     Call,
     Cassette,
+    CassetteEnd,
+    CassetteRequest,
+    CassetteResponse,
     Chunk,
-    Ended,
     Header,
     How,
     text_or_base64,
@@ -99,20 +99,22 @@ def tape_call(made: ModelCall, endpoint: Endpoint, model: str = "") -> tuple[Cal
 
 def _tape_call(made: ModelCall, plan: Plan, endpoint: Endpoint) -> Call:
     opened = open_call(endpoint.protocol, plan, CountingIds(), endpoint.name, endpoint.profile(plan.model))
-    asked = Asked(at=made.asked_at, path=opened.path, headers=dict(opened.headers), **text_or_base64(opened.body))
+    asked = CassetteRequest(
+        at=made.asked_at, path=opened.path, headers=dict(opened.headers), **text_or_base64(opened.body)
+    )
     took_s = round(max(0.0, made.replied_at - made.asked_at), 6)
     if made.error is not None and not any(isinstance(event, _Passed) for event in made.events):
         body = write_error(endpoint.protocol, made.error)
-        answered = Answered(status=max(400, made.error.status), after_s=took_s, headers=_JSON)
+        answered = CassetteResponse(status=max(400, made.error.status), after_s=took_s, headers=_JSON)
         chunks = (Chunk(after_s=0.0, **text_or_base64(body)),)
-        return Call(asked=asked, answered=answered, chunks=chunks, ended=Ended(how="eof"))
+        return Call(asked=asked, answered=answered, chunks=chunks, ended=CassetteEnd(how="eof"))
     pieces = list(_pieces(made, plan, endpoint, opened.adapted))
     pause_s = round(took_s / len(pieces), 6) if pieces else 0.0
     return Call(
         asked=asked,
-        answered=Answered(status=200, headers=_STREAM),
+        answered=CassetteResponse(status=200, headers=_STREAM),
         chunks=tuple(Chunk(after_s=pause_s, **text_or_base64(piece)) for piece in pieces),
-        ended=Ended(how=_HOW.get(made.ending, "closed")),
+        ended=CassetteEnd(how=_HOW.get(made.ending, "closed")),
     )
 
 

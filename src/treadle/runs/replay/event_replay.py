@@ -62,7 +62,7 @@ class _Void(msgspec.Struct):
     indexes: tuple[int, ...] = ()
 
 
-class Teller:
+class EventReplay:
     """Turns the entries of one run into its events, entry by entry."""
 
     def __init__(self) -> None:
@@ -234,5 +234,5 @@ class Teller:
 
 def tell_all(entries: Sequence[Entry]) -> list[Numbered]:
     """Tell a whole journal."""
-    teller = Teller()
+    teller = EventReplay()
     return [numbered for entry in entries for numbered in teller.tell(entry)]

@@ -13,11 +13,11 @@ from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
 from treadle.core.plan import Plan
 from treadle.core.request import Note, Request
 from treadle.core.tool_definitions import CallContext, Outcome
-from treadle.engine.ports import Clock, Plea, Ticket, Verdict
-from treadle.engine.recorded_run import Past
+from treadle.engine.ports import Clock, PendingApproval, PermissionRequest, Verdict
+from treadle.engine.recorded_run import RecordedRun
 from treadle.engine.run_loop import Ports
 from treadle.journal.write_futures import done
-from treadle.runs.recovery.run_record import Record
+from treadle.runs.recovery.run_record import RunRecord
 from treadle.runs.replay.comparing_journal import Comparison, Diverged
 from treadle.runs.replay.event_replay import tell_all
 
@@ -43,7 +43,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 class RecordedModel:
     """A model that says again what it said, call by call, whatever it is asked."""
 
-    def __init__(self, past: Past) -> None:
+    def __init__(self, past: RecordedRun) -> None:
         self._past = past
         self._asked = 0
 
@@ -69,7 +69,7 @@ class _Nobody:
     async def run(self, call: CallItem, context: CallContext) -> Outcome:
         raise Diverged(f"The tool {call.name!r} was called, and the journal has no result of it.")
 
-    async def ask(self, plea: Plea, context: CallContext) -> Ticket | Verdict:
+    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | Verdict:
         raise Diverged(f"The tool {plea.call.name!r} wanted an approval that the journal does not have.")
 
     async def hear(self, approval_id: str, context: CallContext) -> Verdict:
@@ -89,7 +89,7 @@ class _Judge:
         return done(known[-1].seq)
 
 
-async def prove(record: Record, entries: Sequence[Entry], clock: Clock, ids: IdSource) -> Proof:
+async def prove(record: RunRecord, entries: Sequence[Entry], clock: Clock, ids: IdSource) -> Proof:
     """Drive an ended run again and compare every entry and every event with the first time."""
     nobody = _Nobody()
     ports = Ports(model=nobody, toolbox=nobody, clock=clock, approver=nobody, ids=ids)
@@ -112,7 +112,7 @@ async def prove(record: Record, entries: Sequence[Entry], clock: Clock, ids: IdS
 
 
 def fork_request(
-    record: Record, entries: Sequence[Entry], *, round_number: int = 1, model: str | None = None
+    record: RunRecord, entries: Sequence[Entry], *, round_number: int = 1, model: str | None = None
 ) -> Request:
     """Return a request that goes on from just before a round of a run, perhaps with another model.
 

@@ -1,9 +1,9 @@
 """The process that takes a run in drives it, and goes on with every run that was abandoned."""
 
-from treadle.runs.runners.runner_interface import Host
+from treadle.runs.runners.runner_interface import RunHost
 
 
-class Here:
+class LocalRunner:
     """Fits `Runner`. The one for a single process."""
 
     places = False
@@ -13,7 +13,7 @@ class Here:
         """Return no bound."""
         return None
 
-    async def open(self, host: Host) -> None:
+    async def open(self, host: RunHost) -> None:
         """Need nothing."""
 
     async def place(self, run_id: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Container
 
 from treadle.core.errors import TreadleError
 from treadle.journal.journal_interface import Store
-from treadle.runs.runners.runner_interface import Runner, Unplaced
+from treadle.runs.runners.runner_interface import RunDriver, Unplaced
 
 log = logging.getLogger("treadle.runs")
 
@@ -30,7 +30,7 @@ async def look(every_s: float, take_over: Callable[[], Awaitable[object]], has_r
             log.debug("cannot look for runs", extra={"code": error.info.code})
 
 
-async def reconcile(runner: Runner, store: Store, driven: Container[str]) -> None:
+async def reconcile(runner: RunDriver, store: Store, driven: Container[str]) -> None:
     """Place every run in the background that nobody drives here, for ever: another runner may have begun it."""
     while True:
         try:
@@ -40,7 +40,7 @@ async def reconcile(runner: Runner, store: Store, driven: Container[str]) -> Non
         await asyncio.sleep(RECONCILE_S)
 
 
-async def _place_all(runner: Runner, store: Store, driven: Container[str]) -> None:
+async def _place_all(runner: RunDriver, store: Store, driven: Container[str]) -> None:
     before: str | None = None
     for _ in range(RECONCILE_MAX // _PAGE):
         rows = await store.list_runs(status="running", limit=_PAGE, before=before)

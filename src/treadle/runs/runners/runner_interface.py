@@ -15,17 +15,17 @@ class Leaving(Exception):
     """This process is about to end: somebody else must see to the run."""
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class RunnerTerms(msgspec.Struct, frozen=True, kw_only=True):
     """How runs are placed from outside: a process that is silent for so long has lost them, and drives so many."""
 
     heartbeat_s: float = 10.0
     runs_max: int = 0
 
 
-DEFAULT_TERMS = Terms()
+DEFAULT_TERMS = RunnerTerms()
 
 
-class Host(Protocol):
+class RunHost(Protocol):
     """A process that drives runs, as its runner sees it."""
 
     async def see_to(self, run_id: str) -> Status | None:
@@ -43,7 +43,7 @@ class Host(Protocol):
         ...
 
 
-class Runner(Protocol):
+class RunDriver(Protocol):
     """Decides who drives. `driven` is always the number of runs in the background that this process drives now."""
 
     @property
@@ -60,7 +60,7 @@ class Runner(Protocol):
         """Return how many more runs this process may take; None is any number."""
         ...
 
-    async def open(self, host: Host) -> None:
+    async def open(self, host: RunHost) -> None:
         """Begin; `host` is what may be asked from now on.
 
         Raises: ConfigError.

@@ -4,7 +4,7 @@ A process that takes a run in drives it while it has room. Beyond that the run w
 the first process that has; the store's leases decide who that is.
 """
 
-from treadle.runs.runners.runner_interface import Host
+from treadle.runs.runners.runner_interface import RunHost
 
 LOOK_S = 1.0
 """How long a run waits at most for a process that has room."""
@@ -23,7 +23,7 @@ class Claims:
         """Return what is left of the bound, if there is one."""
         return max(0, self._background_max - driven) if self._background_max else None
 
-    async def open(self, host: Host) -> None:
+    async def open(self, host: RunHost) -> None:
         """Need nothing."""
 
     async def place(self, run_id: str) -> None:

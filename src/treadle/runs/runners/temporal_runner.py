@@ -18,7 +18,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from treadle.core.errors import ConfigError, TreadleError
-from treadle.runs.runners.runner_interface import DEFAULT_TERMS, Host, Leaving, Terms, Unplaced
+from treadle.runs.runners.runner_interface import DEFAULT_TERMS, Leaving, RunHost, RunnerTerms, Unplaced
 
 log = logging.getLogger("treadle.runs")
 
@@ -67,7 +67,7 @@ class Temporal:
         queue: str,
         key: str = "",
         tls: bool = False,
-        terms: Terms = DEFAULT_TERMS,
+        terms: RunnerTerms = DEFAULT_TERMS,
     ) -> None:
         self._address = address
         self._namespace = namespace
@@ -76,7 +76,7 @@ class Temporal:
         self._tls = tls
         self._terms = terms
         self._client: Client | None = None
-        self._host: Host | None = None
+        self._host: RunHost | None = None
         self._worker: asyncio.Task[None] | None = None
         self._leaving = asyncio.Event()
 
@@ -84,7 +84,7 @@ class Temporal:
         """Return no bound: the bound is on what Temporal gives this process."""
         return None
 
-    async def open(self, host: Host) -> None:
+    async def open(self, host: RunHost) -> None:
         """Connect, and begin to take runs.
 
         Raises: ConfigError, when there is no Temporal at that address or it has no such namespace.

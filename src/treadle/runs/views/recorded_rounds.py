@@ -17,7 +17,7 @@ from treadle.engine.recorded_run import Ending, ReplyRecord
 from treadle.engine.run_state import rejoined
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.runs.conversation_history import read_history
-from treadle.runs.recovery.run_record import Record, Unreadable, read_record
+from treadle.runs.recovery.run_record import RunRecord, Unreadable, read_record
 from treadle.runs.run_setup import Blueprint
 
 
@@ -91,7 +91,7 @@ def offers_of(blueprint: Blueprint) -> dict[str, Offer]:
 class _Reader:
     """Goes through the entries of a run and puts its model calls together."""
 
-    def __init__(self, record: Record, offers: dict[str, Offer]) -> None:
+    def __init__(self, record: RunRecord, offers: dict[str, Offer]) -> None:
         request = record.blueprint.request
         specs: tuple[ToolSpec, ...] = tuple(offer.spec for offer in offers.values())
         self._planner = Planner(record.blueprint.row.model, specs, request.options)

@@ -9,7 +9,7 @@ import msgspec
 
 from treadle.core.errors import Conflict, ProtocolError
 from treadle.core.json import canonical_json
-from treadle.journal.approvals_interface import ApprovalRow, ApprovalStatus, Decision, Rule, RuleRow
+from treadle.journal.approvals_interface import ApprovalDecision, ApprovalRow, ApprovalRule, ApprovalStatus, RuleRow
 from treadle.runs.approvals.decisions import Answer, Approvals, Remember
 from treadle.server.api.page_cursor import read_before
 from treadle.server.http_exchange import NO_RETRY, Exchange, read_body, read_number
@@ -20,7 +20,7 @@ BY_CHARS_MAX = 200
 _STATUSES: tuple[str, ...] = get_args(ApprovalStatus)
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class DecisionBody(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The body of a decision. `arguments`, an object or its JSON text, are what the call runs with instead."""
 
     approve: bool
@@ -49,7 +49,7 @@ class ApprovalView(msgspec.Struct, frozen=True, kw_only=True):
     is_tainted: bool = False
     is_deferred: bool = False
     used_by: str | None = None
-    decision: Decision | None = None
+    decision: ApprovalDecision | None = None
 
 
 class ApprovalPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class RuleView(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     created_at: float
     session_id: str | None
-    rule: Rule
+    rule: ApprovalRule
 
 
 async def index(service: Service, exchange: Exchange) -> None:
@@ -107,7 +107,7 @@ async def decide(service: Service, exchange: Exchange) -> None:
 
     Raises: ProtocolError, naming the field; NotFound; LimitExceeded.
     """
-    choice = await service.read(exchange, lambda body: read_body(body, Choice))
+    choice = await service.read(exchange, lambda body: read_body(body, DecisionBody))
     if len(choice.by) > BY_CHARS_MAX:
         raise ProtocolError(f"by has at most {BY_CHARS_MAX} characters.", param="by")
     arguments = choice.arguments

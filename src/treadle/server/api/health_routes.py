@@ -10,7 +10,7 @@ from treadle.server.server_state import Service
 from treadle.telemetry.prometheus import CONTENT_TYPE, write_text
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class WaitingCounts(msgspec.Struct, frozen=True, kw_only=True):
     """An abandoned run that this process leaves to others, and the tools that it lacks for it."""
 
     run_id: str
@@ -44,7 +44,7 @@ async def replicas(service: Service, exchange: Exchange) -> None:
     """GET /treadle/v1/replicas: the processes of this journal, in what each differs from this one, and which runs wait
     for a process that has their tools."""
     runtime = service.runtime
-    waiting = [Waiting(run_id=run_id, tools=tools) for run_id, tools in runtime.runs.without_tools.items()]
+    waiting = [WaitingCounts(run_id=run_id, tools=tools) for run_id, tools in runtime.runs.without_tools.items()]
     found = {"replicas": runtime.replicas.seen, "waiting": waiting}
     await exchange.answer_json(200, msgspec.to_builtins(found))
 

@@ -6,7 +6,7 @@ from treadle.access.key_revocation import stop_runs
 from treadle.access.key_views import KeyView, MadeKey, view_of
 from treadle.access.keyring import Keyring
 from treadle.core.errors import ConfigError, UnsupportedFeature
-from treadle.journal.keys_interface import Budget, Grant, KeyRow, Rates, Role
+from treadle.journal.keys_interface import KeyBudget, KeyGrant, KeyRates, KeyRow, Role
 from treadle.server.http_exchange import Exchange, read_body, read_number
 from treadle.server.server_state import Service
 
@@ -22,8 +22,8 @@ class NewKey(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     tools: tuple[str, ...] = ("*",)
     role: Role = "none"
     expires_s: float | None = None
-    rates: Rates = Rates()
-    budget: Budget = Budget()
+    rates: KeyRates = KeyRates()
+    budget: KeyBudget = KeyBudget()
 
 
 class KeyPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +51,9 @@ async def create(service: Service, exchange: Exchange) -> None:
     Raises: ProtocolError, naming the field; Conflict, where the name is taken; UnsupportedFeature.
     """
     new = await service.read(exchange, lambda body: read_body(body, NewKey))
-    grant = Grant(apis=new.apis, models=new.models, tools=new.tools, role=new.role, rates=new.rates, budget=new.budget)
+    grant = KeyGrant(
+        apis=new.apis, models=new.models, tools=new.tools, role=new.role, rates=new.rates, budget=new.budget
+    )
     row, token = await _keyring(service).create(new.name, grant, expires_in_s=new.expires_s)
     view = await _view(service, row)
     location = (b"location", f"/treadle/v1/keys/{row.id}".encode())

@@ -125,7 +125,7 @@ async def get(service: Service, exchange: Exchange) -> None:
     telling = tell_again(request, _encoder(request, row.id), Frames(position=after, first=0))
     handle = service.runtime.runs.attach(row)
     manner = stream.Manner(patience_s=None, is_resumed=True, stored=request.background)
-    carried = stream.Reply(exchange, handle, telling, manner, service.audience)
+    carried = stream.RunResponse(exchange, handle, telling, manner, service.audience)
     await carried.run(service.runtime.settings.server.keep_alive_s)
 
 
@@ -220,4 +220,4 @@ def _encoder(request: Request, run_id: str) -> Encoder:
 
 
 def _retelling(ids: IdSource) -> stream.Retell:
-    return compaction.Retelling(ids).feed
+    return compaction.CompactedText(ids).feed

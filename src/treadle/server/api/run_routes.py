@@ -32,7 +32,7 @@ from treadle.core.run_endings import HANDED_OVER
 from treadle.core.usage import Usage
 from treadle.http.asgi import Header
 from treadle.journal.journal_interface import RunRow, RunSearch, SessionRow
-from treadle.journal.keys_interface import Budget, Rates
+from treadle.journal.keys_interface import KeyBudget, KeyRates
 from treadle.protocols.sse import write_frame
 from treadle.runs import RunHandle
 from treadle.server.api.page_cursor import read_before
@@ -333,7 +333,7 @@ def acting(exchange: Exchange, row: RunRow | SessionRow) -> Client:
     client = exchange.client
     if row.key_id == client.key_id:
         return client
-    grant = msgspec.structs.replace(client.grant, budget=Budget(), rates=Rates())
+    grant = msgspec.structs.replace(client.grant, budget=KeyBudget(), rates=KeyRates())
     return msgspec.structs.replace(client, key_id=row.key_id, grant=grant)
 
 

@@ -15,7 +15,7 @@ import msgspec
 
 from treadle.core.errors import ConfigError, NotFound, ProtocolError
 from treadle.core.plan import Plan, plan_json
-from treadle.providers.cassettes.file_format import Answered, Asked, Call, data_of, load_cassette
+from treadle.providers.cassettes.file_format import Call, CassetteRequest, CassetteResponse, data_of, load_cassette
 from treadle.providers.cassettes.recorder import recorded_file
 from treadle.providers.provider_endpoint import Endpoint
 from treadle.providers.resilience import GuardedModel
@@ -140,12 +140,12 @@ def _recorded(place: tuple[Path | None, str], endpoint: Endpoint, written: Call)
     return next((call for call in reversed(cassette.calls) if call.key == written.key), None)
 
 
-def _sent(asked: Asked, endpoint: Endpoint) -> Sent:
+def _sent(asked: CassetteRequest, endpoint: Endpoint) -> Sent:
     body = data_of(asked).decode("utf-8", "replace")
     return Sent(method=asked.method, url=endpoint.url(asked.path), headers=asked.headers, body=body[:BODY_CHARS_MAX])
 
 
-def _heard(call: Call, answered: Answered) -> Heard:
+def _heard(call: Call, answered: CassetteResponse) -> Heard:
     body = b"".join(data_of(chunk) for chunk in call.chunks).decode("utf-8", "replace")
     return Heard(
         status=answered.status,

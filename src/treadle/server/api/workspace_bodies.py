@@ -12,7 +12,7 @@ from treadle.server.server_state import Service
 from treadle.workspace.json_pointer import Json
 from treadle.workspace.proposal_review import Review
 from treadle.workspace.workspace_diff import Difference
-from treadle.workspace.workspace_state import Actor, Change, Proposal, Record, Section
+from treadle.workspace.workspace_state import Actor, Change, Proposal, Section, WorkspaceRecord
 from treadle.workspace.workspace_store import Author, Held, Standing, Taken
 
 
@@ -113,7 +113,7 @@ class WorkspacePage(msgspec.Struct, frozen=True, kw_only=True):
 class HistoryPage(msgspec.Struct, frozen=True, kw_only=True):
     """A page of history, newest first; `before` the last version gives the next page."""
 
-    changes: list[Record]
+    changes: list[WorkspaceRecord]
     has_more: bool
 
 
@@ -122,7 +122,7 @@ class StepView(msgspec.Struct, frozen=True, kw_only=True):
 
     version: int
     facts_version: int
-    change: Record
+    change: WorkspaceRecord
 
 
 class DiffView(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,7 +141,7 @@ class ProposalView(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     status: ProposalStatus
     sha256: str
     proposal: Proposal
-    decision: Record | None = None
+    decision: WorkspaceRecord | None = None
     review: Review | None = None
 
 

@@ -9,13 +9,13 @@ from treadle.access.key_token import PREFIX
 from treadle.access.keyring import Keyring, fingerprint_of
 from treadle.config import Settings
 from treadle.core.errors import ConfigError, RequestError, StoreError, Unauthorised
-from treadle.journal.keys_interface import Grant
+from treadle.journal.keys_interface import KeyGrant
 from treadle.runtime import Runtime
 from treadle.server.auth.installation_secret import is_shared, kept_secret, secret_for
 from treadle.server.auth.login_state import SharedLogins
-from treadle.server.auth.page_access import Gate, is_exposed, is_open
-from treadle.server.auth.request_rate_limits import Turnstile
-from treadle.server.auth.route_permissions import Access, access_of
+from treadle.server.auth.page_access import PageGate, is_exposed, is_open
+from treadle.server.auth.request_rate_limits import RequestRateLimiter
+from treadle.server.auth.route_permissions import RouteAccess, access_of
 from treadle.server.auth.signed_tickets import PERSON_KEY
 from treadle.server.auth.signed_tickets import Scope as TicketScope
 from treadle.server.http_exchange import Exchange
@@ -51,13 +51,13 @@ class Clients:
     Where keys are needed the secret behind them must last: that is looked at when the server starts.
     """
 
-    def __init__(self, runtime: Runtime, gate: Gate) -> None:
+    def __init__(self, runtime: Runtime, gate: PageGate) -> None:
         self._runtime = runtime
         self._gate = gate
         self.logins = SharedLogins(gate, runtime.store, runtime.clock)
         self.needs_key = asks_for_key(runtime.settings)
         self._keyring = make_keyring(runtime) if self.needs_key else None
-        self._turnstile = Turnstile(runtime)
+        self._turnstile = RequestRateLimiter(runtime)
         self.meets = self._turnstile.counts_addresses or gate.needs_login
         """Whether there is anything to `meet` a request with."""
         if (self.needs_key or gate.needs_login) and is_shared(runtime.settings, os.environ):
@@ -129,7 +129,7 @@ class Clients:
         except RequestError:
             return False
 
-    async def _identify(self, exchange: Exchange, access: Access, key: str | None) -> Client:
+    async def _identify(self, exchange: Exchange, access: RouteAccess, key: str | None) -> Client:
         if key and key.startswith(PERSON_KEY):
             return self._person(key, exchange)
         if key and (self.needs_key or key.startswith(OURS)):
@@ -164,7 +164,7 @@ class Clients:
         self._gate.check_scope(exchange, ticket.scope)
         return _client_of(ticket.name, ticket.scope)
 
-    async def _holder(self, text: str, exchange: Exchange, access: Access) -> Client:
+    async def _holder(self, text: str, exchange: Exchange, access: RouteAccess) -> Client:
         """Return whose key it is, if it may be used here.
 
         Raises: Unauthorised, Forbidden, StoreError.
@@ -188,4 +188,4 @@ class Clients:
 
 def _client_of(name: str, scope: TicketScope) -> Client:
     """Return somebody who is logged in as a client: their role lets them see what everybody did."""
-    return Client(name=name, grant=Grant(role=scope))
+    return Client(name=name, grant=KeyGrant(role=scope))

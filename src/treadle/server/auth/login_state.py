@@ -7,8 +7,8 @@ while people use it, which is how long a logout elsewhere takes to be known here
 from treadle.core.errors import TreadleError
 from treadle.engine.ports import Clock
 from treadle.journal.journal_interface import Store
-from treadle.server.auth.page_access import COOKIE_S, Gate
-from treadle.server.auth.signed_tickets import Ticket
+from treadle.server.auth.page_access import COOKIE_S, PageGate
+from treadle.server.auth.signed_tickets import SignedTicket
 
 LOOK_S = 2.0
 
@@ -16,7 +16,7 @@ LOOK_S = 2.0
 class SharedLogins:
     """What the gate of this process knows of links and logins, together with all others of the same journal."""
 
-    def __init__(self, gate: Gate, store: Store, clock: Clock) -> None:
+    def __init__(self, gate: PageGate, store: Store, clock: Clock) -> None:
         self._gate = gate
         self._store = store
         self._clock = clock
@@ -33,7 +33,7 @@ class SharedLogins:
         except TreadleError:
             return
 
-    async def redeem(self, text: str) -> tuple[str, Ticket] | None:
+    async def redeem(self, text: str) -> tuple[str, SignedTicket] | None:
         """Take a link's ticket and return the cookie that it becomes; None for one that is used, late or not ours.
 
         Raises: StoreError.
@@ -45,7 +45,7 @@ class SharedLogins:
         # Whoever looked into the journal meanwhile knows already that it is used: by us.
         return self._gate.tickets.admit(link, now, COOKIE_S)
 
-    async def end(self, cookie: Ticket) -> None:
+    async def end(self, cookie: SignedTicket) -> None:
         """Let a cookie be good no more.
 
         Raises: StoreError.

@@ -10,7 +10,7 @@ import msgspec
 from treadle.config import Settings
 from treadle.core.errors import Forbidden
 from treadle.server.auth.installation_secret import read_secret, secret_for
-from treadle.server.auth.signed_tickets import Scope, Ticket, Tickets, may
+from treadle.server.auth.signed_tickets import Scope, SignedTicket, Tickets, may
 from treadle.server.http_exchange import Exchange, HttpError
 from treadle.server.request_guard import is_loopback
 
@@ -28,7 +28,7 @@ _PAGES = frozenset({"/", "/console"})
 _OWN = ("/treadle/", "/console/")
 
 
-class Rule(msgspec.Struct, frozen=True):
+class PageRule(msgspec.Struct, frozen=True):
     """What a path needs, to be read and to be changed."""
 
     prefix: str
@@ -36,11 +36,11 @@ class Rule(msgspec.Struct, frozen=True):
     writes: Scope
 
 
-RULES: tuple[Rule, ...] = (
-    Rule("/treadle/v1/logins", "admin", "admin"),
-    Rule("/treadle/v1/keys", "admin", "admin"),
-    Rule("/treadle/v1/logout", "viewer", "viewer"),
-    Rule("/", "viewer", "operator"),
+RULES: tuple[PageRule, ...] = (
+    PageRule("/treadle/v1/logins", "admin", "admin"),
+    PageRule("/treadle/v1/keys", "admin", "admin"),
+    PageRule("/treadle/v1/logout", "viewer", "viewer"),
+    PageRule("/", "viewer", "operator"),
 )
 """The first prefix that fits holds."""
 
@@ -50,7 +50,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     scope: Scope
-    ticket: Ticket | None = None
+    ticket: SignedTicket | None = None
 
 
 LOCAL = Person(name=LOCAL_NAME, scope="admin")
@@ -70,7 +70,7 @@ def is_exposed(settings: Settings) -> bool:
     return not is_loopback(server.host) or server.allow_remote or bool(server.allowed_hosts)
 
 
-class Gate:
+class PageGate:
     """Checks requests to Treadle's own API and pages."""
 
     def __init__(self, tickets: Tickets, *, needs_login: bool) -> None:
@@ -127,7 +127,7 @@ class Gate:
         return None if self.needs_login else LOCAL
 
 
-def make_gate(settings: Settings, now: float) -> Gate:
+def make_gate(settings: Settings, now: float) -> PageGate:
     """Return the gate of a server that starts now.
 
     Raises: ConfigError.
@@ -136,7 +136,7 @@ def make_gate(settings: Settings, now: float) -> Gate:
     secret = secret_for("login", read_secret(settings))
     # A journal remembers which links were used; without one, no link may be older than the process.
     began_at = 0.0 if settings.store.persistence == "on" else now
-    return Gate(Tickets(secret, began_at), needs_login=needs_login)
+    return PageGate(Tickets(secret, began_at), needs_login=needs_login)
 
 
 def read_cookie(exchange: Exchange) -> str:

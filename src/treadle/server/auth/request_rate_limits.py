@@ -25,7 +25,7 @@ _UNCOUNTED = frozenset({"/healthz", "/readyz", "/api/hello"})
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Turnstile:
+class RequestRateLimiter:
     """Counts requests, within the settings' `[rates]` and `[[rate]]`."""
 
     def __init__(self, runtime: Runtime) -> None:

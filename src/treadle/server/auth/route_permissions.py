@@ -6,7 +6,7 @@ from treadle.journal.keys_interface import Role
 from treadle.server.http_exchange import SAFE_METHODS
 
 
-class Access(msgspec.Struct, frozen=True):
+class RouteAccess(msgspec.Struct, frozen=True):
     """What some routes need. Without an `api` the key of any API will do; what `is_open` needs no key at all.
 
     A role is needed beside that, to look (`reads`) or to change (`writes`). What `decides` needs a credential also
@@ -28,33 +28,33 @@ class Access(msgspec.Struct, frozen=True):
         return self.reads if method in SAFE_METHODS else self.writes
 
 
-RULES: tuple[Access, ...] = (
-    Access("*", "/v1/chat/", "chat"),
-    Access("*", "/v1/responses", "responses"),
-    Access("*", "/v1/conversations", "responses"),
-    Access("*", "/v1/messages", "messages"),
-    Access("GET HEAD", "/v1/models"),
-    Access("GET HEAD", "/v1beta/models"),
-    Access("POST", "/v1/models/", "gemini"),
-    Access("POST", "/v1/tunedModels/", "gemini"),
-    Access("POST", "/v1beta/", "gemini"),
-    Access("*", "/mcp", "mcp"),
-    Access("*", "/treadle/v1/keys", "treadle", "admin", "admin"),
-    Access("*", "/treadle/v1/logins", "treadle", "admin", "admin"),
-    Access("*", "/treadle/v1/evals", "treadle", "viewer", "operator"),
-    Access("*", "/treadle/v1/mcp", "treadle", "viewer", "operator"),
-    Access("*", "/treadle/v1/upstreams", "treadle", "viewer", "operator"),
-    Access("*", "/treadle/v1/replicas", "treadle", "viewer", "operator"),
-    Access("*", "/treadle/v1/", "treadle"),
-    Access("*", "/metrics", reads="viewer", writes="operator", outlives_store=True),
-    Access("GET HEAD", "/healthz", is_open=True),
-    Access("GET HEAD", "/readyz", is_open=True),
-    Access("GET HEAD", "/api/hello", is_open=True),
-    Access("GET HEAD", "/openapi.json", is_open=True),
-    Access("*", "/login", is_open=True),
-    Access("GET HEAD", "/web/", is_open=True),
-    Access("GET HEAD", "/console", is_open=True),
-    Access("GET HEAD", "/", is_open=True),
+RULES: tuple[RouteAccess, ...] = (
+    RouteAccess("*", "/v1/chat/", "chat"),
+    RouteAccess("*", "/v1/responses", "responses"),
+    RouteAccess("*", "/v1/conversations", "responses"),
+    RouteAccess("*", "/v1/messages", "messages"),
+    RouteAccess("GET HEAD", "/v1/models"),
+    RouteAccess("GET HEAD", "/v1beta/models"),
+    RouteAccess("POST", "/v1/models/", "gemini"),
+    RouteAccess("POST", "/v1/tunedModels/", "gemini"),
+    RouteAccess("POST", "/v1beta/", "gemini"),
+    RouteAccess("*", "/mcp", "mcp"),
+    RouteAccess("*", "/treadle/v1/keys", "treadle", "admin", "admin"),
+    RouteAccess("*", "/treadle/v1/logins", "treadle", "admin", "admin"),
+    RouteAccess("*", "/treadle/v1/evals", "treadle", "viewer", "operator"),
+    RouteAccess("*", "/treadle/v1/mcp", "treadle", "viewer", "operator"),
+    RouteAccess("*", "/treadle/v1/upstreams", "treadle", "viewer", "operator"),
+    RouteAccess("*", "/treadle/v1/replicas", "treadle", "viewer", "operator"),
+    RouteAccess("*", "/treadle/v1/", "treadle"),
+    RouteAccess("*", "/metrics", reads="viewer", writes="operator", outlives_store=True),
+    RouteAccess("GET HEAD", "/healthz", is_open=True),
+    RouteAccess("GET HEAD", "/readyz", is_open=True),
+    RouteAccess("GET HEAD", "/api/hello", is_open=True),
+    RouteAccess("GET HEAD", "/openapi.json", is_open=True),
+    RouteAccess("*", "/login", is_open=True),
+    RouteAccess("GET HEAD", "/web/", is_open=True),
+    RouteAccess("GET HEAD", "/console", is_open=True),
+    RouteAccess("GET HEAD", "/", is_open=True),
 )
 """Pages are open here because the gate looks after them: a browser brings no key."""
 
@@ -81,7 +81,7 @@ UNDECIDED = frozenset(
 route needs a credential unless it is named here."""
 
 
-def access_of(pattern: str, method: str) -> Access:
+def access_of(pattern: str, method: str) -> RouteAccess:
     """Return what a route needs.
 
     Raises: LookupError for a route that nobody thought of.

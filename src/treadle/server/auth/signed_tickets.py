@@ -30,7 +30,7 @@ REMEMBERED_MAX = 10_000
 """How many used links and ended logins are remembered; the oldest are past their time long before."""
 
 
-class Ticket(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class SignedTicket(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What was signed: for whom, what they may do, since when and until when."""
 
     kind: Kind
@@ -54,7 +54,7 @@ class Tickets:
         """Write the ticket of a one-time link."""
         return self._write(_made("link", name, scope, now, seconds))
 
-    def link_of(self, text: str, now: float) -> Ticket | None:
+    def link_of(self, text: str, now: float) -> SignedTicket | None:
         """Return what a link says; None for one that is used, late, older than this process or not ours."""
         link = self._read(text, "link", now)
         return None if link is None or link.made_at < self._began_at else link
@@ -64,18 +64,18 @@ class Tickets:
         for ticket_id in spent:
             self._spent.setdefault(ticket_id, until)
 
-    def redeem(self, text: str, now: float, seconds: float) -> tuple[str, Ticket] | None:
+    def redeem(self, text: str, now: float, seconds: float) -> tuple[str, SignedTicket] | None:
         """Take a link's ticket and return the cookie that it becomes; None for one that is used, late or not ours."""
         link = self.link_of(text, now)
         return None if link is None else self.admit(link, now, seconds)
 
-    def admit(self, link: Ticket, now: float, seconds: float) -> tuple[str, Ticket]:
+    def admit(self, link: SignedTicket, now: float, seconds: float) -> tuple[str, SignedTicket]:
         """Return the cookie that a link becomes which nobody used before."""
         self._spend(link, now)
         cookie = _made("cookie", link.name, link.scope, now, seconds)
         return self._write(cookie), cookie
 
-    def cookie(self, text: str, now: float) -> Ticket | None:
+    def cookie(self, text: str, now: float) -> SignedTicket | None:
         """Return who a cookie is of; None for one that is ended, late or not ours."""
         return self._read(text, "cookie", now)
 
@@ -83,25 +83,25 @@ class Tickets:
         """Write a person's key."""
         return PERSON_KEY + self._write(_made("key", name, scope, now, seconds))
 
-    def holder(self, text: str, now: float) -> Ticket | None:
+    def holder(self, text: str, now: float) -> SignedTicket | None:
         """Return who a person's key is of; None for one that is late or not ours."""
         return self._read(text[len(PERSON_KEY) :], "key", now) if text.startswith(PERSON_KEY) else None
 
-    def end(self, cookie: Ticket, now: float) -> None:
+    def end(self, cookie: SignedTicket, now: float) -> None:
         """Let a cookie be good no more, here."""
         self._spend(cookie, now)
 
-    def _write(self, ticket: Ticket) -> str:
+    def _write(self, ticket: SignedTicket) -> str:
         body = base64.urlsafe_b64encode(msgspec.json.encode(ticket)).rstrip(b"=")
         return f"{body.decode()}.{self._sign(body)}"
 
-    def _read(self, text: str, kind: Kind, now: float) -> Ticket | None:
+    def _read(self, text: str, kind: Kind, now: float) -> SignedTicket | None:
         body, dot, signature = text.partition(".")
         if not dot or len(text) > TICKET_CHARS_MAX or not text.isascii():
             return None
         if not hmac.compare_digest(self._sign(body.encode()), signature):
             return None
-        ticket = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=Ticket)
+        ticket = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=SignedTicket)
         is_good = ticket.kind == kind and now < ticket.expires_at and ticket.id not in self._spent
         return ticket if is_good else None
 
@@ -109,7 +109,7 @@ class Tickets:
         digest = hmac.digest(self._secret, body, hashlib.sha256)
         return base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
 
-    def _spend(self, ticket: Ticket, now: float) -> None:
+    def _spend(self, ticket: SignedTicket, now: float) -> None:
         self._spent = {each: until for each, until in self._spent.items() if until > now}
         while len(self._spent) >= REMEMBERED_MAX:
             del self._spent[next(iter(self._spent))]
@@ -121,6 +121,6 @@ def may(scope: Scope, needed: Scope) -> bool:
     return SCOPES.index(scope) >= SCOPES.index(needed)
 
 
-def _made(kind: Kind, name: str, scope: Scope, now: float, seconds: float) -> Ticket:
+def _made(kind: Kind, name: str, scope: Scope, now: float, seconds: float) -> SignedTicket:
     fresh = secrets.token_urlsafe(12)
-    return Ticket(kind=kind, id=fresh, name=name, scope=scope, made_at=now, expires_at=now + seconds)
+    return SignedTicket(kind=kind, id=fresh, name=name, scope=scope, made_at=now, expires_at=now + seconds)

@@ -20,8 +20,8 @@ from treadle.server.api.run_routes import view_of as run_view
 from treadle.server.api.session_routes import view_of as session_view
 from treadle.server.api.workspace_bodies import proposal_view
 from treadle.server.chat_page.chat_page_routes import read_mode
-from treadle.server.chat_page.list_changes import WINDOW, Changes, Look, Rows
-from treadle.server.chat_page.run_view import Mode, Op, Screen, ending, merge
+from treadle.server.chat_page.list_changes import WINDOW, ListChanges, Look, Rows
+from treadle.server.chat_page.run_view import ChatRunView, Mode, Op, ending, merge
 from treadle.server.http_exchange import Exchange
 from treadle.server.server_state import Service
 
@@ -61,13 +61,13 @@ async def follow(service: Service, exchange: Exchange) -> None:
     await _carry(service, exchange, frames, sources)
 
 
-def _changes(service: Service, key_id: str | None) -> Changes:
+def _changes(service: Service, key_id: str | None) -> ListChanges:
     """Return what changes among the things of a key, or of all; what nobody follows any more is forgotten."""
     feeds = service.changes
     if key_id not in feeds:
         for each in [name for name, feed in feeds.items() if name is not None and not feed.is_followed]:
             del feeds[each]
-        feeds[key_id] = Changes(_topics(service, key_id), service.runtime.clock)
+        feeds[key_id] = ListChanges(_topics(service, key_id), service.runtime.clock)
     return feeds[key_id]
 
 
@@ -143,7 +143,7 @@ def _waiting(frames: "asyncio.Queue[bytes]") -> list[bytes]:
 Put = Callable[[bytes], Coroutine[Any, Any, None]]
 
 
-async def _tell_changes(changes: Changes, after: int, put: Put) -> None:
+async def _tell_changes(changes: ListChanges, after: int, put: Put) -> None:
     async with aclosing(changes.follow(after)) as told:
         async for batch in told:
             for change in batch:
@@ -164,7 +164,7 @@ async def _tell_until_lost(service: Service, run: RunRow, after: int, mode: Mode
 
     What came before `after` is only needed to know where things are.
     """
-    screen, numbering = Screen(mode), Numbering()
+    screen, numbering = ChatRunView(mode), Numbering()
     async with aclosing(service.runtime.runs.attach(run).events()) as events:
         async for batch in events:
             ops: list[Op] = []

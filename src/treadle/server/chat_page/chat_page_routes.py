@@ -16,7 +16,7 @@ from treadle.journal.journal_interface import RunRow, SessionRow
 from treadle.server.api.model_routes import models_of
 from treadle.server.api.run_routes import acting
 from treadle.server.api.session_routes import find_session, view_of
-from treadle.server.chat_page.questions import File, ask_again, question, read_files
+from treadle.server.chat_page.questions import QuestionFile, ask_again, question, read_files
 from treadle.server.chat_page.run_view import Mode
 from treadle.server.chat_page.session_turns import TURNS_MAX, leaf_below, newest_of, read_talk, read_turn
 from treadle.server.http_exchange import Exchange, read_body, read_number
@@ -27,7 +27,7 @@ class NewTurn(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The body of POST …/turns. `again` asks the question of an earlier run anew from its place, as another branch."""
 
     input: str | None = None
-    files: tuple[File, ...] = ()
+    files: tuple[QuestionFile, ...] = ()
     model: str = ""
     again: str | None = None
 

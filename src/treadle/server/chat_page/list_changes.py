@@ -26,7 +26,7 @@ Rows = Mapping[str, object]
 Look = Callable[[], Awaitable[Rows]]
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class ListChange(msgspec.Struct, frozen=True, kw_only=True):
     """One row that is new or other than it was."""
 
     number: int
@@ -34,7 +34,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes
 
 
-class Changes:
+class ListChanges:
     """Looks at the topics while somebody listens, and tells what changed."""
 
     def __init__(self, topics: Mapping[str, Look], clock: Clock) -> None:
@@ -42,7 +42,7 @@ class Changes:
         self._clock = clock
         self._epoch = secrets.token_hex(4)
         self._number = 0
-        self._kept: deque[Change] = deque(maxlen=KEPT_MAX)
+        self._kept: deque[ListChange] = deque(maxlen=KEPT_MAX)
         self._known: dict[str, dict[str, bytes]] = {}
         self._news = asyncio.Event()
         self._listeners = 0
@@ -73,7 +73,7 @@ class Changes:
             except TreadleError:
                 continue  # a store that is away is looked at again
 
-    async def follow(self, after: int) -> AsyncGenerator[list[Change], None]:
+    async def follow(self, after: int) -> AsyncGenerator[list[ListChange], None]:
         """Yield what changes after a number, in batches, for ever."""
         self._enter()
         try:
@@ -116,6 +116,6 @@ class Changes:
             return
         for name, data in changed:
             self._number += 1
-            self._kept.append(Change(number=self._number, topic=name, data=data))
+            self._kept.append(ListChange(number=self._number, topic=name, data=data))
         news, self._news = self._news, asyncio.Event()
         news.set()

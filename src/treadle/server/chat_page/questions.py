@@ -21,7 +21,7 @@ _FENCES = re.compile(r"`{3,}")
 _FILE_TEXT = re.compile(r"^File (.+):\n\n(`{3,})\n(?:.*\n)?\2$", re.DOTALL)
 
 
-class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class QuestionFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A file that comes with a question; `data` is base64."""
 
     name: str
@@ -29,7 +29,7 @@ class File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     data: str
 
 
-def read_files(files: Sequence[File], takes: Sequence[str]) -> list[AnyPart]:
+def read_files(files: Sequence[QuestionFile], takes: Sequence[str]) -> list[AnyPart]:
     """Return files as parts of a message: text inside it, pictures and others as they are, where the model takes them.
 
     Raises: ProtocolError, naming the file.
@@ -39,7 +39,7 @@ def read_files(files: Sequence[File], takes: Sequence[str]) -> list[AnyPart]:
     return [_part(file, f"files[{number}]", takes) for number, file in enumerate(files)]
 
 
-def _part(file: File, param: str, takes: Sequence[str]) -> AnyPart:
+def _part(file: QuestionFile, param: str, takes: Sequence[str]) -> AnyPart:
     if not 1 <= len(file.name) <= NAME_CHARS_MAX or not file.name.isprintable():
         raise ProtocolError(f"A file's name has 1 to {NAME_CHARS_MAX} printable characters.", param=f"{param}.name")
     try:
@@ -59,7 +59,7 @@ def _part(file: File, param: str, takes: Sequence[str]) -> AnyPart:
     return ImagePart(url=url) if kind == "image" else FilePart(url=url, filename=file.name)
 
 
-def _as_text(file: File, data: bytes) -> str | None:
+def _as_text(file: QuestionFile, data: bytes) -> str | None:
     """Return a text file inside a fence of its own; None for what is no text."""
     if not (file.media_type.startswith("text/") or file.media_type in _TEXT_TYPES or not file.media_type):
         return None

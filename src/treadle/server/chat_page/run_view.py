@@ -65,7 +65,7 @@ CUT_SHORT = {
 }
 
 
-class Screen:
+class ChatRunView:
     """What is shown of one run so far."""
 
     def __init__(self, mode: Mode = "cards") -> None:

@@ -18,7 +18,7 @@ from treadle.journal.journal_interface import RunRow, SessionRow, Store
 from treadle.journal.session_operations import chain_of
 from treadle.runs.replay.event_replay import tell_all
 from treadle.server.chat_page.questions import file_name_of
-from treadle.server.chat_page.run_view import Mode, Part, Screen, ending, note_of
+from treadle.server.chat_page.run_view import ChatRunView, Mode, Part, ending, note_of
 from treadle.server.server_state import Service
 
 RUNS_MAX = 1_000
@@ -34,21 +34,21 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class TurnQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """What was asked."""
 
     text: str
     files: list[Attachment]
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class SessionTurn(msgspec.Struct, frozen=True, kw_only=True):
     """One turn as a page shows it, after the first `n` events of its run."""
 
     run_id: str
     model: str
     status: str
     created_at: float
-    question: Question
+    question: TurnQuestion
     parts: list[Part]
     n: int
     siblings: list[str]
@@ -63,7 +63,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 class Talk(msgspec.Struct, frozen=True, kw_only=True):
     """The turns of a session's branch, oldest first; `before` the first one's run gives the turns before it."""
 
-    turns: list[Turn]
+    turns: list[SessionTurn]
     has_more: bool
 
 
@@ -85,7 +85,7 @@ async def read_talk(service: Service, session: SessionRow, *, mode: Mode, before
     return Talk(turns=turns, has_more=len(chain) > limit)
 
 
-async def read_turn(service: Service, run: RunRow, mode: Mode) -> Turn:
+async def read_turn(service: Service, run: RunRow, mode: Mode) -> SessionTurn:
     """Return one run as a turn."""
     runs = [] if run.session_id is None else await _runs_of(service.runtime.store, run.session_id)
     return await _read_turn(service, run, _siblings([*runs, run])[run.previous_id], mode)
@@ -131,9 +131,9 @@ def _siblings(runs: Sequence[RunRow]) -> dict[str | None, list[str]]:
     return {place: sorted(times, key=times.__getitem__) for place, times in found.items()}
 
 
-async def _read_turn(service: Service, run: RunRow, siblings: list[str], mode: Mode) -> Turn:
+async def _read_turn(service: Service, run: RunRow, siblings: list[str], mode: Mode) -> SessionTurn:
     entries = await service.runtime.store.entries(run.id)
-    screen, said = Screen(mode), tell_all(entries)
+    screen, said = ChatRunView(mode), tell_all(entries)
     usage = run.usage
     told: dict[str, Any] = {"status": run.status, "ended_at": run.ended_at, **note_of(run.status, run.stop, run)}
     for numbered in said:
@@ -141,7 +141,7 @@ async def _read_turn(service: Service, run: RunRow, siblings: list[str], mode: M
         if isinstance(numbered.event, RunEnded):
             # The row may have been read before the run ended, and its entries after.
             told, usage = ending(numbered.event), numbered.event.usage or usage
-    return Turn(
+    return SessionTurn(
         run_id=run.id,
         model=run.model,
         previous_id=run.previous_id,
@@ -156,7 +156,7 @@ async def _read_turn(service: Service, run: RunRow, siblings: list[str], mode: M
     )
 
 
-def question_of(entries: Sequence[Entry]) -> Question:
+def question_of(entries: Sequence[Entry]) -> TurnQuestion:
     """Return what a run was asked with; what came before is another run's."""
     texts: list[str] = []
     files: list[Attachment] = []
@@ -178,4 +178,4 @@ def question_of(entries: Sequence[Entry]) -> Question:
                     files.append(Attachment(kind="file", name=part.filename or "file"))
                 case _:
                     files.append(Attachment(kind="other", name="attachment"))
-    return Question(text="\n".join(texts), files=files)
+    return TurnQuestion(text="\n".join(texts), files=files)

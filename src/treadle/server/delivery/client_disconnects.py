@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 
 
-class Presence:
+class ClientPresence:
     """Looks after one client: `break_silence` is called where nothing was sent for a while.
 
     Without it there is nothing to break, as for an answer that is no stream. `until_gone` is run meanwhile, to hear

@@ -31,7 +31,7 @@ from treadle.core.events import (
 from treadle.core.ids import SeededIds
 from treadle.core.request import Request
 from treadle.protocols.codec_interfaces import Encoder
-from treadle.protocols.stream_deduplication import Mend, diverged
+from treadle.protocols.stream_deduplication import ReplayDiff, diverged
 from treadle.server.delivery.stream_event_ids import Delta, Frames
 
 WAITING = frozenset({RunEnded})
@@ -75,7 +75,7 @@ class RunIds(SeededIds):
     """Ids drawn from the run's own, so that whoever tells the run again draws the same ones."""
 
 
-class Telling(Protocol):
+class ResponseWriter(Protocol):
     """Writes what a source says."""
 
     @property
@@ -236,7 +236,7 @@ def _piece(event: Delta, text: str) -> Delta:
     return msgspec.structs.replace(event, text=text)
 
 
-class MendedRun(OneRun):
+class AppendOnlyWriter(OneRun):
     """Tells a run as a stream: what a repeated model call says again is told once.
 
     Where the protocol `closes` items that were broken off, it does so if the model answers differently; else the
@@ -251,7 +251,7 @@ class MendedRun(OneRun):
         super().__init__(encoder, frames=frames, step=step)
         self._closes = closes
         self._told: list[RunEvent] = []
-        self._mend: Mend | None = None
+        self._mend: ReplayDiff | None = None
         # Whether what is told is only written: nothing is left out of it, numbered or told again.
         self._is_straight = self._frames.is_plain
 
@@ -291,10 +291,10 @@ class MendedRun(OneRun):
             return self._encoder.feed(event)
         return super().hear(batch)
 
-    def _mended(self) -> Mend:
+    def _mended(self) -> ReplayDiff:
         """Return what mends the run, which knows all that was told."""
         if self._mend is None:
-            self._mend = Mend(closes=self._closes)
+            self._mend = ReplayDiff(closes=self._closes)
             for event in self._told:
                 self._mend.feed(event)
                 if type(event) is RunStarted:
@@ -305,13 +305,13 @@ class MendedRun(OneRun):
         return self._mend
 
 
-def tell_again(request: Request, encoder: Encoder, frames: Frames | None = None) -> MendedRun:
+def tell_again(request: Request, encoder: Encoder, frames: Frames | None = None) -> AppendOnlyWriter:
     """Return what tells a run as its protocol does, from any place in it.
 
     Clients of an answer in the background are shown only what the journal has, so their numbers need not leap.
     """
     is_closed = request.protocol == "responses"
-    return MendedRun(encoder, frames, closes=is_closed, step=0 if request.background else NUMBER_STEP)
+    return AppendOnlyWriter(encoder, frames, closes=is_closed, step=0 if request.background else NUMBER_STEP)
 
 
 class FoldedRun(msgspec.Struct, eq=False):

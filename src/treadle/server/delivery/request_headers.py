@@ -32,7 +32,7 @@ _RETRY_S, _RETRY_S_MAX, _MARGIN_S = 0.5, 8.0, 0.4
 """How long those SDKs wait at most before the first retry (twice as long before each further one), and for luck."""
 
 
-class Wishes(msgspec.Struct, frozen=True, kw_only=True):
+class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How one request is to be answered.
 
     `position` is where in the stream the client is, if it comes back. `patience_s` is how long the run
@@ -53,8 +53,8 @@ class Wishes(msgspec.Struct, frozen=True, kw_only=True):
         return min(_RETRY_S * 2**self.attempt, _RETRY_S_MAX) + _MARGIN_S if self.retry else 0.0
 
 
-NO_WISHES = Wishes()
-_STAYS = Wishes(patience_s=None)
+NO_WISHES = RequestOptions()
+_STAYS = RequestOptions(patience_s=None)
 """What a request says that has none of the headers: that its run ends with its reader, or that it does not."""
 
 
@@ -71,7 +71,7 @@ def asks_plainly(exchange: Exchange, request: Request) -> bool:
     return not says and _ALL_HEADERS.isdisjoint(exchange.headers)
 
 
-def usual_wishes(exchange: Exchange, request: Request, settings: Settings) -> Wishes | None:
+def usual_wishes(exchange: Exchange, request: Request, settings: Settings) -> RequestOptions | None:
     """Return the wishes of a request that has none of the headers; None, where there is something to read."""
     if not _HEADERS.isdisjoint(exchange.headers):
         return None
@@ -79,7 +79,7 @@ def usual_wishes(exchange: Exchange, request: Request, settings: Settings) -> Wi
     return _STAYS if request.background or on_disconnect == "continue" else NO_WISHES
 
 
-def read_wishes(exchange: Exchange, request: Request, settings: Settings) -> Wishes:
+def read_wishes(exchange: Exchange, request: Request, settings: Settings) -> RequestOptions:
     """Read the headers of a request for an answer.
 
     Raises: ProtocolError, naming the header.
@@ -90,7 +90,7 @@ def read_wishes(exchange: Exchange, request: Request, settings: Settings) -> Wis
         _check_resumable(request, idempotency)
     attempt = exchange.header(_ATTEMPT)
     is_counted = idempotency is None and attempt.isascii() and attempt.isdigit() and len(attempt) <= 2
-    return Wishes(
+    return RequestOptions(
         idempotency=idempotency,
         position=last if last != Position(0) or request.protocol == "responses" else None,
         patience_s=_patience_s(exchange, request, settings, has_key=idempotency is not None),

@@ -38,7 +38,7 @@ class Position(msgspec.Struct, frozen=True):
     digest: int = 0
 
 
-class Shown:
+class ShownContent:
     """What a client has been shown: how many characters, and a digest of them and of the frames between them.
 
     Neither depends on the pieces in which the text came.
@@ -112,7 +112,7 @@ class Frames:
         self.number = first
         self._position = position or Position(first - 1)
         self._shows_ids = shows_ids
-        self._shown = Shown()
+        self._shown = ShownContent()
         self.is_plain = position is None and not shows_ids
         self.is_matching = self.has_diverged = False
 

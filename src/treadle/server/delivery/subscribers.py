@@ -9,10 +9,10 @@ from typing import Protocol
 from treadle.core.events import RunEnded
 from treadle.core.request import Note
 from treadle.engine.ports import Clock
-from treadle.runs.event_feed import Batches, Hear
+from treadle.runs.event_feed import FeedBatches, Hear
 
 
-class Source(Protocol):
+class EventSource(Protocol):
     """What is carried: a run, or several that answer one request together."""
 
     @property
@@ -35,11 +35,11 @@ class Source(Protocol):
         """Return what the cache did for the answer: `hit`, `miss`, or nothing."""
         ...
 
-    def events(self, *, hear: Hear | None = None) -> Batches:
+    def events(self, *, hear: Hear | None = None) -> FeedBatches:
         """Return what happens, in batches, until the end; `hear` may take them at once."""
         ...
 
-    def stored_events(self) -> Batches:
+    def stored_events(self) -> FeedBatches:
         """Return what happens as it is stored, a moment later."""
         ...
 
@@ -56,14 +56,14 @@ class Source(Protocol):
         ...
 
 
-class Audience:
+class Subscribers:
     """Counts the readers of runs."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._readers: dict[str, int] = {}
         self._endings: dict[str, asyncio.Task[None]] = {}
-        self._waiting: dict[str, Source] = {}
+        self._waiting: dict[str, EventSource] = {}
 
     @property
     def readers(self) -> int:
@@ -76,7 +76,7 @@ class Audience:
         if run_id in self._endings:
             self._endings.pop(run_id).cancel()
 
-    def find(self, again: str) -> Source | None:
+    def find(self, again: str) -> EventSource | None:
         """Return what waits for this request to come again, to be entered at once."""
         return self._waiting.pop(again, None)
 
@@ -89,7 +89,7 @@ class Audience:
             del self._readers[run_id]
         return not left
 
-    async def leave(self, source: Source, patience_s: float | None, again: str = "") -> None:
+    async def leave(self, source: EventSource, patience_s: float | None, again: str = "") -> None:
         """Count a reader out; without any the run ends after that time, and with None it goes on by itself."""
         run_id = source.run_id
         if not self.count_out(run_id):
@@ -111,7 +111,7 @@ class Audience:
         if endings:
             await asyncio.wait(endings)
 
-    async def _end(self, source: Source, patience_s: float, again: str) -> None:
+    async def _end(self, source: EventSource, patience_s: float, again: str) -> None:
         await self._clock.sleep(patience_s)
         self._endings.pop(source.run_id, None)
         self._waiting.pop(again, None)

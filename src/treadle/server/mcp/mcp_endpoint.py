@@ -26,7 +26,7 @@ logging.getLogger("mcp").setLevel(logging.CRITICAL)
 # The SDK logs every wrong request with a traceback; requests are counted and logged by Treadle itself.
 
 
-class Endpoint:
+class McpEndpoint:
     """Serves MCP clients. One task owns all sessions, so that closing it ends them."""
 
     def __init__(self, service: Service) -> None:

@@ -14,9 +14,9 @@ async def handle(service: Service, exchange: Exchange) -> None:
         raise NotFound("MCP is not served here.", hint="Set server.mcp = true in the configuration.")
     if service.mcp is None:
         try:
-            from treadle.server.mcp.mcp_endpoint import Endpoint
+            from treadle.server.mcp.mcp_endpoint import McpEndpoint
         except ImportError as error:
             message = f"MCP needs the MCP SDK, which is not installed ({error.name})."
             raise HttpError(501, "mcp_not_installed", message, hint="pip install 'treadle[mcp]'") from error
-        service.mcp = Endpoint(service)
+        service.mcp = McpEndpoint(service)
     await service.mcp.handle(exchange)

@@ -23,7 +23,7 @@ from treadle.core.tool_definitions import ServerTool, ToolPolicy
 from treadle.runs.tool_offers import narrow
 from treadle.runtime import Runtime
 from treadle.server.http_exchange import CLIENT_IN_SCOPE
-from treadle.server.mcp.tool_change_notices import Changes
+from treadle.server.mcp.tool_change_notices import ToolChangeNotices
 
 PROGRESS_WAITING_MAX = 64
 _AUDIO = "audio/"
@@ -36,7 +36,7 @@ RunCall = Callable[[str, dict[str, Any], Callable[[str], None], Client], Awaitab
 class ToolServer(Server[Any]):
     """An MCP server that says when its tools change; close it when it is done with."""
 
-    changes: Changes
+    changes: ToolChangeNotices
 
     def create_initialization_options(
         self,
@@ -54,7 +54,7 @@ def make_server(runtime: Runtime, run_call: RunCall | None = None) -> ToolServer
 
     A client sees and runs those that its key lets it.
     """
-    changes = Changes(runtime.registry)
+    changes = ToolChangeNotices(runtime.registry)
 
     async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         changes.know(context)

@@ -9,17 +9,17 @@ from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from treadle.tools.tool_registry import Registry
+from treadle.tools.tool_registry import ToolRegistry
 
 CLIENTS_MAX = 256
 SEND_S = 5.0
 """How long one client may take to be told; whoever does not read is not waited for."""
 
 
-class Changes:
+class ToolChangeNotices:
     """Watches a registry. Many changes at once are said once."""
 
-    def __init__(self, registry: Registry) -> None:
+    def __init__(self, registry: ToolRegistry) -> None:
         self._bus = InMemorySubscriptionBus()
         self.listen = ListenHandler(self._bus, max_subscriptions=CLIENTS_MAX)
         self._sessions: dict[int, ServerSession] = {}

@@ -1,9 +1,9 @@
 """The operations of Treadle's own API: keys, logins, pages, probes, MCP. Forms come from their structs."""
 
 from treadle.access.key_views import KeyView, MadeKey
-from treadle.providers.resilience.endpoint_guard_state import Health
+from treadle.providers.resilience.endpoint_guard_state import EndpointHealth
 from treadle.runtime.replica_comparison import Replica
-from treadle.server.api.health_routes import Waiting
+from treadle.server.api.health_routes import WaitingCounts
 from treadle.server.api.key_routes import KeyPage, NewKey
 from treadle.server.api.login_routes import NewLink, Redeem
 from treadle.server.api.mcp_server_routes import McpServerView, ToolDecision
@@ -30,7 +30,7 @@ OPERATIONS = (
         route="/treadle/v1/replicas",
         summary="Compare the processes of the journal; list runs that wait for a tool",
         tag="Operations",
-        answers=gives(fields(replicas=listed(Replica), waiting=listed(Waiting))),
+        answers=gives(fields(replicas=listed(Replica), waiting=listed(WaitingCounts))),
         reads=True,
     ),
     Operation(
@@ -54,7 +54,7 @@ OPERATIONS = (
         route="/treadle/v1/upstreams",
         summary="Show how the upstreams do",
         tag="Operations",
-        answers=gives(fields(upstreams=listed(Health))),
+        answers=gives(fields(upstreams=listed(EndpointHealth))),
         reads=True,
     ),
     Operation(

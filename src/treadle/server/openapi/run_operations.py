@@ -12,7 +12,7 @@ from treadle.server.api import session_routes as sessions
 from treadle.server.api import trace_routes as trace
 from treadle.server.api import wire_view_routes as wire
 from treadle.server.chat_page.chat_page_routes import ModelView, NewHead, NewTurn
-from treadle.server.chat_page.session_turns import Turn
+from treadle.server.chat_page.session_turns import SessionTurn
 from treadle.server.openapi.operation import (
     ANY,
     BEFORE,
@@ -252,7 +252,7 @@ OPERATIONS = (
             text("before", "the first run of the page after"),
             MODE,
         ),
-        answers=gives(fields(session=sessions.SessionView, turns=listed(Turn), has_more=FLAG)),
+        answers=gives(fields(session=sessions.SessionView, turns=listed(SessionTurn), has_more=FLAG)),
         reads=True,
     ),
     Operation(
@@ -262,7 +262,7 @@ OPERATIONS = (
         tag="Sessions",
         query=(MODE,),
         body=NewTurn,
-        answers=gives(Turn, 201),
+        answers=gives(SessionTurn, 201),
     ),
     Operation(
         method="POST",

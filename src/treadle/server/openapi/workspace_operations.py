@@ -27,7 +27,7 @@ from treadle.server.openapi.operation import (
     one_of,
     text,
 )
-from treadle.workspace.workspace_audit import Finding
+from treadle.workspace.workspace_audit import WorkspaceFinding
 from treadle.workspace.workspace_state import Workspace
 
 PROPOSALS = one_of("status", "only those", *get_args(ProposalStatus))
@@ -164,7 +164,7 @@ OPERATIONS = (
         route="/treadle/v1/workspaces/{workspace}/audit",
         summary="Say whether the history leads to the state",
         tag="Workspaces",
-        answers=gives(Finding),
+        answers=gives(WorkspaceFinding),
         reads=True,
     ),
     Operation(
@@ -255,7 +255,7 @@ OPERATIONS = (
         route="/treadle/v1/approvals/{approval_id}",
         summary="Approve or deny a call, once",
         tag="Approvals",
-        body=approvals.Choice,
+        body=approvals.DecisionBody,
         answers=gives(approvals.ApprovalView),
     ),
     Operation(
@@ -263,7 +263,7 @@ OPERATIONS = (
         route="/treadle/v1/approvals/{approval_id}/decide",
         summary="Approve or deny a call, once",
         tag="Approvals",
-        body=approvals.Choice,
+        body=approvals.DecisionBody,
         answers=gives(approvals.ApprovalView),
     ),
     Operation(

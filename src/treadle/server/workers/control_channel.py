@@ -57,7 +57,7 @@ def read_post(env: MutableMapping[str, str]) -> Post | None:
     return msgspec.json.decode(text, type=Post) if text else None
 
 
-class Line:
+class ControlMessage:
     """The worker's end of the line. Use it in the loop that serves."""
 
     def __init__(self, post: Post, bury: Callable[[str], Awaitable[None]]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from treadle.telemetry.prometheus import Registry, Sample, Series, write_text
+from treadle.telemetry.prometheus import MetricRegistry, MetricSample, Series, write_text
 
 KEEP_S = 1.0
 _SUFFIX = ".numbers"
@@ -38,7 +38,7 @@ class Kept(msgspec.Struct, frozen=True):
 class Numbers:
     """The numbers of one worker, and of all together."""
 
-    def __init__(self, registry: Registry, folder: Path, owner: str) -> None:
+    def __init__(self, registry: MetricRegistry, folder: Path, owner: str) -> None:
         self._registry = registry
         self._folder = folder
         self._owner = owner
@@ -82,7 +82,7 @@ def _all(folder: Path) -> list[Series]:
 def _merge(found: Iterable[Series]) -> list[Series]:
     """Add up what stands for the same thing."""
     merged: dict[str, Series] = {}
-    values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], Sample]] = {}
+    values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], MetricSample]] = {}
     for series in found:
         merged.setdefault(series.name, series)
         here = values.setdefault(series.name, {})
@@ -90,7 +90,7 @@ def _merge(found: Iterable[Series]) -> list[Series]:
             other = here.get(sample.key)
             if other is not None:
                 together = _STATES.get(series.name, operator.add)
-                sample = Sample(sample.name, sample.labels, together(other.value, sample.value))
+                sample = MetricSample(sample.name, sample.labels, together(other.value, sample.value))
             here[sample.key] = sample
     return [msgspec.structs.replace(series, samples=tuple(values[name].values())) for name, series in merged.items()]
 

@@ -34,7 +34,7 @@ TOLD_MAX = 10
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
-class Worker:
+class ServerWorker:
     """One worker as its master sees it."""
 
     def __init__(self, number: int, process: "subprocess.Popen[bytes]", line: socket.socket, owner: str) -> None:
@@ -45,7 +45,7 @@ class Worker:
         self.began_at = time.monotonic()
         self.is_ready = False
         self.is_leaving = False
-        self.heir_of: Worker | None = None
+        self.heir_of: ServerWorker | None = None
         self.told: list[str] = []
 
     def signal(self, number: int) -> None:
@@ -62,11 +62,11 @@ class Master:
         self._count = count
         self._listener = listener
         self._secret = secret
-        self._workers: list[Worker] = []
+        self._workers: list[ServerWorker] = []
         self._dead: list[str] = []
         self._due: dict[int, float] = {}
         self._failures: dict[int, int] = {}
-        self._rolling: deque[Worker] = deque()
+        self._rolling: deque[ServerWorker] = deque()
         self._stops = 0
         self._has_served = False
         self._failed = 0
@@ -99,7 +99,7 @@ class Master:
     def _take(self, number: int, frame: FrameType | None) -> None:
         """Do nothing here: the loop reads the number from the wake-up socket."""
 
-    def _start(self, number: int, heir_of: Worker | None = None) -> None:
+    def _start(self, number: int, heir_of: ServerWorker | None = None) -> None:
         ours, theirs = socket.socketpair()
         owner = f"{socket.gethostname()}:worker{number}:{secrets.token_hex(6)}"
         post = Post(
@@ -120,7 +120,7 @@ class Master:
             process = subprocess.Popen(
                 self._command, env=env, pass_fds=(post.listener, post.line), process_group=0, stdin=subprocess.DEVNULL
             )
-        worker = Worker(number, process, ours, owner)
+        worker = ServerWorker(number, process, ours, owner)
         worker.heir_of = heir_of
         self._workers.append(worker)
         self._selector.register(ours, selectors.EVENT_READ, worker)
@@ -153,7 +153,7 @@ class Master:
             worker.is_leaving = True
             worker.signal(signal.SIGTERM if self._stops < 3 else signal.SIGKILL)
 
-    def _listen(self, worker: Worker) -> None:
+    def _listen(self, worker: ServerWorker) -> None:
         try:
             said = worker.line.recv(len(READY))
         except OSError:
@@ -164,7 +164,7 @@ class Master:
             worker.is_ready = True
             self._welcome(worker)
 
-    def _welcome(self, worker: Worker) -> None:
+    def _welcome(self, worker: ServerWorker) -> None:
         """A worker answers requests now: the first lets all others start, an heir lets its predecessor go."""
         self._failures.pop(worker.number, None)
         if not self._has_served:
@@ -185,7 +185,7 @@ class Master:
                 self._start(worker.number, heir_of=worker)
                 return
 
-    def _bury(self, worker: Worker) -> None:
+    def _bury(self, worker: ServerWorker) -> None:
         """Take note of a worker's end, let its runs go on, and have it replaced unless it was to leave."""
         self._selector.unregister(worker.line)
         worker.line.close()
@@ -205,14 +205,14 @@ class Master:
         elif not (worker.is_leaving or is_succeeded):
             self._replace(worker, code)
 
-    def _exit_code(self, worker: Worker) -> int:
+    def _exit_code(self, worker: ServerWorker) -> int:
         try:
             return worker.process.wait(EXIT_S)
         except subprocess.TimeoutExpired:
             worker.process.kill()
             return worker.process.wait()
 
-    def _replace(self, worker: Worker, code: int) -> None:
+    def _replace(self, worker: ServerWorker, code: int) -> None:
         is_short = time.monotonic() - worker.began_at < SHORT_LIFE_S or not worker.is_ready
         failures = self._failures.get(worker.number, 0) + 1 if is_short else 0
         self._failures[worker.number] = failures

@@ -15,11 +15,11 @@ from treadle.terminal.conversation.usage_totals import Totals, cost_text, time_t
 from treadle.terminal.conversation.user_shell import Shell
 from treadle.terminal.editor.screen_interface import Face
 from treadle.terminal.permissions.ask_user import Asker
-from treadle.terminal.permissions.permission_policy import MODES, Policy
+from treadle.terminal.permissions.permission_policy import MODES, PermissionPolicy
 from treadle.terminal.rendering.approval_card import file_reader
 from treadle.terminal.rendering.event_messages import plural
 from treadle.terminal.rendering.progress_line import Activity
-from treadle.terminal.rendering.run_renderer import Screen
+from treadle.terminal.rendering.run_renderer import RunRenderer
 from treadle.terminal.rendering.streaming_markdown import warm
 
 NEWS_S = 1.0
@@ -34,20 +34,20 @@ class Slash(msgspec.Struct, frozen=True, kw_only=True):
     """A command inside the chat. `is_instant` is done at once, also during a turn; `words` may follow it."""
 
     summary: str
-    do: "Callable[[Chat, str], Awaitable[None]]"
+    do: "Callable[[ChatLoop, str], Awaitable[None]]"
     takes: str = ""
     is_instant: bool = False
 
 
-class Chat:
+class ChatLoop:
     """Fits `Actions`: what keys reach."""
 
     def __init__(
         self,
         conversation: Conversation,
         face: Face,
-        screen: Screen,
-        policy: Policy,
+        screen: RunRenderer,
+        policy: PermissionPolicy,
         commands: Mapping[str, Slash],
         root: str,
     ) -> None:

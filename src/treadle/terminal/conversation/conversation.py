@@ -1,6 +1,6 @@
 """One conversation: what is said becomes a run, each run goes on from the one before, and a turn can be cancelled.
 
-Draws nothing and reads nothing. Where the runs are made is behind the `Host`.
+Draws nothing and reads nothing. Where the runs are made is behind the `ConversationHost`.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from treadle.core.errors import ConfigError, Conflict, NotFound, TreadleError
 from treadle.core.events import ENDED, ItemDone, RunEvent, RunStarted, ToolFinished
 from treadle.core.items import AnyItem, MessageItem, text_message, text_of
 from treadle.core.journal_entries import Entry
-from treadle.terminal.conversation.host_interface import Ask, Host, RunInfo, SessionInfo
+from treadle.terminal.conversation.host_interface import CallQuestion, ConversationHost, HostRunInfo, SessionInfo
 
 NAME_CHARS_MAX = 60
 NAMES_TRIED = 100
@@ -23,7 +23,7 @@ SESSIONS_LOOKED_AT = 200
 class Conversation:
     """Keeps the thread. A session is made with the first thing said; where nothing is kept, the items are held here."""
 
-    def __init__(self, host: Host, model: str, *, folder: str = "") -> None:
+    def __init__(self, host: ConversationHost, model: str, *, folder: str = "") -> None:
         if not model and not host.place:
             raise ConfigError(
                 "which model? There is an upstream, but no default",
@@ -76,7 +76,7 @@ class Conversation:
         try:
             session = await self._enter(said) if self.host.keeps else None
             items = (*self._preface, said) if session else (*self._items, *self._preface, said)
-            ask = Ask(items=items, model=self.model, session_id=session and session.id, schema=self.schema)
+            ask = CallQuestion(items=items, model=self.model, session_id=session and session.id, schema=self.schema)
             self.run_id = await self.host.start(ask)
             self._items += [] if session else [*self._preface, said]
             self._preface = ()
@@ -196,18 +196,18 @@ class Conversation:
         self.session = await self.host.rename_session(self._kept().id, name)
         return self.session
 
-    async def chain(self, limit: int) -> list[RunInfo]:
+    async def chain(self, limit: int) -> list[HostRunInfo]:
         """Return the last turns of this conversation, newest first, also those of the one it was forked from."""
         if self.session is None:
             return []
         head = (await self.host.find_session(self.session.id)).head_run_id
-        chain: list[RunInfo] = []
+        chain: list[HostRunInfo] = []
         while head is not None and len(chain) < limit:
             chain.append(await self.host.find_run(head))
             head = chain[-1].previous_id
         return chain
 
-    async def news(self) -> RunInfo | None:
+    async def news(self) -> HostRunInfo | None:
         """Return the newest run of this conversation if it was begun elsewhere and has not been shown."""
         if self.session is None:
             return None

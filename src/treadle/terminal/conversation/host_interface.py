@@ -18,7 +18,7 @@ FOLDER = "folder"
 """The name in a session's metadata of the folder that it was begun in."""
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
+class CallQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """What is said in one turn: in a session, or, where nothing is kept, with all that was said before."""
 
     items: tuple[AnyItem, ...]
@@ -37,7 +37,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     folder: str = ""
 
 
-class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+class HostRunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One turn of a kept conversation."""
 
     id: str
@@ -48,7 +48,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     created_at: float = 0.0
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class CallDecision(msgspec.Struct, frozen=True, kw_only=True):
     """What a person, or a rule of theirs, says to a call; `arguments` to run it with others."""
 
     approve: bool
@@ -68,7 +68,7 @@ class ProposalInfo(msgspec.Struct, frozen=True, kw_only=True):
     lines: list[str]
 
 
-class Host(Protocol):
+class ConversationHost(Protocol):
     """Where conversations are held."""
 
     @property
@@ -85,7 +85,7 @@ class Host(Protocol):
         """Return the level that commands run at; None when it is not known."""
         ...
 
-    async def start(self, ask: Ask) -> str:
+    async def start(self, ask: CallQuestion) -> str:
         """Start a run and return its id.
 
         Raises: TreadleError.
@@ -106,7 +106,7 @@ class Host(Protocol):
         """
         ...
 
-    async def decide(self, approval_id: str, decision: Decision) -> None:
+    async def decide(self, approval_id: str, decision: CallDecision) -> None:
         """Answer the question whether a call may run.
 
         Raises: TreadleError; Conflict, when it is answered already.
@@ -156,11 +156,11 @@ class Host(Protocol):
         """Return the items of a session, oldest first."""
         ...
 
-    async def list_runs(self, limit: int, *, session_id: str | None = None) -> list[RunInfo]:
+    async def list_runs(self, limit: int, *, session_id: str | None = None) -> list[HostRunInfo]:
         """Return runs, newest first."""
         ...
 
-    async def find_run(self, run_id: str) -> RunInfo:
+    async def find_run(self, run_id: str) -> HostRunInfo:
         """Return one run.
 
         Raises: NotFound.

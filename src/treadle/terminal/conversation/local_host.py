@@ -13,7 +13,14 @@ from treadle.core.journal_entries import Entry
 from treadle.core.request import Options, Request, answer_form
 from treadle.core.tool_definitions import ServerTool
 from treadle.core.usage import Usage
-from treadle.terminal.conversation.host_interface import FOLDER, Ask, Decision, ProposalInfo, RunInfo, SessionInfo
+from treadle.terminal.conversation.host_interface import (
+    FOLDER,
+    CallDecision,
+    CallQuestion,
+    HostRunInfo,
+    ProposalInfo,
+    SessionInfo,
+)
 
 if TYPE_CHECKING:
     from treadle.journal.journal_interface import RunRow, SessionRow
@@ -23,7 +30,7 @@ if TYPE_CHECKING:
 PROPOSALS_MAX = 50
 
 
-class Here:
+class LocalHost:
     """The runtime in this process."""
 
     def __init__(self, runtime: "Runtime") -> None:
@@ -46,7 +53,7 @@ class Here:
         found = await asyncio.to_thread(lambda: self._runtime.sandbox.found)
         return found.level
 
-    async def start(self, ask: Ask) -> str:
+    async def start(self, ask: CallQuestion) -> str:
         """Start a run and return its id.
 
         Raises: TreadleError.
@@ -79,7 +86,7 @@ class Here:
         else:
             await self._runtime.runs.cancel(run_id)
 
-    async def decide(self, approval_id: str, decision: Decision) -> None:
+    async def decide(self, approval_id: str, decision: CallDecision) -> None:
         """Answer the question whether a call may run.
 
         Raises: TreadleError.
@@ -153,11 +160,11 @@ class Here:
 
         return await said_in(self._store, await self._session(session_id))
 
-    async def list_runs(self, limit: int, *, session_id: str | None = None) -> list[RunInfo]:
+    async def list_runs(self, limit: int, *, session_id: str | None = None) -> list[HostRunInfo]:
         """Return runs, newest first."""
         return [_run_info(row) for row in await self._store.list_runs(limit=limit, session_id=session_id)]
 
-    async def find_run(self, run_id: str) -> RunInfo:
+    async def find_run(self, run_id: str) -> HostRunInfo:
         """Return one run.
 
         Raises: NotFound.
@@ -254,8 +261,8 @@ class Here:
         return SessionRow(id=self._runtime.ids.new(SESSION), created_at=now, updated_at=now)
 
 
-def _run_info(row: "RunRow") -> RunInfo:
-    return RunInfo(**{name: getattr(row, name) for name in RunInfo.__struct_fields__})
+def _run_info(row: "RunRow") -> HostRunInfo:
+    return HostRunInfo(**{name: getattr(row, name) for name in HostRunInfo.__struct_fields__})
 
 
 def _session(row: "SessionRow") -> SessionInfo:

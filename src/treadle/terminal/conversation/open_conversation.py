@@ -9,18 +9,18 @@ from collections.abc import AsyncGenerator, Callable
 from typing import TYPE_CHECKING
 
 from treadle.core.errors import ConfigError
-from treadle.terminal.permissions.permission_policy import Mode, Policy
+from treadle.terminal.permissions.permission_policy import Mode, PermissionPolicy
 from treadle.terminal.permissions.remembered_permissions import FILE_NAME, Allowances
 
 if TYPE_CHECKING:
     from treadle.config import Settings
-    from treadle.terminal.conversation.host_interface import Host
+    from treadle.terminal.conversation.host_interface import ConversationHost
 
 
 @contextlib.asynccontextmanager
 async def opened_host(
     args: argparse.Namespace, settings: "Settings", heard: Callable[[str], object]
-) -> "AsyncGenerator[Host, None]":
+) -> "AsyncGenerator[ConversationHost, None]":
     """Open the Treadle that the flags name: this process, or a server. `heard` is told of the progress of tools.
 
     Raises: TreadleError.
@@ -36,17 +36,19 @@ async def opened_host(
     await asyncio.to_thread(importlib.import_module, "treadle.runtime")
     from treadle.runtime import Runtime
     from treadle.runtime.injected_parts import Parts
-    from treadle.terminal.conversation.local_host import Here
+    from treadle.terminal.conversation.local_host import LocalHost
 
     async with Runtime(settings, parts=Parts(report=lambda _, text: (heard(text), None)[1])) as runtime:
-        yield Here(runtime)
+        yield LocalHost(runtime)
 
 
-def make_policy(mode: Mode, root: str, writable: tuple[str, ...] | None = None) -> Policy:
+def make_policy(mode: Mode, root: str, writable: tuple[str, ...] | None = None) -> PermissionPolicy:
     """Return the policy of a folder, with what is remembered for it."""
     from treadle.config.loader import data_directory
 
-    return Policy(mode, Allowances(os.path.realpath(root), data_directory(os.environ) / FILE_NAME), writable=writable)
+    return PermissionPolicy(
+        mode, Allowances(os.path.realpath(root), data_directory(os.environ) / FILE_NAME), writable=writable
+    )
 
 
 def server_key(args: argparse.Namespace) -> str:

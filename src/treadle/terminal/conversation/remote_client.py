@@ -20,10 +20,10 @@ from treadle.core.errors import (
     Unauthorised,
 )
 from treadle.core.events import KeptAlive, RunEnded, RunEvent, read_event
-from treadle.protocols.sse import Frame, SseReader
+from treadle.protocols.sse import SseFrame, SseReader
 
 if TYPE_CHECKING:
-    from treadle.http.client_pool import Pool, Reply
+    from treadle.http.client_pool import ClientPool, ClientReply
 
 CONNECT_S = 10.0
 ANSWER_S = 60.0
@@ -64,7 +64,7 @@ class _Refusal(msgspec.Struct):
     error: ErrorInfo
 
 
-class Client:
+class RemoteClient:
     """One server.
 
     With `person` a request that needs a person is sent again with such a key: it is shown to no server that does not
@@ -79,13 +79,13 @@ class Client:
         self.place = url.rstrip("/")
         self._headers = {"authorization": f"Bearer {key}"} if key else {}
         self._person = person
-        self._pool: Pool | None = None
+        self._pool: ClientPool | None = None
 
     async def open(self) -> None:
         """Make connections possible."""
-        from treadle.http.client_pool import Pool
+        from treadle.http.client_pool import ClientPool
 
-        self._pool = Pool(CONNECTIONS_MAX)
+        self._pool = ClientPool(CONNECTIONS_MAX)
 
     async def close(self) -> None:
         """Let go of the connections."""
@@ -146,7 +146,7 @@ class Client:
                 raise Unreachable(f"{self.place} ends the stream of {run_id} again and again")
             await asyncio.sleep(min(PAUSE_MAX_S, PAUSE_S * 2**tries))
 
-    async def _frames(self, path: str, query: Mapping[str, object]) -> AsyncGenerator[Frame, None]:
+    async def _frames(self, path: str, query: Mapping[str, object]) -> AsyncGenerator[SseFrame, None]:
         reader = SseReader(FRAME_BYTES_MAX)
         try:
             answer = await self._send("GET", path, b"", query)
@@ -197,7 +197,7 @@ class Client:
         data: bytes,
         query: Mapping[str, object],
         headers: Mapping[str, str] | None = None,
-    ) -> "Reply":
+    ) -> "ClientReply":
         """Make a request; one that only asks is made again where the server closed its connection just then.
 
         Raises: OSError, Unreachable.

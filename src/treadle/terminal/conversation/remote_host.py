@@ -12,8 +12,15 @@ from treadle.core.events import ENDED, RunEvent
 from treadle.core.journal_entries import Entry
 from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
 from treadle.core.usage import Usage
-from treadle.terminal.conversation.host_interface import FOLDER, Ask, Decision, ProposalInfo, RunInfo, SessionInfo
-from treadle.terminal.conversation.remote_client import Client, PersonKey, segment
+from treadle.terminal.conversation.host_interface import (
+    FOLDER,
+    CallDecision,
+    CallQuestion,
+    HostRunInfo,
+    ProposalInfo,
+    SessionInfo,
+)
+from treadle.terminal.conversation.remote_client import PersonKey, RemoteClient, segment
 
 PAGE = 200
 MESSAGES_PAGE = 1_000
@@ -47,7 +54,7 @@ class _Said(msgspec.Struct):
 
 
 class _Runs(msgspec.Struct):
-    runs: list[RunInfo]
+    runs: list[HostRunInfo]
 
 
 class _Entries(msgspec.Struct):
@@ -87,7 +94,7 @@ class Elsewhere:
     """A Treadle at an address; use it as an async context manager."""
 
     def __init__(self, url: str, key: str = "", person: PersonKey | None = None) -> None:
-        self._client = Client(url, key, person)
+        self._client = RemoteClient(url, key, person)
 
     async def __aenter__(self) -> Self:
         await self._client.open()
@@ -114,7 +121,7 @@ class Elsewhere:
         level = next((tool.sandbox for tool in found.tools if tool.spec.name == "bash" and tool.source == "local"), "")
         return int(level[1]) if len(level) == 2 and level[0] == "L" and level[1].isdigit() else None
 
-    async def start(self, ask: Ask) -> str:
+    async def start(self, ask: CallQuestion) -> str:
         """Start a run and return its id; asked again after a broken connection, it is started once.
 
         Raises: TreadleError.
@@ -122,7 +129,7 @@ class Elsewhere:
         body: dict[str, Any] = {"input": ask.items, "model": ask.model, "session": ask.session_id}
         if ask.schema is not None:
             body["schema"] = ask.schema
-        return (await self._client.post_again(_RUNS, body, RunInfo, secrets.token_hex(16))).id
+        return (await self._client.post_again(_RUNS, body, HostRunInfo, secrets.token_hex(16))).id
 
     def events(self, run_id: str) -> AsyncGenerator[RunEvent, None]:
         """Yield the events of a run, from its first one, until its end."""
@@ -130,9 +137,9 @@ class Elsewhere:
 
     async def cancel(self, run_id: str) -> None:
         """End a run. Raises: TreadleError."""
-        await self._client.post(f"{_RUNS}/{segment(run_id)}/cancel", {}, RunInfo)
+        await self._client.post(f"{_RUNS}/{segment(run_id)}/cancel", {}, HostRunInfo)
 
-    async def decide(self, approval_id: str, decision: Decision) -> None:
+    async def decide(self, approval_id: str, decision: CallDecision) -> None:
         """Answer the question whether a call may run. Raises: TreadleError."""
         body = {name: value for name, value in msgspec.structs.asdict(decision).items() if value not in (None, "")}
         await self._client.post(f"{_APPROVALS}/{segment(approval_id)}", body, dict[str, Any])
@@ -174,14 +181,14 @@ class Elsewhere:
             if not page.has_more or not page.messages:
                 return entries
 
-    async def list_runs(self, limit: int, *, session_id: str | None = None) -> list[RunInfo]:
+    async def list_runs(self, limit: int, *, session_id: str | None = None) -> list[HostRunInfo]:
         """Return runs, newest first."""
         query = {"limit": min(limit, PAGE), "session": session_id}
         return (await self._client.get(_RUNS, _Runs, query)).runs
 
-    async def find_run(self, run_id: str) -> RunInfo:
+    async def find_run(self, run_id: str) -> HostRunInfo:
         """Return one run, without its journal. Raises: NotFound."""
-        return await self._client.get(f"{_RUNS}/{segment(run_id)}", RunInfo, {"after": PAST_ALL})
+        return await self._client.get(f"{_RUNS}/{segment(run_id)}", HostRunInfo, {"after": PAST_ALL})
 
     async def run_entries(self, run_id: str) -> list[Entry]:
         """Return the journal of a run. Raises: NotFound."""

@@ -11,7 +11,7 @@ When = Literal["always", "typing", "empty", "asking", "idle"]
 """`typing` is whenever no question stands there; `empty` is typing with nothing typed, `idle` with no turn."""
 
 
-class Key(msgspec.Struct, frozen=True, kw_only=True):
+class KeyPress(msgspec.Struct, frozen=True, kw_only=True):
     """One line of the table. `sequences` are keys pressed one after the other, as prompt_toolkit spells them."""
 
     sequences: tuple[tuple[str, ...], ...]
@@ -21,44 +21,46 @@ class Key(msgspec.Struct, frozen=True, kw_only=True):
     when: When = "typing"
 
 
-KEYS: tuple[Key, ...] = (
-    Key(sequences=(("enter",),), shown="Enter", does="send; during a turn: send after it", action="enter"),
-    Key(
+KEYS: tuple[KeyPress, ...] = (
+    KeyPress(sequences=(("enter",),), shown="Enter", does="send; during a turn: send after it", action="enter"),
+    KeyPress(
         sequences=(("escape", "enter"), ("c-j",)),
         shown="Alt-Enter, Ctrl-J, \\ Enter",
         does="start a new line",
         action="newline",
     ),
-    Key(
+    KeyPress(
         sequences=(("c-c",),),
         shown="Ctrl-C",
         does="stop the turn; else clear the line; twice on an empty line: leave",
         action="interrupt",
         when="always",
     ),
-    Key(sequences=(("escape",),), shown="Esc", does="stop the turn", action="escape", when="always"),
-    Key(
+    KeyPress(sequences=(("escape",),), shown="Esc", does="stop the turn", action="escape", when="always"),
+    KeyPress(
         sequences=(("escape", "escape"),),
         shown="Esc Esc",
         does="edit an earlier message, in a fork",
         action="earlier",
         when="idle",
     ),
-    Key(sequences=(("c-d",),), shown="Ctrl-D", does="leave, on an empty line", action="leave", when="empty"),
-    Key(sequences=(("tab",),), shown="Tab", does="complete /command, @file, #earlier prompt", action="complete"),
-    Key(
+    KeyPress(sequences=(("c-d",),), shown="Ctrl-D", does="leave, on an empty line", action="leave", when="empty"),
+    KeyPress(sequences=(("tab",),), shown="Tab", does="complete /command, @file, #earlier prompt", action="complete"),
+    KeyPress(
         sequences=(("s-tab",),),
         shown="Shift-Tab",
         does="next policy: plan, ask, auto-edit",
         action="policy",
         when="always",
     ),
-    Key(sequences=(("c-o",),), shown="Ctrl-O", does="show more of a folded result", action="unfold", when="always"),
-    Key(sequences=(("c-g",),), shown="Ctrl-G", does="write in $EDITOR", action="editor"),
-    Key(sequences=(("c-l",),), shown="Ctrl-L", does="draw the screen again", action="redraw", when="always"),
-    Key(sequences=(("c-z",),), shown="Ctrl-Z", does="suspend; fg comes back", action="suspend", when="always"),
-    Key(sequences=(("<any>",),), shown="y s p d e n N", does="answer a question", action="answer", when="asking"),
-    Key(sequences=(("<bracketed-paste>",),), shown="paste", does="over 20 lines it is folded", action="paste"),
+    KeyPress(
+        sequences=(("c-o",),), shown="Ctrl-O", does="show more of a folded result", action="unfold", when="always"
+    ),
+    KeyPress(sequences=(("c-g",),), shown="Ctrl-G", does="write in $EDITOR", action="editor"),
+    KeyPress(sequences=(("c-l",),), shown="Ctrl-L", does="draw the screen again", action="redraw", when="always"),
+    KeyPress(sequences=(("c-z",),), shown="Ctrl-Z", does="suspend; fg comes back", action="suspend", when="always"),
+    KeyPress(sequences=(("<any>",),), shown="y s p d e n N", does="answer a question", action="answer", when="asking"),
+    KeyPress(sequences=(("<bracketed-paste>",),), shown="paste", does="over 20 lines it is folded", action="paste"),
 )
 BUILT_IN = (("Ctrl-R", "search the history"), ("Up, Down", "history, at the edge of the text"))
 """Keys that the editor itself knows."""

@@ -32,7 +32,7 @@ class Visible(Processor):
         return Transformation(fragments)
 
 
-class Shown(Protocol):
+class VisibleRows(Protocol):
     """What the live part shows."""
 
     def open_text(self) -> str:
@@ -60,7 +60,7 @@ class Shown(Protocol):
         ...
 
 
-def make_layout(shown: Shown, buffer: Buffer) -> Layout:
+def make_layout(shown: VisibleRows, buffer: Buffer) -> Layout:
     """Return the layout around an editor."""
     search = SearchToolbar(ignore_case=True)
     control = BufferControl(

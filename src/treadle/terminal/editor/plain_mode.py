@@ -7,7 +7,7 @@ import threading
 from typing import TextIO
 
 from treadle.terminal.editor.screen_interface import Actions
-from treadle.terminal.rendering.approval_card import Choice
+from treadle.terminal.rendering.approval_card import CardChoice
 from treadle.terminal.rendering.drawing_surface import Painter, Stream
 from treadle.terminal.rendering.sanitize import clean
 
@@ -82,7 +82,7 @@ class PlainFace(Stream):
         answer = await self._line(f"{label} ")
         return answer if answer or answer is None else text
 
-    async def choose(self, choices: list[Choice]) -> str | None:
+    async def choose(self, choices: list[CardChoice]) -> str | None:
         """Show the choices by number and read one; the key or the word of one is understood too."""
         if not self.can_ask:
             return None
@@ -117,7 +117,7 @@ class PlainFace(Stream):
         return data
 
 
-def _chosen(choices: list[Choice], answer: str) -> str | None:
+def _chosen(choices: list[CardChoice], answer: str) -> str | None:
     if answer.isdigit() and 1 <= int(answer) <= len(choices):
         return choices[int(answer) - 1].key
     return next((choice.key for choice in choices if answer in (choice.key, choice.word)), None)

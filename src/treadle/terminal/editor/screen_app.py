@@ -28,11 +28,11 @@ from treadle.terminal.editor.resize import InlineApplication
 from treadle.terminal.editor.screen_interface import Actions
 from treadle.terminal.editor.send_queue import Outbox
 from treadle.terminal.editor.terminal_output import FrameOutput, last_lines
-from treadle.terminal.rendering.approval_card import Choice
+from treadle.terminal.rendering.approval_card import CardChoice
 from treadle.terminal.rendering.drawing_surface import Painter
 from treadle.terminal.rendering.sanitize import one_line
 from treadle.terminal.rendering.streaming_markdown import wrap
-from treadle.terminal.rendering.styles import Look
+from treadle.terminal.rendering.styles import TextStyle
 
 FRAME_S = 0.05
 QUIT_S = 1.0
@@ -50,7 +50,7 @@ class Inline:
     """Fits `Face`."""
 
     def __init__(
-        self, out: TextIO, look: Look, *, history: History, completer: Completer, is_animated: bool = True
+        self, out: TextIO, look: TextStyle, *, history: History, completer: Completer, is_animated: bool = True
     ) -> None:
         self._actions: Actions | None = None
         self._output = FrameOutput(out, term=os.environ.get("TERM", ""), has_colour=look.colour)
@@ -62,7 +62,7 @@ class Inline:
         self._open = ""
         self._timer: asyncio.TimerHandle | None = None
         self._next_frame_at = 0.0
-        self._choices: list[Choice] = []
+        self._choices: list[CardChoice] = []
         self._chosen: asyncio.Future[str] | None = None
         self._borrowed: tuple[str, asyncio.Future[str | None], Document] | None = None
         self._pressed_at = 0.0
@@ -157,7 +157,7 @@ class Inline:
         """Return when the person wants to leave before anybody has begun to read."""
         await self._left.wait()
 
-    async def choose(self, choices: list[Choice]) -> str | None:
+    async def choose(self, choices: list[CardChoice]) -> str | None:
         """Return the key of the answer; keys count once the person has stopped typing."""
         chosen = asyncio.get_running_loop().create_future()
         try:

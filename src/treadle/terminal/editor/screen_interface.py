@@ -2,8 +2,8 @@
 
 from typing import Protocol
 
-from treadle.terminal.rendering.approval_card import Choice
-from treadle.terminal.rendering.drawing_surface import Surface
+from treadle.terminal.rendering.approval_card import CardChoice
+from treadle.terminal.rendering.drawing_surface import DrawingSurface
 
 
 class Actions(Protocol):
@@ -39,7 +39,7 @@ class Actions(Protocol):
         ...
 
 
-class Face(Surface, Protocol):
+class Face(DrawingSurface, Protocol):
     """Where a person reads and writes."""
 
     async def open(self) -> None:
@@ -62,7 +62,7 @@ class Face(Surface, Protocol):
         """Return when the person wants to leave before anything is read; never, where a signal says so."""
         ...
 
-    async def choose(self, choices: list[Choice]) -> str | None:
+    async def choose(self, choices: list[CardChoice]) -> str | None:
         """Return the key of the answer that was chosen; None when nobody can answer. May be cancelled."""
         ...
 

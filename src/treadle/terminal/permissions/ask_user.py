@@ -6,12 +6,12 @@ from collections.abc import Callable
 from treadle.core.errors import Conflict, TreadleError
 from treadle.core.events import ApprovalDecided, ApprovalRequested, RunEvent, ToolFinished
 from treadle.core.json import write_json
-from treadle.terminal.conversation.host_interface import Decision, Host
+from treadle.terminal.conversation.host_interface import CallDecision, ConversationHost
 from treadle.terminal.editor.screen_interface import Face
-from treadle.terminal.permissions.permission_policy import Policy, Question, question_of
+from treadle.terminal.permissions.permission_policy import PermissionPolicy, PermissionQuestion, question_of
 from treadle.terminal.permissions.remembered_permissions import Scope
 from treadle.terminal.rendering.approval_card import card_lines, choices_for
-from treadle.terminal.rendering.run_renderer import Screen
+from treadle.terminal.rendering.run_renderer import RunRenderer
 
 PERSON = "a person at the terminal"
 NOBODY = "nobody can be asked here"
@@ -22,7 +22,13 @@ class Asker:
     """Follows a run and sees to it that each call that waits gets an answer."""
 
     def __init__(
-        self, host: Host, policy: Policy, face: Face, screen: Screen, read: Callable[[str], str | None], root: str
+        self,
+        host: ConversationHost,
+        policy: PermissionPolicy,
+        face: Face,
+        screen: RunRenderer,
+        read: Callable[[str], str | None],
+        root: str,
     ) -> None:
         self._host = host
         self._policy = policy
@@ -62,13 +68,13 @@ class Asker:
         if waiting:
             await asyncio.wait(waiting)
 
-    async def _answer(self, question: Question) -> None:
+    async def _answer(self, question: PermissionQuestion) -> None:
         may_decide_alone = True
         while True:
             decision = self._policy.decide(question) if may_decide_alone else None
             is_own = decision is not None
             if decision is None and not self._face.can_ask:
-                decision = Decision(approve=False, by="policy ask", reason=NOBODY, digest=question.digest)
+                decision = CallDecision(approve=False, by="policy ask", reason=NOBODY, digest=question.digest)
             if decision is None:
                 async with self._turn:
                     # What was remembered for the question before may answer this one too.
@@ -86,7 +92,7 @@ class Asker:
                     continue
             return
 
-    async def _ask(self, question: Question) -> Decision:
+    async def _ask(self, question: PermissionQuestion) -> CallDecision:
         card = card_lines(self._policy, question, self._read)
         whole = card_lines(self._policy, question, self._read, is_whole=True)
         self._screen.lines(card)
@@ -101,9 +107,9 @@ class Asker:
             if decision is not None:
                 return decision
 
-    async def _decision(self, question: Question, key: str | None) -> Decision | None:
+    async def _decision(self, question: PermissionQuestion, key: str | None) -> CallDecision | None:
         """Return what a key says; None when the person thought better of it."""
-        yes = Decision(approve=True, by=PERSON, digest=question.digest)
+        yes = CallDecision(approve=True, by=PERSON, digest=question.digest)
         match key:
             case "y":
                 return yes
@@ -115,11 +121,11 @@ class Asker:
                 return None if arguments is None else _with(yes, arguments)
             case "N":
                 reason = await self._face.line("why not:")
-                return None if reason is None else Decision(approve=False, by=PERSON, reason=reason)
+                return None if reason is None else CallDecision(approve=False, by=PERSON, reason=reason)
             case _:
-                return Decision(approve=False, by=PERSON)
+                return CallDecision(approve=False, by=PERSON)
 
-    def _remember(self, question: Question, scope: Scope) -> None:
+    def _remember(self, question: PermissionQuestion, scope: Scope) -> None:
         try:
             rules = self._policy.remember(question, scope)
         except OSError as error:
@@ -128,7 +134,7 @@ class Asker:
         for rule in rules:
             self._screen.say(f"  remembered for this {scope}: {rule.words}", "dim")
 
-    async def _edited(self, question: Question) -> str | None:
+    async def _edited(self, question: PermissionQuestion) -> str | None:
         """Return other arguments; a command is edited as it is, everything else as JSON."""
         if not question.is_shell:
             return await self._face.line("arguments:", question.raw)
@@ -136,5 +142,5 @@ class Asker:
         return None if command is None else write_json({**question.arguments, "command": command}).decode()
 
 
-def _with(decision: Decision, arguments: str) -> Decision:
-    return Decision(approve=True, by=decision.by, digest=decision.digest, arguments=arguments)
+def _with(decision: CallDecision, arguments: str) -> CallDecision:
+    return CallDecision(approve=True, by=decision.by, digest=decision.digest, arguments=arguments)

@@ -12,7 +12,7 @@ import msgspec
 from treadle.core.events import ApprovalRequested
 from treadle.core.json import BadJson, read_json, write_json
 from treadle.engine.approval_reasons import BY_NAME, is_of_policy, protected_in
-from treadle.terminal.conversation.host_interface import Decision
+from treadle.terminal.conversation.host_interface import CallDecision
 from treadle.terminal.permissions.known_programs import writes_git
 from treadle.terminal.permissions.remembered_permissions import Allowances, Allowed, Scope
 from treadle.terminal.permissions.shell_command_analysis import Parsed, parse
@@ -40,7 +40,7 @@ CONFINED_LEVEL = 1
 REMEMBERED_LEVEL = 2
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A call that waits, read as far as it can be."""
 
     approval_id: str
@@ -95,14 +95,14 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return os.path.normpath(str(self.arguments.get("cwd") or "."))
 
 
-def question_of(event: ApprovalRequested, root: str) -> Question:
+def question_of(event: ApprovalRequested, root: str) -> PermissionQuestion:
     """Read the question that an event asks."""
     try:
         value: Any = read_json(event.call.arguments)
     except BadJson:
         value = None
     arguments = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    question = Question(
+    question = PermissionQuestion(
         approval_id=event.approval_id,
         tool=event.call.name,
         source=event.source,
@@ -117,7 +117,7 @@ def question_of(event: ApprovalRequested, root: str) -> Question:
     return msgspec.structs.replace(question, parsed=parse(question.command, root=folder if root else ""))
 
 
-class Policy:
+class PermissionPolicy:
     """Decides what it may, and knows what could be remembered.
 
     `writable` are the paths of `tools.local.writable`; None where the tools run elsewhere and they are not known.
@@ -141,31 +141,31 @@ class Policy:
         self.mode = CYCLE[(CYCLE.index(self.mode) + 1) % len(CYCLE)] if self.mode in CYCLE else CYCLE[0]
         return self.mode
 
-    def decide(self, question: Question) -> Decision | None:
+    def decide(self, question: PermissionQuestion) -> CallDecision | None:
         """Return the answer that needs no person; None when one must be asked."""
         if question.protected and self.mode != "plan":
             # Allowed by its name or not at all: neither a mode nor a rule for the tool answers this.
             rules = question.named_rules
             is_known = bool(rules) and all(rule in self.allowances for rule in rules)
             by = f"policy: remembered {rules[0].path}" if is_known else ""
-            return Decision(approve=True, by=by, digest=question.digest) if by else None
+            return CallDecision(approve=True, by=by, digest=question.digest) if by else None
         if self.mode == "trust":
-            return Decision(approve=True, by="policy trust", digest=question.digest)
+            return CallDecision(approve=True, by="policy trust", digest=question.digest)
         if question.is_plain and (rule := self._rule_for(question)):
-            return Decision(approve=True, by=rule, digest=question.digest)
+            return CallDecision(approve=True, by=rule, digest=question.digest)
         if question.is_plain and self.is_tried_read_only(question):
             arguments = write_json({**question.arguments, READ_ONLY: True}).decode()
-            return Decision(approve=True, by=BY_READ_ONLY, digest=question.digest, arguments=arguments)
+            return CallDecision(approve=True, by=BY_READ_ONLY, digest=question.digest, arguments=arguments)
         if self.mode == "plan":
             reason = "the terminal is in plan mode: say what you would do; nothing is changed now"
             if question.is_shell and (self.sandbox or 0) >= CONFINED_LEVEL:
                 reason += f". A command that only reads runs with {READ_ONLY} = true"
-            return Decision(approve=False, by="policy plan", reason=reason, digest=question.digest)
+            return CallDecision(approve=False, by="policy plan", reason=reason, digest=question.digest)
         if why := self._missing_consent(question):
-            return Decision(approve=False, by="policy protected", reason=why, digest=question.digest)
+            return CallDecision(approve=False, by="policy protected", reason=why, digest=question.digest)
         return None
 
-    def _missing_consent(self, question: Question) -> str:
+    def _missing_consent(self, question: PermissionQuestion) -> str:
         """Say what a call must ask for, where it would fail after a person agreed: so they are asked once."""
         if self.writable is None or question.protected:
             return ""
@@ -179,7 +179,7 @@ class Policy:
         is_free = is_allowed(os.path.normpath(os.path.join(question.cwd, GIT)), self.writable)
         return f"The git repository is read-only for commands. {_ASK_AGAIN} git=true" if writes and not is_free else ""
 
-    def _rule_for(self, question: Question) -> str:
+    def _rule_for(self, question: PermissionQuestion) -> str:
         """Return by which rule a call may run unasked."""
         if question.is_shell:
             rule = None if self.mode == "plan" else self._line_rule(question)
@@ -190,7 +190,7 @@ class Policy:
             return f"policy: remembered {question.tool}"
         return ""
 
-    def is_tried_read_only(self, question: Question) -> bool:
+    def is_tried_read_only(self, question: PermissionQuestion) -> bool:
         """Tell whether a command runs read-only: the model asks for it, or it looks like one that only reads."""
         if question.parsed is None or (self.sandbox or 0) < CONFINED_LEVEL or question.arguments.get("network"):
             return False
@@ -199,7 +199,7 @@ class Policy:
             return wanted is True
         return bool(question.parsed.commands) and all(each.reads for each in question.parsed.commands)
 
-    def rules_for(self, question: Question, scope: Scope) -> list[Allowed]:
+    def rules_for(self, question: PermissionQuestion, scope: Scope) -> list[Allowed]:
         """Return what "always" would remember; nothing where nothing may be remembered."""
         if question.protected:
             return question.named_rules
@@ -213,14 +213,14 @@ class Policy:
             return []
         return [] if scope == "project" and any(each.is_far for each in parsed.commands) else [rule]
 
-    def _line_rule(self, question: Question) -> Allowed | None:
+    def _line_rule(self, question: PermissionQuestion) -> Allowed | None:
         """Return the rule that agrees to exactly this command line, in its folder and at the level it is shown with."""
         level = self.sandbox or 0
         if level < REMEMBERED_LEVEL or question.arguments.get("network"):
             return None
         return Allowed(tool=question.tool, command=question.command, cwd=question.cwd, sandbox=f"L{level}")
 
-    def remember(self, question: Question, scope: Scope) -> list[Allowed]:
+    def remember(self, question: PermissionQuestion, scope: Scope) -> list[Allowed]:
         """Remember what a person agreed to.
 
         Raises: OSError.

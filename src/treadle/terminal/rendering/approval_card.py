@@ -16,7 +16,7 @@ from treadle.terminal.rendering.sanitize import reveal
 from treadle.tools.sandbox.protected_paths import SHOWN, find_protected
 
 if TYPE_CHECKING:
-    from treadle.terminal.permissions.permission_policy import Policy, Question
+    from treadle.terminal.permissions.permission_policy import PermissionPolicy, PermissionQuestion
     from treadle.terminal.permissions.remembered_permissions import Allowed, Scope
 
 DIFF_LINES_MAX = 80
@@ -27,7 +27,7 @@ Line = tuple[str, str]
 """A style and a text."""
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class CardChoice(msgspec.Struct, frozen=True, kw_only=True):
     """One answer that a person may give: its key, its word, and what it means for this call."""
 
     key: str
@@ -35,21 +35,23 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str
 
 
-def choices_for(policy: "Policy", question: "Question", *, is_cut: bool = False) -> list[Choice]:
+def choices_for(
+    policy: "PermissionPolicy", question: "PermissionQuestion", *, is_cut: bool = False
+) -> list[CardChoice]:
     """Return the answers that this call allows; "always" only where something may be remembered, and what exactly.
 
     `is_cut` is for a card that does not show the whole change.
     """
-    found = [Choice(key="y", word="yes", meaning="once")]
+    found = [CardChoice(key="y", word="yes", meaning="once")]
     scopes: tuple[tuple[str, Scope, str], ...] = (("s", "session", "this session"), ("p", "project", "this project"))
     for key, scope, where in scopes:
         if rules := policy.rules_for(question, scope):
-            found.append(Choice(key=key, word=scope, meaning=f"always in {where}: {_rules_text(rules)}"))
+            found.append(CardChoice(key=key, word=scope, meaning=f"always in {where}: {_rules_text(rules)}"))
     if is_cut:
-        found.append(Choice(key="d", word="diff", meaning="show the whole diff first"))
-    found.append(Choice(key="e", word="edit", meaning="change it first"))
-    found.append(Choice(key="n", word="no", meaning="not this"))
-    found.append(Choice(key="N", word="why", meaning="no, and say why"))
+        found.append(CardChoice(key="d", word="diff", meaning="show the whole diff first"))
+    found.append(CardChoice(key="e", word="edit", meaning="change it first"))
+    found.append(CardChoice(key="n", word="no", meaning="not this"))
+    found.append(CardChoice(key="N", word="why", meaning="no, and say why"))
     return found
 
 
@@ -62,7 +64,11 @@ def _rules_text(rules: "list[Allowed]") -> str:
 
 
 def card_lines(
-    policy: "Policy", question: "Question", read: Callable[[str], str | None], *, is_whole: bool = False
+    policy: "PermissionPolicy",
+    question: "PermissionQuestion",
+    read: Callable[[str], str | None],
+    *,
+    is_whole: bool = False,
 ) -> list[Line]:
     """Return the card; `read` gives the text of a file of the workspace, where that can be read from here.
 
@@ -83,7 +89,7 @@ def card_lines(
     return [*lines, *(("dim", f"  why: {reason}") for reason in question.reasons)]
 
 
-def _protection(question: "Question") -> list[Line]:
+def _protection(question: "PermissionQuestion") -> list[Line]:
     """Name what is protected, and what runs although it is not."""
     lines: list[Line] = []
     for path in question.protected:
@@ -98,7 +104,7 @@ def _protection(question: "Question") -> list[Line]:
     return lines
 
 
-def _scripts(question: "Question", read: Callable[[str], str | None]) -> list[Line]:
+def _scripts(question: "PermissionQuestion", read: Callable[[str], str | None]) -> list[Line]:
     """Show which scripts of a package.json change, wherever in the diff they stand."""
     path = str(question.arguments.get("path", ""))
     if os.path.basename(path).casefold() != "package.json":
@@ -125,7 +131,7 @@ class _Package(msgspec.Struct, frozen=True):
     scripts: dict[str, str] = {}
 
 
-def _conditions(policy: "Policy", question: "Question") -> str:
+def _conditions(policy: "PermissionPolicy", question: "PermissionQuestion") -> str:
     if not question.is_shell:
         return ""
     level = "unknown" if policy.sandbox is None else f"L{policy.sandbox}"
@@ -136,7 +142,7 @@ def _conditions(policy: "Policy", question: "Question") -> str:
     return f" (sandbox {level}, {rights}network {network}, timeout {timeout} s{where})"
 
 
-def _commands(question: "Question") -> list[Line]:
+def _commands(question: "PermissionQuestion") -> list[Line]:
     """Name the commands of a line, where they are all that it does; the line itself stands above in any case."""
     parsed = question.parsed
     if parsed is None:
@@ -151,7 +157,7 @@ def _commands(question: "Question") -> list[Line]:
     return [*lines, *(("dim", f"  can not be remembered: {hazard}") for hazard in parsed.hazards)]
 
 
-def _change(question: "Question", read: Callable[[str], str | None], lines_max: int | None) -> list[Line]:
+def _change(question: "PermissionQuestion", read: Callable[[str], str | None], lines_max: int | None) -> list[Line]:
     path = str(question.arguments.get("path", ""))
     old = read(path)
     new = _written(question, old)
@@ -165,7 +171,7 @@ def _change(question: "Question", read: Callable[[str], str | None], lines_max: 
     return diff_of(path, old or "", new, is_new=old is None, lines_max=lines_max)
 
 
-def _written(question: "Question", old: str | None) -> str | None:
+def _written(question: "PermissionQuestion", old: str | None) -> str | None:
     """Return what a file would hold; None when that can not be said from here."""
     arguments = question.arguments
     if question.tool == "file_write":

@@ -8,7 +8,7 @@ pattern can be slow.
 import re
 from typing import Any
 
-from treadle.terminal.rendering.styles import Look
+from treadle.terminal.rendering.styles import TextStyle
 
 LINE_CHARS_MAX = 400
 _NAMES: dict[str, str] = {
@@ -65,10 +65,10 @@ _STYLES: dict[str, str] = {
 """The kinds of a token, the narrow before the wide, and the style of a look that paints it."""
 
 
-class Code:
+class HighlightedCode:
     """One block of code, painted from its first line to its last."""
 
-    def __init__(self, language: str, look: Look) -> None:
+    def __init__(self, language: str, look: TextStyle) -> None:
         self._look = look
         self._lexer = _lexer_of(language) if look.colour else None
         self._stack = ["root"]

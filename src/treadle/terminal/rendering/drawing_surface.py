@@ -10,7 +10,7 @@ Painter = Callable[[int, int], list[str]]
 """Makes the open lines for so many columns and rows."""
 
 
-class Surface(Protocol):
+class DrawingSurface(Protocol):
     """Where a `Screen` draws."""
 
     def write(self, text: str) -> None:

@@ -36,11 +36,11 @@ class Paragraph(msgspec.Struct, frozen=True):
     text: str
 
 
-class Rule(msgspec.Struct, frozen=True):
+class HorizontalRule(msgspec.Struct, frozen=True):
     """A line from side to side."""
 
 
-class Code(msgspec.Struct, frozen=True):
+class CodeBlock(msgspec.Struct, frozen=True):
     """Code, as it is."""
 
     language: str
@@ -67,7 +67,7 @@ class Table(msgspec.Struct, frozen=True):
     aligns: tuple[Align, ...]
 
 
-Block = Heading | Paragraph | Rule | Code | Quote | List | Table
+Block = Heading | Paragraph | HorizontalRule | CodeBlock | Quote | List | Table
 
 
 def read_document(text: str) -> tuple[Block, ...]:
@@ -97,7 +97,7 @@ def _read_block(lines: Sequence[str], place: int, depth: int) -> tuple[Block, in
     if found := _HEADING.match(line):
         return Heading(len(found[1]), found[2] or ""), place + 1
     if _RULE.match(line):
-        return Rule(), place + 1
+        return HorizontalRule(), place + 1
     if depth < DEPTH_MAX and _QUOTE.match(line):
         return _quote(lines, place, depth)
     if depth < DEPTH_MAX and (found := _ITEM.match(line)):
@@ -114,7 +114,7 @@ def _indented(lines: Sequence[str], place: int) -> tuple[Block, int]:
     taken = [line[4:] for line in lines[place:end]]
     while taken and not taken[-1].strip():
         taken.pop()
-    return Code("", tuple(taken)), end
+    return CodeBlock("", tuple(taken)), end
 
 
 def _fenced(lines: Sequence[str], place: int, found: "re.Match[str]") -> tuple[Block, int]:
@@ -127,7 +127,7 @@ def _fenced(lines: Sequence[str], place: int, found: "re.Match[str]") -> tuple[B
         end += 1
     words = found[3].split()
     taken = tuple(line[min(inset, len(line) - len(line.lstrip(" "))) :] for line in lines[place + 1 : end])
-    return Code(words[0].lower() if words else "", taken), end + 1
+    return CodeBlock(words[0].lower() if words else "", taken), end + 1
 
 
 def _quote(lines: Sequence[str], place: int, depth: int) -> tuple[Block, int]:

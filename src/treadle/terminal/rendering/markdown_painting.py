@@ -5,7 +5,17 @@ from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from treadle.terminal.rendering.column_width import Line, Span, columns, fill, fold, line_columns, painted
-from treadle.terminal.rendering.markdown_blocks import Align, Block, Code, Heading, List, Paragraph, Quote, Rule, Table
+from treadle.terminal.rendering.markdown_blocks import (
+    Align,
+    Block,
+    CodeBlock,
+    Heading,
+    HorizontalRule,
+    List,
+    Paragraph,
+    Quote,
+    Table,
+)
 from treadle.terminal.rendering.markdown_inline import read_inline
 
 ROOM_MIN = 10
@@ -52,9 +62,9 @@ class Painter:
                 return _over(fill(self._spans(block.text), width), HEADINGS.get(block.level, HEADINGS[3]))
             case Paragraph():
                 return fill(self._spans(block.text), width)
-            case Rule():
+            case HorizontalRule():
                 return [[(EDGE, "─" * width)]]
-            case Code():
+            case CodeBlock():
                 shown = self._code(block.language, block.lines)
                 return _set_in([("", "  ")], [("", "  ")], width, lambda room: _folded(shown, room))
             case Quote():

@@ -86,7 +86,7 @@ def _short(text: str) -> str:
     return clean(text).replace("\n", "⏎")[:NAME_CHARS_MAX]
 
 
-class Waiting:
+class ProgressLine:
     """The line itself. Whoever writes to the same screen calls `clear` first."""
 
     def __init__(self, out: TextIO, *, is_shown: bool, clock: Callable[[], float] = time.monotonic) -> None:

@@ -24,11 +24,11 @@ from treadle.core.items import MessageItem
 from treadle.core.journal_entries import call_summary
 from treadle.core.json import write_json
 from treadle.core.usage import Usage
-from treadle.protocols.stream_deduplication import Mend
+from treadle.protocols.stream_deduplication import ReplayDiff
 from treadle.terminal import exit_codes as exits
 from treadle.terminal.rendering.event_messages import ANSWERS_ANEW, error_lines, limit_text, note_text
 from treadle.terminal.rendering.jsonl_output import finished_line, line_of
-from treadle.terminal.rendering.progress_line import Waiting
+from treadle.terminal.rendering.progress_line import ProgressLine
 from treadle.terminal.rendering.sanitize import clean
 from treadle.terminal.rendering.styles import look_of
 
@@ -52,13 +52,13 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     error: ErrorInfo | None
 
 
-class Writer:
+class RunOutput:
     """Follows a turn. `out` gets what was asked for, `notes` what a person may want to know."""
 
     def __init__(self, out: TextIO, notes: TextIO) -> None:
         self.out = out
         self.notes = notes
-        self.waiting = Waiting(notes, is_shown=look_of(notes, os.environ).rich)
+        self.waiting = ProgressLine(notes, is_shown=look_of(notes, os.environ).rich)
         self.limit: str | None = None
         self.error: ErrorInfo | None = None
         self.cost: float | None = None
@@ -69,7 +69,7 @@ class Writer:
         self._ended: RunEnded | None = None
         self._is_denied = False
         self._pieces: list[str] = []
-        self._mend = Mend(closes=True)
+        self._mend = ReplayDiff(closes=True)
         self._round = self._round_at = self._withdrawable = 0
 
     def begin(self, session: "SessionInfo | None", model: str) -> None:
@@ -80,7 +80,7 @@ class Writer:
         """Take in one event; what a model call that is made again repeats is taken once."""
         self.waiting.follow(event)
         if isinstance(event, RunStarted):
-            self._mend = Mend(closes=True)
+            self._mend = ReplayDiff(closes=True)
         for each in self._mend.feed(event):
             self._take(each)
 
@@ -202,7 +202,7 @@ class Writer:
         """Say that so much of the end of the answer does not count."""
 
 
-class TextWriter(Writer):
+class PlainTextOutput(RunOutput):
     """The answer as it streams; calls and trouble as notes."""
 
     def _take(self, event: RunEvent) -> None:
@@ -241,7 +241,7 @@ class TextWriter(Writer):
         self._is_line_open = self.out.isatty() and not text.endswith("\n")
 
 
-class JsonWriter(Writer):
+class JsonWriter(RunOutput):
     """One object when all is over."""
 
     def fail(self, error: ErrorInfo) -> None:
@@ -256,7 +256,7 @@ class JsonWriter(Writer):
         self.out.flush()
 
 
-class JsonlWriter(Writer):
+class JsonlWriter(RunOutput):
     """Every event on a line of its own, at once; `lines.DOCUMENTED` says which there are."""
 
     def begin(self, session: "SessionInfo | None", model: str) -> None:
@@ -300,4 +300,8 @@ class JsonlWriter(Writer):
         self.out.flush()
 
 
-WRITERS: dict[str, Callable[[TextIO, TextIO], Writer]] = {"text": TextWriter, "json": JsonWriter, "jsonl": JsonlWriter}
+WRITERS: dict[str, Callable[[TextIO, TextIO], RunOutput]] = {
+    "text": PlainTextOutput,
+    "json": JsonWriter,
+    "jsonl": JsonlWriter,
+}

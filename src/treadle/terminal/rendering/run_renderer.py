@@ -28,18 +28,18 @@ from treadle.core.events import (
 )
 from treadle.core.items import CallItem, MessageItem, ResultItem, text_of
 from treadle.core.journal_entries import CONTENT_BYTES_MAX, Entry, call_summary, item_of_entry
-from treadle.protocols.stream_deduplication import Mend
+from treadle.protocols.stream_deduplication import ReplayDiff
 from treadle.terminal.permissions.remembered_permissions import POLICY
 from treadle.terminal.rendering.approval_card import Line
-from treadle.terminal.rendering.code_highlighting import Code, language_of
+from treadle.terminal.rendering.code_highlighting import HighlightedCode, language_of
 from treadle.terminal.rendering.event_messages import ANSWERS_ANEW, error_lines, limit_text, note_text, plural
 from treadle.terminal.rendering.sanitize import clean
 from treadle.terminal.rendering.streaming_markdown import Block, Blocks, chop, render, wrap
-from treadle.terminal.rendering.tool_results import Folded, Folds, bounded, result_lines
+from treadle.terminal.rendering.tool_results import Folded, FoldedResults, bounded, result_lines
 
 if TYPE_CHECKING:
-    from treadle.terminal.rendering.drawing_surface import Surface
-    from treadle.terminal.rendering.styles import Look
+    from treadle.terminal.rendering.drawing_surface import DrawingSurface
+    from treadle.terminal.rendering.styles import TextStyle
 
 FOLDED_MAX = 20
 SAID_LINES_MAX = 20
@@ -47,27 +47,27 @@ INDENT = "  "
 _VERDICTS = {"approved": "approved", "denied": "denied", "expired": "expired, nobody decided in time"}
 
 
-class Screen:
+class RunRenderer:
     """Shows one turn after the other on a surface."""
 
-    def __init__(self, surface: "Surface", look: "Look", *, folds: Folds | None = None) -> None:
+    def __init__(self, surface: "DrawingSurface", look: "TextStyle", *, folds: FoldedResults | None = None) -> None:
         self.look = look
         self.answer = ""
         self._surface = surface
-        self._folds = folds or Folds()
+        self._folds = folds or FoldedResults()
         self._blocks = Blocks()
-        self._code = Code("", look)
+        self._code = HighlightedCode("", look)
         self._folded: deque[Folded] = deque(maxlen=FOLDED_MAX)
         self._last_call = ""
         self._is_thinking = False
         self._is_line_open = False
-        self._mend = Mend(closes=True)
+        self._mend = ReplayDiff(closes=True)
         self._round = self._round_at = 0
 
     def show(self, event: RunEvent) -> None:
         """Show what one event says; what a model call that is made again repeats is shown once."""
         if isinstance(event, RunStarted):
-            self._mend = Mend(closes=True)
+            self._mend = ReplayDiff(closes=True)
         for each in self._mend.feed(event):
             self._show(each)
 
@@ -212,7 +212,7 @@ class Screen:
             case "code":
                 return f"{INDENT}{self._code.line(block.text)}\n" if block.text else "\n"
             case "opened":
-                self._code = Code(language_of(block.text), self.look)
+                self._code = HighlightedCode(language_of(block.text), self.look)
                 return ""
             case "closed":
                 return "\n"

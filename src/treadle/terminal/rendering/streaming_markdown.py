@@ -11,10 +11,10 @@ from typing import Literal
 import msgspec
 
 from treadle.terminal.rendering import column_width as cells
-from treadle.terminal.rendering.code_highlighting import Code
+from treadle.terminal.rendering.code_highlighting import HighlightedCode
 from treadle.terminal.rendering.markdown_blocks import read_document
 from treadle.terminal.rendering.markdown_painting import Painter
-from treadle.terminal.rendering.styles import Look
+from treadle.terminal.rendering.styles import TextStyle
 
 _FENCE = re.compile(r"^ {0,3}(`{3,}(?=[^`]*$)|~{3,})")
 INLINE_CODE = {"light": "34", "contrast": "1;96"}
@@ -90,11 +90,11 @@ class Blocks:
         return [Block(kind="markdown", text=text)] if text else []
 
 
-def render(text: str, width: int, look: Look) -> str:
+def render(text: str, width: int, look: TextStyle) -> str:
     """Render clean markdown to lines of at most `width` columns, without a newline at the end."""
 
     def code(language: str, lines: Sequence[str]) -> list[str]:
-        painting = Code(language, look)
+        painting = HighlightedCode(language, look)
         return [painting.line(line) for line in lines]
 
     style = INLINE_CODE.get(look.theme, "36")
@@ -104,7 +104,7 @@ def render(text: str, width: int, look: Look) -> str:
 
 def warm() -> None:
     """Load what rendering needs, before the first answer has to wait for it."""
-    render("*warm* ´\n\n- a list", 80, Look(rich=True))
+    render("*warm* ´\n\n- a list", 80, TextStyle(rich=True))
 
 
 def wrap(text: str, width: int) -> list[str]:

@@ -43,7 +43,7 @@ THEMES: dict[str, dict[str, str]] = {
 """How each kind of line is painted."""
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class TextStyle(msgspec.Struct, frozen=True, kw_only=True):
     """What this terminal can do: `rich` paints and renders, `colour` uses colours."""
 
     rich: bool = False
@@ -61,7 +61,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour and text and code else text
 
 
-def look_of(out: TextIO, env: Mapping[str, str], *, theme: str = "dark", is_plain: bool = False) -> Look:
+def look_of(out: TextIO, env: Mapping[str, str], *, theme: str = "dark", is_plain: bool = False) -> TextStyle:
     """Find out what a terminal can do: NO_COLOR, TERM=dumb and anything that is no terminal are honoured."""
     is_screen = out.isatty() and not is_plain and env.get("TERM", "dumb") not in ("dumb", "")
-    return Look(rich=is_screen, colour=is_screen and not env.get("NO_COLOR"), theme=theme)
+    return TextStyle(rich=is_screen, colour=is_screen and not env.get("NO_COLOR"), theme=theme)

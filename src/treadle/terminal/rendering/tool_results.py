@@ -13,7 +13,7 @@ _SAID = frozenset({"output", "diff", "added", "removed"})
 """Fields of an envelope that are shown as text and not as fields."""
 
 
-class Folds(msgspec.Struct, frozen=True, kw_only=True):
+class FoldedResults(msgspec.Struct, frozen=True, kw_only=True):
     """How many lines of a result are shown at once, and how many more each time they are asked for."""
 
     preview_lines: int = 200

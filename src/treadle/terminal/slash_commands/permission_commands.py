@@ -1,14 +1,14 @@
 """Slash commands on what may run and what is fact: the policy, what is remembered, proposals of facts."""
 
 from treadle.core.errors import NotFound
-from treadle.terminal.conversation.chat_loop import Chat
+from treadle.terminal.conversation.chat_loop import ChatLoop
 from treadle.terminal.conversation.host_interface import ProposalInfo
 from treadle.terminal.permissions.permission_policy import MODES, Mode
 
 _CHOSEN: dict[str, Mode] = {mode: mode for mode in MODES if mode != "trust"}
 
 
-async def policy(chat: Chat, argument: str) -> None:
+async def policy(chat: ChatLoop, argument: str) -> None:
     """Show the policy, or change it; `trust` is only for the configuration and the command line."""
     if argument in _CHOSEN:
         chat.policy.mode = _CHOSEN[argument]
@@ -20,7 +20,7 @@ async def policy(chat: Chat, argument: str) -> None:
     chat.screen.say(f"/policy {others} or Shift-Tab changes it", "dim")
 
 
-async def approve(chat: Chat, argument: str) -> None:
+async def approve(chat: ChatLoop, argument: str) -> None:
     """Show what is remembered, or forget one of it by its number."""
     allowances = chat.policy.allowances
     rules = [*(("session", rule) for rule in allowances.session), *(("project", rule) for rule in allowances.project)]
@@ -41,7 +41,7 @@ async def approve(chat: Chat, argument: str) -> None:
     )
 
 
-async def facts(chat: Chat, argument: str) -> None:
+async def facts(chat: ChatLoop, argument: str) -> None:
     """Show the open proposals of facts."""
     found = await chat.conversation.host.proposals()
     for proposal in found:
@@ -52,7 +52,7 @@ async def facts(chat: Chat, argument: str) -> None:
         chat.screen.say("nothing is proposed")
 
 
-async def confirm(chat: Chat, argument: str) -> None:
+async def confirm(chat: ChatLoop, argument: str) -> None:
     """Make a proposal fact, as it was shown."""
     proposal = await _find(chat, argument)
     chat.screen.say("\n".join(proposal.lines))
@@ -60,7 +60,7 @@ async def confirm(chat: Chat, argument: str) -> None:
     chat.screen.say(f"{proposal.id} is fact now")
 
 
-async def reject(chat: Chat, argument: str) -> None:
+async def reject(chat: ChatLoop, argument: str) -> None:
     """Refuse a proposal, and say why."""
     name, _, reason = argument.partition(" ")
     proposal = await _find(chat, name)
@@ -68,7 +68,7 @@ async def reject(chat: Chat, argument: str) -> None:
     chat.screen.say(f"{proposal.id} is rejected; the model reads why")
 
 
-async def _find(chat: Chat, name: str) -> ProposalInfo:
+async def _find(chat: ChatLoop, name: str) -> ProposalInfo:
     """Return a proposal by its id or the beginning of it; without a name the only one there is.
 
     Raises: NotFound.

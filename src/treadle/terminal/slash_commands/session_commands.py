@@ -6,7 +6,7 @@ from pathlib import Path
 from treadle.core.items import text_message
 from treadle.core.journal_entries import Entry, item_of_entry
 from treadle.core.json import write_json
-from treadle.terminal.conversation.chat_loop import Chat
+from treadle.terminal.conversation.chat_loop import ChatLoop
 from treadle.terminal.conversation.host_interface import SessionInfo
 from treadle.terminal.rendering.event_messages import plural
 
@@ -18,20 +18,20 @@ SUMMARISE = (
 CONTINUES = "This is a summary of the conversation so far:\n\n{summary}"
 
 
-async def new(chat: Chat, argument: str) -> None:
+async def new(chat: ChatLoop, argument: str) -> None:
     """Begin a new conversation."""
     chat.conversation.forget()
     chat.policy.allowances.forget()
     chat.screen.say("a new conversation")
 
 
-async def clear(chat: Chat, argument: str) -> None:
+async def clear(chat: ChatLoop, argument: str) -> None:
     """Begin a new conversation on an empty screen."""
     chat.face.clear()
     await new(chat, argument)
 
 
-async def sessions(chat: Chat, argument: str) -> None:
+async def sessions(chat: ChatLoop, argument: str) -> None:
     """List conversations, those of this folder marked."""
     rows = await chat.conversation.host.list_sessions(LISTED, search=argument)
     here = chat.conversation.folder
@@ -45,7 +45,7 @@ async def sessions(chat: Chat, argument: str) -> None:
         chat.screen.say("/resume NAME or ID goes on with one; * are of this folder", "dim")
 
 
-async def resume(chat: Chat, argument: str) -> None:
+async def resume(chat: ChatLoop, argument: str) -> None:
     """Go on with a kept conversation; without a name with the last one of this folder."""
     conversation = chat.conversation
     entries = await (conversation.resume(argument) if argument else conversation.resume_last())
@@ -53,7 +53,7 @@ async def resume(chat: Chat, argument: str) -> None:
     await chat.resumed(entries)
 
 
-async def fork(chat: Chat, argument: str) -> None:
+async def fork(chat: ChatLoop, argument: str) -> None:
     """Go on under another name."""
     session = await chat.conversation.fork()
     if argument:
@@ -61,7 +61,7 @@ async def fork(chat: Chat, argument: str) -> None:
     chat.screen.say(f"from now on in {session.name}; the first one stays as it is")
 
 
-async def rename(chat: Chat, argument: str) -> None:
+async def rename(chat: ChatLoop, argument: str) -> None:
     """Give the conversation another name."""
     if not argument:
         session = chat.conversation.session
@@ -70,7 +70,7 @@ async def rename(chat: Chat, argument: str) -> None:
     chat.screen.say(f"this is now {(await chat.conversation.rename(argument)).name}")
 
 
-async def delete(chat: Chat, argument: str) -> None:
+async def delete(chat: ChatLoop, argument: str) -> None:
     """Forget a conversation, by its name or id."""
     if not argument:
         chat.screen.say("which one? /delete NAME or ID")
@@ -83,7 +83,7 @@ async def delete(chat: Chat, argument: str) -> None:
     chat.screen.say(f"{row.name} is forgotten, with all that was said in it")
 
 
-async def undo(chat: Chat, argument: str) -> None:
+async def undo(chat: ChatLoop, argument: str) -> None:
     """Take the last turn back, in a fork."""
     said = await chat.conversation.step_back()
     session = chat.conversation.session
@@ -92,7 +92,7 @@ async def undo(chat: Chat, argument: str) -> None:
     chat.face.offer(said)
 
 
-async def compact(chat: Chat, argument: str) -> None:
+async def compact(chat: ChatLoop, argument: str) -> None:
     """Have the model summarise the conversation, and begin a new one with the summary."""
     if chat.conversation.session is None:
         chat.screen.say("nothing was said yet")
@@ -106,7 +106,7 @@ async def compact(chat: Chat, argument: str) -> None:
     chat.screen.say("a new conversation begins with this summary; /resume has the old one")
 
 
-async def export(chat: Chat, argument: str) -> None:
+async def export(chat: ChatLoop, argument: str) -> None:
     """Write the conversation into a file, as Markdown or as JSON Lines by its ending."""
     session = chat.conversation.session
     if session is None or not argument:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from treadle.terminal.conversation.chat_loop import Chat
+from treadle.terminal.conversation.chat_loop import ChatLoop
 from treadle.terminal.conversation.usage_totals import cost_text, time_text, tokens_text
 from treadle.terminal.rendering.event_messages import in_columns, plural
 from treadle.terminal.rendering.styles import THEMES
@@ -12,7 +12,7 @@ _TRACED = frozenset(
 )
 
 
-async def help_(chat: Chat, argument: str) -> None:
+async def help_(chat: ChatLoop, argument: str) -> None:
     """List the commands and the keys."""
     width = chat.face.size()[0] if chat.screen.look.rich else None
     lines = in_columns(
@@ -32,7 +32,7 @@ async def help_(chat: Chat, argument: str) -> None:
         chat.screen.say(line or " ")
 
 
-async def status(chat: Chat, argument: str) -> None:
+async def status(chat: ChatLoop, argument: str) -> None:
     """Tell where and how this conversation is held."""
     conversation, policy = chat.conversation, chat.policy
     session, level = conversation.session, policy.sandbox
@@ -49,7 +49,7 @@ async def status(chat: Chat, argument: str) -> None:
     chat.screen.say("\n".join(f"  {name:<9}{value}" for name, value in rows))
 
 
-async def cost(chat: Chat, argument: str) -> None:
+async def cost(chat: ChatLoop, argument: str) -> None:
     """Tell what this terminal has used."""
     totals, usage = chat.totals, chat.totals.usage
     lines = [f"  {plural(totals.turns, 'turn')}, {plural(totals.calls, 'call')}, {tokens_text(usage)}"]
@@ -61,14 +61,14 @@ async def cost(chat: Chat, argument: str) -> None:
     chat.screen.say("\n".join(lines))
 
 
-async def tools(chat: Chat, argument: str) -> None:
+async def tools(chat: ChatLoop, argument: str) -> None:
     """List the tools."""
     found = await chat.conversation.host.tools()
     lines = [f"  {tool.name} ({tool.policy.effect}): {tool.spec.description.split(chr(10))[0]}" for tool in found]
     chat.screen.say("\n".join(lines) or "no tools")
 
 
-async def model(chat: Chat, argument: str) -> None:
+async def model(chat: ChatLoop, argument: str) -> None:
     """Show the model, or change it."""
     conversation = chat.conversation
     if not argument:
@@ -80,17 +80,17 @@ async def model(chat: Chat, argument: str) -> None:
     chat.screen.say(f"model {argument} from now on")
 
 
-async def full(chat: Chat, argument: str) -> None:
+async def full(chat: ChatLoop, argument: str) -> None:
     """Show more of a folded result."""
     chat.screen.unfold()
 
 
-async def raw(chat: Chat, argument: str) -> None:
+async def raw(chat: ChatLoop, argument: str) -> None:
     """Show the last answer as the model wrote it."""
     chat.screen.say(chat.screen.answer or "there is no answer yet")
 
 
-async def copy(chat: Chat, argument: str) -> None:
+async def copy(chat: ChatLoop, argument: str) -> None:
     """Copy the last answer by the terminal's own clipboard sequence (OSC 52)."""
     if not chat.screen.answer:
         chat.screen.say("there is no answer yet")
@@ -100,7 +100,7 @@ async def copy(chat: Chat, argument: str) -> None:
         chat.screen.say("this terminal has no clipboard; /raw shows the text")
 
 
-async def theme(chat: Chat, argument: str) -> None:
+async def theme(chat: ChatLoop, argument: str) -> None:
     """Show the themes, or take one."""
     if argument not in THEMES:
         now = f"there is no theme {argument}" if argument else f"theme {chat.screen.look.theme}"
@@ -110,12 +110,12 @@ async def theme(chat: Chat, argument: str) -> None:
     chat.screen.say(f"theme {argument}: ", "call")
 
 
-async def redraw(chat: Chat, argument: str) -> None:
+async def redraw(chat: ChatLoop, argument: str) -> None:
     """Draw the screen again."""
     chat.face.redraw()
 
 
-async def trace(chat: Chat, argument: str) -> None:
+async def trace(chat: ChatLoop, argument: str) -> None:
     """Show the steps of the last run, or of the one that is named."""
     run_id = argument or chat.conversation.run_id
     if not run_id:

@@ -1,7 +1,7 @@
 """Slash commands on what is done: changes in the folder, runs that go on, leaving."""
 
 from treadle.core.events import ENDED
-from treadle.terminal.conversation.chat_loop import Chat
+from treadle.terminal.conversation.chat_loop import ChatLoop
 from treadle.terminal.rendering.approval_card import styled_diff
 from treadle.tools.git_command import run_git
 
@@ -9,7 +9,7 @@ DIFF_LINES_MAX = 400
 RUNS_LOOKED_AT = 50
 
 
-async def diff(chat: Chat, argument: str) -> None:
+async def diff(chat: ChatLoop, argument: str) -> None:
     """Show what changed in the folder since the last commit, as git tells it."""
     code, out = await run_git(chat.root, "diff", "HEAD", *argument.split())
     if code != 0:
@@ -26,7 +26,7 @@ async def diff(chat: Chat, argument: str) -> None:
         chat.screen.say("nothing has changed")
 
 
-async def ps(chat: Chat, argument: str) -> None:
+async def ps(chat: ChatLoop, argument: str) -> None:
     """List the runs that are going on."""
     runs = [run for run in await chat.conversation.host.list_runs(RUNS_LOOKED_AT) if run.status not in ENDED]
     for run in runs:
@@ -35,7 +35,7 @@ async def ps(chat: Chat, argument: str) -> None:
     chat.screen.say("/kill RUN ends one; * is of this terminal" if runs else "nothing is going on", "dim")
 
 
-async def kill(chat: Chat, argument: str) -> None:
+async def kill(chat: ChatLoop, argument: str) -> None:
     """End a run."""
     if not argument:
         chat.screen.say("which one? /ps lists them")
@@ -48,6 +48,6 @@ async def kill(chat: Chat, argument: str) -> None:
     chat.screen.say(f"{argument} was asked to end")
 
 
-async def quit_(chat: Chat, argument: str) -> None:
+async def quit_(chat: ChatLoop, argument: str) -> None:
     """Leave."""
     chat.is_over = True

@@ -12,16 +12,16 @@ from treadle.core.tool_definitions import LOCAL, ToolPolicy
 from treadle.tools.function_tools import Tool, function_tool
 from treadle.tools.local.bash_tool import TIMEOUT_MAX_S, make_bash
 from treadle.tools.local.file_read import make_file_read
-from treadle.tools.local.file_write import Seen, make_file_edit, make_file_write
+from treadle.tools.local.file_write import SeenFiles, make_file_edit, make_file_write
 from treadle.tools.local.glob_tool import make_glob
 from treadle.tools.local.grep_tool import find_ripgrep, make_grep
 from treadle.tools.local.outline import make_outline
-from treadle.tools.local.output_read import Piece, Shelf, make_output_read
+from treadle.tools.local.output_read import OutputStore, Piece, make_output_read
 from treadle.tools.local.result_limits import DEFAULT_CAPS, LocalCaps
 from treadle.tools.local.safe_open import Root
-from treadle.tools.sandbox import Sandbox
+from treadle.tools.sandbox import CommandSandbox
 
-__all__ = ["LOCAL_NAMES", "READING", "LocalCaps", "Piece", "Root", "Shelf", "local_tools"]
+__all__ = ["LOCAL_NAMES", "READING", "LocalCaps", "OutputStore", "Piece", "Root", "local_tools"]
 
 # A little more than the tools' own deadlines, so that they can still say how far they came.
 _READS = ToolPolicy(effect="read", approval="never", parallel=True, timeout_s=12.0)
@@ -57,8 +57,8 @@ def local_tools(  # noqa: PLR0913 - one place makes them all
     *,
     allow: Sequence[str] = (),
     names: Sequence[str] = LOCAL_NAMES,
-    sandbox: Sandbox | None = None,
-    shelf: Shelf | None = None,
+    sandbox: CommandSandbox | None = None,
+    shelf: OutputStore | None = None,
     is_trusted: bool = False,
     caps: LocalCaps = DEFAULT_CAPS,
 ) -> list[Tool]:
@@ -68,7 +68,7 @@ def local_tools(  # noqa: PLR0913 - one place makes them all
     Raises: ConfigError, when the root cannot be opened or there is no tool of a name.
     """
     place = root if isinstance(root, Root) else Root(root, allow=allow)
-    box, kept, seen = sandbox or Sandbox(), shelf or Shelf(), Seen()
+    box, kept, seen = sandbox or CommandSandbox(), shelf or OutputStore(), SeenFiles()
     makers: dict[str, Callable[[], Callable[..., Any]]] = {
         "glob": lambda: make_glob(place, caps=caps),
         "file_read": lambda: make_file_read(place, seen, caps),
@@ -97,11 +97,11 @@ def local_tools(  # noqa: PLR0913 - one place makes them all
     ]
 
 
-def _level(sandbox: Sandbox, best: int) -> str:
+def _level(sandbox: CommandSandbox, best: int) -> str:
     return f"L{min(sandbox.found.level, best)}"
 
 
-def _why(name: str, sandbox: Sandbox, *, is_trusted: bool) -> dict[str, str]:
+def _why(name: str, sandbox: CommandSandbox, *, is_trusted: bool) -> dict[str, str]:
     """Say what of a tool's policy the configuration decided."""
     why: dict[str, str] = {}
     if is_trusted and _POLICIES[name].approval == "always":
@@ -111,7 +111,7 @@ def _why(name: str, sandbox: Sandbox, *, is_trusted: bool) -> dict[str, str]:
     return why
 
 
-def _policy(name: str, sandbox: Sandbox, caps: LocalCaps, *, is_trusted: bool) -> ToolPolicy:
+def _policy(name: str, sandbox: CommandSandbox, caps: LocalCaps, *, is_trusted: bool) -> ToolPolicy:
     policy = _POLICIES[name]
     shown = _BYTES[name](caps) + AROUND_BYTES if name in _BYTES else 0
     if shown > policy.output_bytes_max:

@@ -17,13 +17,13 @@ from treadle.core.errors import ToolError, ToolFailed
 from treadle.core.json import cut_json_text, write_json
 from treadle.core.tool_definitions import OUTSIDE_ROOT, Fault
 from treadle.tools.local.file_write import session_of
-from treadle.tools.local.output_read import Shelf, end_on_character, keepable
+from treadle.tools.local.output_read import OutputStore, end_on_character, keepable
 from treadle.tools.local.result_limits import DEFAULT_CAPS, LocalCaps, answer, decoded, readable, replaced_words
 from treadle.tools.local.safe_open import MASKED_FOLDERS, Root
-from treadle.tools.result_rendering import Answer, write_text
-from treadle.tools.sandbox import Sandbox
+from treadle.tools.result_rendering import ToolAnswer, write_text
+from treadle.tools.sandbox import CommandSandbox
 from treadle.tools.sandbox.helper_client import CWD_NAME
-from treadle.tools.sandbox.helper_messages import Ended, Order
+from treadle.tools.sandbox.helper_messages import CommandEnded, CommandOrder
 from treadle.tools.tool_context import ToolContext
 
 SHELL = "/bin/bash"
@@ -54,7 +54,7 @@ _ENDINGS = {
 }
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class ShownOutput(msgspec.Struct, frozen=True, kw_only=True):
     """What is shown of an output, how often bytes of it were replaced, and the offset of what is missing, if any is."""
 
     text: str
@@ -62,7 +62,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     missing_from: int | None = None
 
 
-class Written:
+class CommandOutput:
     """What a command has written so far: the first megabyte, the last bytes, and how much there was."""
 
     def __init__(self, caps: LocalCaps = DEFAULT_CAPS) -> None:
@@ -95,14 +95,14 @@ class Written:
         text = readable(decoded(bytes(self.kept)))[0].encode()
         return keepable(text, len(text) + self.bytes - len(self.kept))
 
-    def shown(self, room: int, handle: str | None) -> Shown:
+    def shown(self, room: int, handle: str | None) -> ShownOutput:
         """Return what is shown within so many bytes of JSON."""
         start = _marked(self.kept)
         end = start if self.is_whole else _marked(self._tail)
         if self.is_whole and len(start) <= self._head_max + self._tail_max:
             text, count = _readable(start)
             if len(write_json(text)) - 2 <= room:
-                return Shown(text=text, replaced=count)
+                return ShownOutput(text=text, replaced=count)
         head, tail = self._head_max, self._tail_max
         while head + tail >= SHOWN_BYTES_MIN:
             shown = self._cut(start, end, head, tail, handle)
@@ -113,9 +113,9 @@ class Written:
             head, tail = int(head * share), int(tail * share)
         text, count = _readable(end_on_character(start[: max(0, room)]))
         text = cut_json_text(text, room)
-        return Shown(text=text, replaced=count, missing_from=len(text.encode()))
+        return ShownOutput(text=text, replaced=count, missing_from=len(text.encode()))
 
-    def _cut(self, start: bytes, end: bytes, head: int, tail: int, handle: str | None) -> Shown:
+    def _cut(self, start: bytes, end: bytes, head: int, tail: int, handle: str | None) -> ShownOutput:
         first, last = end_on_character(start[:head]), _start_on_character(end[max(len(end) - tail, 0) :])
         missing = (len(start) if self.is_whole else self.bytes) - len(first) - len(last)
         how = f'; output_read with handle "{handle}" and offset {len(first)} shows them' if handle else ""
@@ -123,17 +123,17 @@ class Written:
             how += f" as far as the first {len(self.kept)} bytes go"
         (opening, replaced), (closing, more) = _readable(first), _readable(last)
         text = f"{opening}\n[{missing} bytes left out{how}]\n{closing}"
-        return Shown(text=text, replaced=replaced + more, missing_from=len(first))
+        return ShownOutput(text=text, replaced=replaced + more, missing_from=len(first))
 
 
-_LARGEST = Shown(text="", replaced=READ_BYTES_MAX, missing_from=READ_BYTES_MAX)
+_LARGEST = ShownOutput(text="", replaced=READ_BYTES_MAX, missing_from=READ_BYTES_MAX)
 """Stands for any other when room for what is around it is counted."""
 
 
 class Bash:
     """The function behind the tool, for one root."""
 
-    def __init__(self, root: Root, sandbox: Sandbox, shelf: Shelf, caps: LocalCaps) -> None:
+    def __init__(self, root: Root, sandbox: CommandSandbox, shelf: OutputStore, caps: LocalCaps) -> None:
         self._caps = caps
         self._root = root
         self._sandbox = sandbox
@@ -141,7 +141,7 @@ class Bash:
         # One expression: hundreds of thousands of names are looked at for each command.
         self._secret = re.compile("|".join(fnmatch.translate(pattern) for pattern in root.masked_names))
 
-    async def read(self, context: ToolContext, command: str, cwd: str, timeout_s: float) -> Answer:
+    async def read(self, context: ToolContext, command: str, cwd: str, timeout_s: float) -> ToolAnswer:
         """Run one command that can change nothing, and answer with what it wrote and its exit code."""
         folder = self._folder(cwd)
         async with self._sandbox.private() as place:
@@ -167,7 +167,7 @@ class Bash:
         network: bool,
         git: bool,
         protected: Sequence[str],
-    ) -> Answer:
+    ) -> ToolAnswer:
         """Run one command and answer with what it wrote and its exit code."""
         if network and not self._sandbox.rules.network:
             words = "Commands have no network here. Whoever runs Treadle can allow it: tools.local.network."
@@ -188,23 +188,23 @@ class Bash:
             order.masked.extend((await asyncio.to_thread(self.masked))[0])
         return await self._play(context, order, place, folder)
 
-    async def _play(self, context: ToolContext, order: Order, place: str, folder: str) -> Answer:
+    async def _play(self, context: ToolContext, order: CommandOrder, place: str, folder: str) -> ToolAnswer:
         """Run an order in a folder and answer with what became of it."""
         left = f"{place}/{CWD_NAME}"
         order.env["TREADLE_CWD"] = left
-        written = Written(self._caps)
+        written = CommandOutput(self._caps)
         ended = await self._sandbox.run(order, written.take)
         if ended.ending == "refused":
             raise ToolFailed(f"The sandbox could not be set up: {ended.message}", code="sandbox_failed")
         return await self._answer(context, written, ended, order, self._moved(left, folder))
 
     async def _answer(
-        self, context: ToolContext, written: Written, ended: Ended, order: Order, moved: str | None
-    ) -> Answer:
-        def built(shown: Shown, handle: str | None) -> Answer:
+        self, context: ToolContext, written: CommandOutput, ended: CommandEnded, order: CommandOrder, moved: str | None
+    ) -> ToolAnswer:
+        def built(shown: ShownOutput, handle: str | None) -> ToolAnswer:
             return self._built(written, ended, order, moved, shown, handle)
 
-        def fitted(handle: str | None) -> Answer:
+        def fitted(handle: str | None) -> ToolAnswer:
             around = write_text(built(_LARGEST, handle), "s3")
             return built(written.shown(context.output_bytes_max - len(around.encode()), handle), handle)
 
@@ -216,13 +216,13 @@ class Bash:
 
     def _built(
         self,
-        written: Written,
-        ended: Ended,
-        order: Order,
+        written: CommandOutput,
+        ended: CommandEnded,
+        order: CommandOrder,
         moved: str | None,
-        shown: Shown,
+        shown: ShownOutput,
         handle: str | None,
-    ) -> Answer:
+    ) -> ToolAnswer:
         """Return the answer that shows this much."""
         body: dict[str, Any] = {"output": shown.text, "exit_code": ended.code}
         if shown.missing_from is not None:
@@ -247,7 +247,7 @@ class Bash:
         fault = Fault(code="timeout" if ending == "timeout" else f"{ending}_limit", message=words)
         return answer(body, f"{words} Sandbox {level}.", warnings=warnings, fault=fault)
 
-    def _advice(self, written: Written, ended: Ended) -> tuple[str, ...]:
+    def _advice(self, written: CommandOutput, ended: CommandEnded) -> tuple[str, ...]:
         """Say what to do where the command met a repository that it may not write."""
         is_refused = ended.code != 0 and b"Read-only file system" in written.kept and b".git" in written.kept
         return (READ_ONLY_WORDS,) if is_refused else ()
@@ -320,8 +320,8 @@ class Bash:
 
 
 def make_bash(
-    root: Root, sandbox: Sandbox, shelf: Shelf, caps: LocalCaps = DEFAULT_CAPS
-) -> Callable[..., Coroutine[Any, Any, Answer]]:
+    root: Root, sandbox: CommandSandbox, shelf: OutputStore, caps: LocalCaps = DEFAULT_CAPS
+) -> Callable[..., Coroutine[Any, Any, ToolAnswer]]:
     """Return the function behind the tool, for one root."""
     tool = Bash(root, sandbox, shelf, caps)
 
@@ -334,7 +334,7 @@ def make_bash(
         read_only: bool | None = None,
         git: bool = False,
         protected: Annotated[list[str], msgspec.Meta(max_length=PROTECTED_MAX)] | None = None,
-    ) -> Answer:
+    ) -> ToolAnswer:
         """Run a shell command in a sandbox. Its processes end with it; nothing stays in the background.
 
         Args:

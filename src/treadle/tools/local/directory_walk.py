@@ -17,7 +17,7 @@ CHECK_EVERY = 256
 NEVER_WALKED = (".git", *MASKED_FOLDERS)
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True):
+class WalkFrame(msgspec.Struct, frozen=True, kw_only=True):
     """A directory still to be walked."""
 
     names: tuple[str, ...]
@@ -48,7 +48,7 @@ class Walk:
         ignores: tuple[IgnoreFile, ...] = ()
         for depth in range(len(base)):
             ignores = self._with_ignore(base[:depth], ignores)
-        pending = [Frame(names=base, states=self._pattern.start, ignores=ignores)]
+        pending = [WalkFrame(names=base, states=self._pattern.start, ignores=ignores)]
         while pending and self.is_complete:
             frame = pending.pop()
             try:
@@ -63,9 +63,9 @@ class Walk:
             finally:
                 os.close(fd)
 
-    def _enter(self, frame: Frame, fd: int) -> list[Frame]:
+    def _enter(self, frame: WalkFrame, fd: int) -> list[WalkFrame]:
         ignores = self._with_ignore(frame.names, frame.ignores)
-        below: list[Frame] = []
+        below: list[WalkFrame] = []
         with os.scandir(fd) as entries:
             for entry in entries:
                 self._count()
@@ -83,7 +83,7 @@ class Walk:
                 if not is_folder:
                     self._take(names, entry)
                 elif entry.name not in NEVER_WALKED:
-                    below.append(Frame(names=names, states=states, ignores=ignores))
+                    below.append(WalkFrame(names=names, states=states, ignores=ignores))
         return below
 
     def _count(self) -> None:

@@ -18,7 +18,7 @@ from treadle.core.errors import ToolError
 from treadle.core.json import cut_json_text, write_json
 from treadle.core.tool_definitions import Fault
 from treadle.tools.local.directory_walk import printable
-from treadle.tools.local.file_write import Seen
+from treadle.tools.local.file_write import SeenFiles
 from treadle.tools.local.result_limits import (
     DEFAULT_CAPS,
     LocalCaps,
@@ -29,7 +29,7 @@ from treadle.tools.local.result_limits import (
     replaced_words,
 )
 from treadle.tools.local.safe_open import Root, refusal
-from treadle.tools.result_rendering import Answer
+from treadle.tools.result_rendering import ToolAnswer
 from treadle.tools.tool_context import ToolContext
 
 DEADLINE_S = 10.0
@@ -58,7 +58,7 @@ _KINDS = (
 )
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class FileLine(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a line with its ending: `start` characters stand before it, `chars` is how long the line is."""
 
     text: str
@@ -66,7 +66,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     start: int = 0
 
 
-class Lines:
+class FileLines:
     """Splits pieces of text into lines and keeps no more of a line than is ever shown.
 
     The line `first` is kept from the character after `start` on, and up to `first_chars_max` of it; others up to
@@ -80,14 +80,14 @@ class Lines:
         self._kept = ""
         self._chars = 0
 
-    def feed(self, piece: str) -> list[Line]:
+    def feed(self, piece: str) -> list[FileLine]:
         """Take a piece and return the lines it completes."""
         *whole, rest = piece.split("\n")
         done = [self._close(each, "\n") for each in whole]
         self._add(rest)
         return done
 
-    def finish(self) -> list[Line]:
+    def finish(self) -> list[FileLine]:
         """Return the last line, if it has no ending of its own."""
         return [self._close("", "")] if self._chars else []
 
@@ -98,16 +98,16 @@ class Lines:
         self._kept += text[skipped : skipped + room]
         self._chars += len(text)
 
-    def _close(self, text: str, ending: str) -> Line:
+    def _close(self, text: str, ending: str) -> FileLine:
         self._add(text)
         start = self._start if self._number == self._first else 0
-        line = Line(text=self._kept + ending, chars=self._chars, start=start)
+        line = FileLine(text=self._kept + ending, chars=self._chars, start=start)
         self._kept, self._chars = "", 0
         self._number += 1
         return line
 
 
-class Page:
+class FilePage:
     """Collects the lines that are shown, within the line and byte limits; `next` is where reading goes on."""
 
     def __init__(self, offset: int, limit: int, bytes_max: int, *, numbered: bool) -> None:
@@ -126,7 +126,7 @@ class Page:
         """Return what is shown."""
         return "".join(self._texts)
 
-    def add(self, line: Line) -> bool:
+    def add(self, line: FileLine) -> bool:
         """Take a line and tell whether more are wanted.
 
         Raises: ToolError, when the first line is shorter than the column that was asked for.
@@ -161,7 +161,7 @@ class Page:
         """Point to the rest of a long line where there is nothing else to go on with."""
         self.next = self.next or self._rest
 
-    def _add_alone(self, line: Line, number: str, part: str, ending: str, replaced: int) -> bool:
+    def _add_alone(self, line: FileLine, number: str, part: str, ending: str, replaced: int) -> bool:
         """Show as much as fits of a line that is read from a column on, or is too much for a whole page."""
         shown = cut_json_text(part, self._room - (len(write_json(number)) - 2)) or part[:1]
         end = line.start + len(shown)
@@ -179,7 +179,9 @@ class Page:
         self.replaced += replaced
 
 
-def make_file_read(root: Root, seen: Seen | None = None, caps: LocalCaps = DEFAULT_CAPS) -> Callable[..., Answer]:
+def make_file_read(
+    root: Root, seen: SeenFiles | None = None, caps: LocalCaps = DEFAULT_CAPS
+) -> Callable[..., ToolAnswer]:
     """Return the function behind the tool, for one root; `seen` is told what was read."""
 
     def file_read(
@@ -189,7 +191,7 @@ def make_file_read(root: Root, seen: Seen | None = None, caps: LocalCaps = DEFAU
         limit: Annotated[int, msgspec.Meta(ge=1, le=caps.file_read_lines_max)] = caps.file_read_lines_max,
         numbered: bool = False,
         column: Annotated[int, msgspec.Meta(ge=1)] = 1,
-    ) -> Answer:
+    ) -> ToolAnswer:
         """Read a text file by lines, or list a directory. Long results end early and say how to go on.
 
         Args:
@@ -213,8 +215,8 @@ def make_file_read(root: Root, seen: Seen | None = None, caps: LocalCaps = DEFAU
             return _not_found(root, path, error, caps.listed_max)
         around = min(ENVELOPE_BYTES, context.output_bytes_max // 2)
         bytes_max = min(caps.file_read_bytes_max, context.output_bytes_max - around)
-        page = Page(offset, limit, bytes_max, numbered=numbered)
-        lines = Lines(
+        page = FilePage(offset, limit, bytes_max, numbered=numbered)
+        lines = FileLines(
             caps.line_chars_max, first=offset, start=column - 1, first_chars_max=bytes_max if column > 1 else 0
         )
         try:
@@ -229,11 +231,11 @@ def make_file_read(root: Root, seen: Seen | None = None, caps: LocalCaps = DEFAU
     return file_read
 
 
-def _read(fd: int, page: Page, lines: Lines, caps: LocalCaps, check: Callable[[], None]) -> Answer:
+def _read(fd: int, page: FilePage, lines: FileLines, caps: LocalCaps, check: Callable[[], None]) -> ToolAnswer:
     status = os.fstat(fd)
     if stat.S_ISDIR(status.st_mode):
         names, is_all = _names(fd, caps.listed_max, check)
-        listed = (Line(text=f"{printable(name)}\n", chars=len(printable(name))) for name in names)
+        listed = (FileLine(text=f"{printable(name)}\n", chars=len(printable(name))) for name in names)
         return _paged(page, listed, ("entry", "entries"), is_all=is_all, warnings=odd_names_words(names))
     head = os.read(fd, SNIFFED_BYTES)
     encoding = next((name for mark, name in _ENCODINGS if head.startswith(mark)), None)
@@ -243,14 +245,14 @@ def _read(fd: int, page: Page, lines: Lines, caps: LocalCaps, check: Callable[[]
 
 
 def _paged(
-    page: Page,
-    lines: Iterator[Line],
+    page: FilePage,
+    lines: Iterator[FileLine],
     noun: tuple[str, str],
     *,
     encoding: str | None = None,
     is_all: bool = True,
     warnings: tuple[str, ...] = (),
-) -> Answer:
+) -> ToolAnswer:
     for line in lines:
         if not page.add(line):
             break
@@ -270,7 +272,7 @@ def _paged(
     return answer(body, f"{page.count} {noun[page.count != 1]} read", warnings=(*words, *warnings))
 
 
-def _lines(fd: int, head: bytes, lines: Lines, encoding: str, check: Callable[[], None]) -> Iterator[Line]:
+def _lines(fd: int, head: bytes, lines: FileLines, encoding: str, check: Callable[[], None]) -> Iterator[FileLine]:
     source = decoder(encoding)
     piece = head
     while piece:
@@ -294,7 +296,7 @@ def _names(fd: int, most: int, check: Callable[[], None]) -> tuple[list[str], bo
     return sorted(names), True
 
 
-def _binary(fd: int, head: bytes, size: int, check: Callable[[], None]) -> Answer:
+def _binary(fd: int, head: bytes, size: int, check: Callable[[], None]) -> ToolAnswer:
     """Describe bytes that are not text. A file that grows meanwhile is hashed up to the size it had."""
     digest, left, piece = hashlib.sha256(), size, head
     while piece and left > 0:
@@ -307,7 +309,7 @@ def _binary(fd: int, head: bytes, size: int, check: Callable[[], None]) -> Answe
     return answer({"output": words, "type": kind, "bytes": size, "sha256": digest.hexdigest()}, words)
 
 
-def _not_found(root: Root, path: str, error: ToolError, listed_max: int) -> Answer:
+def _not_found(root: Root, path: str, error: ToolError, listed_max: int) -> ToolAnswer:
     near = _nearest(root, path, listed_max)
     fault = Fault(code="not_found", message=error.message)
     return answer({"did_you_mean": near} if near else {}, error.message, fault=fault)

@@ -1,7 +1,7 @@
 """`file_write` and `file_edit`: whole files replaced at once, never through a link, never over unseen changes.
 
-`Seen` knows what each session has read, by hash. A new file is written beside the old one, made durable and renamed
-over it, so that a reader sees one or the other.
+`SeenFiles` knows what each session has read, by hash. A new file is written beside the old one, made durable and
+renamed over it, so that a reader sees one or the other.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ from treadle.core.errors import ToolError
 from treadle.core.json import cut_json_text, write_json
 from treadle.tools.local.result_limits import DEFAULT_CAPS, LocalCaps, answer, decoded, readable, replaced_words
 from treadle.tools.local.safe_open import LOOK, Opened, Root, refusal, reopen
-from treadle.tools.result_rendering import Answer
+from treadle.tools.result_rendering import ToolAnswer
 from treadle.tools.tool_context import ToolContext
 
 HASHED_BYTES_MAX = 1_048_576
@@ -39,7 +39,7 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-class Seen:
+class SeenFiles:
     """The hashes of files as sessions know them; the oldest are forgotten."""
 
     def __init__(self) -> None:
@@ -90,7 +90,7 @@ def read_whole(fd: int) -> bytes:
     return b"".join(pieces)
 
 
-class Target:
+class WriteTarget:
     """One file that is to be replaced: its folder is held, its old content known."""
 
     def __init__(self, folder: Opened, name: str, path: str) -> None:
@@ -168,7 +168,7 @@ class Target:
         return False
 
 
-def make_file_write(root: Root, seen: Seen, caps: LocalCaps = DEFAULT_CAPS) -> Callable[..., Answer]:
+def make_file_write(root: Root, seen: SeenFiles, caps: LocalCaps = DEFAULT_CAPS) -> Callable[..., ToolAnswer]:
     """Return the function behind the tool, for one root."""
 
     def file_write(
@@ -177,7 +177,7 @@ def make_file_write(root: Root, seen: Seen, caps: LocalCaps = DEFAULT_CAPS) -> C
         content: str,
         expect_sha256: Annotated[str, msgspec.Meta(pattern="^[0-9a-fA-F]{64}$")] | None = None,
         protected: bool = False,
-    ) -> Answer:
+    ) -> ToolAnswer:
         """Write a whole file, which is made or replaced at once. Missing folders are made.
 
         Args:
@@ -197,7 +197,7 @@ def make_file_write(root: Root, seen: Seen, caps: LocalCaps = DEFAULT_CAPS) -> C
     return file_write
 
 
-def make_file_edit(root: Root, seen: Seen, caps: LocalCaps = DEFAULT_CAPS) -> Callable[..., Answer]:
+def make_file_edit(root: Root, seen: SeenFiles, caps: LocalCaps = DEFAULT_CAPS) -> Callable[..., ToolAnswer]:
     """Return the function behind the tool, for one root."""
 
     def file_edit(
@@ -207,7 +207,7 @@ def make_file_edit(root: Root, seen: Seen, caps: LocalCaps = DEFAULT_CAPS) -> Ca
         new: str,
         replace_all: bool = False,
         protected: bool = False,
-    ) -> Answer:
+    ) -> ToolAnswer:
         """Replace a piece of text in a file. The old text must occur exactly once, or replace_all be set.
 
         Args:
@@ -235,10 +235,10 @@ def make_file_edit(root: Root, seen: Seen, caps: LocalCaps = DEFAULT_CAPS) -> Ca
 
 
 @contextlib.contextmanager
-def _target(root: Root, path: str, *, make: bool = False, protected: bool) -> Generator[Target, None, None]:
+def _target(root: Root, path: str, *, make: bool = False, protected: bool) -> Generator[WriteTarget, None, None]:
     folder, name = root.open_folder_of(path, make=make, protected=protected)
     try:
-        yield Target(folder, name, path)
+        yield WriteTarget(folder, name, path)
     finally:
         os.close(folder.fd)
 
@@ -309,7 +309,9 @@ def _decoded(data: bytes, path: str) -> str:
         raise ToolError(f"Not UTF-8 text: {path}", code="not_text") from None
 
 
-def _answer(body: dict[str, Any], old: bytes, new: bytes, path: str, context: ToolContext, lines_max: int) -> Answer:
+def _answer(
+    body: dict[str, Any], old: bytes, new: bytes, path: str, context: ToolContext, lines_max: int
+) -> ToolAnswer:
     words: str = body["output"]
     if len(old) + len(new) > DIFFED_BYTES_MAX:
         note = f"No diff: both texts together are larger than {DIFFED_BYTES_MAX} bytes."

@@ -15,7 +15,7 @@ _ANY = name_regex("*").pattern
 _NOTHING = "(?!)"
 
 
-class Rule(msgspec.Struct, frozen=True, kw_only=True):
+class IgnoreRule(msgspec.Struct, frozen=True, kw_only=True):
     """One line: what an entry's own name must look like, and its path below the file unless the name is enough."""
 
     name: re.Pattern[str]
@@ -31,8 +31,8 @@ class IgnoreFile(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     depth: int
-    rules: tuple[Rule, ...]
-    wide: tuple[Rule, ...]
+    rules: tuple[IgnoreRule, ...]
+    wide: tuple[IgnoreRule, ...]
     names: re.Pattern[str]
 
 
@@ -41,7 +41,7 @@ _SPECIAL = re.compile(r"[*?\[\\]")
 
 def read_ignore(text: str, depth: int) -> IgnoreFile:
     """Read a `.gitignore`; a line that cannot be a pattern matches nothing, as in git."""
-    rules: list[Rule] = []
+    rules: list[IgnoreRule] = []
     for line in text.removeprefix("\ufeff").split("\n"):
         rules += _rules_of(line)
         if len(rules) >= RULES_MAX:
@@ -68,13 +68,13 @@ def is_ignored(files: Sequence[IgnoreFile], names: Sequence[str], *, is_folder: 
     return False
 
 
-def _speaks(rule: Rule, names: Sequence[str], is_folder: bool) -> bool:
+def _speaks(rule: IgnoreRule, names: Sequence[str], is_folder: bool) -> bool:
     if (rule.is_folder_only and not is_folder) or not rule.name.fullmatch(names[-1]):
         return False
     return rule.path is None or rule.path.matches(names)
 
 
-def _rules_of(line: str) -> list[Rule]:
+def _rules_of(line: str) -> list[IgnoreRule]:
     text = _trimmed(line)
     is_negated = text.startswith("!")
     if is_negated:
@@ -85,14 +85,14 @@ def _rules_of(line: str) -> list[Rule]:
     body = text.rstrip("/") if is_folder_only else text
     # git's wildmatch takes any run of two stars or more that is a whole segment for `**`.
     names = [DEEP if len(name) > len(DEEP) and not name.strip("*") else name for name in body.split("/") if name]
-    rules: list[Rule] = []
+    rules: list[IgnoreRule] = []
     for segments in _readings(names) if "/" in body else [names] if names else []:
         try:
             name = name_regex(segments[-1])
             path = path_pattern(segments) if "/" in body else None
         except BadPattern:
             return []
-        rules.append(Rule(name=name, path=path, is_negated=is_negated, is_folder_only=is_folder_only))
+        rules.append(IgnoreRule(name=name, path=path, is_negated=is_negated, is_folder_only=is_folder_only))
     return rules
 
 

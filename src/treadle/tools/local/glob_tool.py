@@ -13,7 +13,7 @@ from treadle.tools.local.directory_walk import Walk, printable
 from treadle.tools.local.glob_pattern import BadPattern, glob_pattern
 from treadle.tools.local.result_limits import DEFAULT_CAPS, LocalCaps, answer, fitting, odd_names_words, unread_words
 from treadle.tools.local.safe_open import Root
-from treadle.tools.result_rendering import Answer
+from treadle.tools.result_rendering import ToolAnswer
 from treadle.tools.tool_context import ToolContext
 
 LIMIT_DEFAULT = 200
@@ -25,7 +25,7 @@ ENVELOPE_BYTES = 200
 
 def make_glob(
     root: Root, now: Callable[[], float] = time.time, *, caps: LocalCaps = DEFAULT_CAPS
-) -> Callable[..., Answer]:
+) -> Callable[..., ToolAnswer]:
     """Return the function behind the tool, for one root."""
 
     def glob(
@@ -34,7 +34,7 @@ def make_glob(
         path: str = ".",
         hidden: bool = False,
         limit: Annotated[int, msgspec.Meta(ge=1, le=caps.glob_paths_max)] = min(LIMIT_DEFAULT, caps.glob_paths_max),
-    ) -> Answer:
+    ) -> ToolAnswer:
         """Find files by pattern, recently changed ones first. Files that .gitignore leaves out are not found.
 
         Args:
@@ -68,7 +68,7 @@ def _base(root: Root, path: str) -> tuple[str, ...]:
     return () if opened.name == "." else tuple(opened.name.split("/"))
 
 
-def _answer(walk: Walk, paths: list[str], limit: int, bytes_max: int, most: int) -> Answer:
+def _answer(walk: Walk, paths: list[str], limit: int, bytes_max: int, most: int) -> ToolAnswer:
     shown = fitting((printable(path) for path in paths[:limit]), bytes_max - ENVELOPE_BYTES)
     body: dict[str, Any] = {"output": "\n".join(shown), "count": len(paths)}
     if len(shown) < len(paths) or not walk.is_complete:

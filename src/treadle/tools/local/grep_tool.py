@@ -33,9 +33,9 @@ from treadle.tools.local.result_limits import (
     unread_words,
 )
 from treadle.tools.local.safe_open import MASKED_FOLDERS, Root
-from treadle.tools.result_rendering import Answer
-from treadle.tools.sandbox import Sandbox
-from treadle.tools.sandbox.helper_messages import Ended, Order, bare_command
+from treadle.tools.result_rendering import ToolAnswer
+from treadle.tools.sandbox import CommandSandbox
+from treadle.tools.sandbox.helper_messages import CommandEnded, CommandOrder, bare_command
 from treadle.tools.tool_context import ToolContext
 
 LIMIT_DEFAULT = 100
@@ -78,7 +78,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
     limit: int
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, order=True):
+class GrepRecord(msgspec.Struct, frozen=True, kw_only=True, order=True):
     """One line that was found, or one of its neighbours; in the other modes one file, `line` being its count."""
 
     path: str
@@ -95,7 +95,7 @@ class Records:
     """
 
     def __init__(self, mode: Mode, is_masked: Callable[[str], bool], per_file: int = DEFAULT_CAPS.grep_per_file_max):
-        self.found: list[Record] = []
+        self.found: list[GrepRecord] = []
         self.count = 0
         self.dropped = 0
         self.unread = 0
@@ -143,7 +143,7 @@ class Records:
         if self._mode != "content":
             hits = int(rest) if rest.isdigit() else 0
             self.count += hits
-            self._keep(Record(path=path, line=hits))
+            self._keep(GrepRecord(path=path, line=hits))
         elif match := _RECORD.match(rest):
             is_hit = match[2] == b":"
             self.count += is_hit
@@ -152,9 +152,9 @@ class Records:
                 self.dropped += is_hit
                 return
             text, replaced = readable(decoded(match[3].rstrip(b"\r")))
-            self._keep(Record(path=path, line=int(match[1]), is_hit=is_hit, text=text, replaced=replaced))
+            self._keep(GrepRecord(path=path, line=int(match[1]), is_hit=is_hit, text=text, replaced=replaced))
 
-    def _keep(self, record: Record) -> None:
+    def _keep(self, record: GrepRecord) -> None:
         if len(self.found) < RECORDS_MAX:
             self.found.append(record)
         else:
@@ -164,13 +164,13 @@ class Records:
 class Grep:
     """The function behind the tool, for one root."""
 
-    def __init__(self, root: Root, sandbox: Sandbox, ripgrep: str | None, caps: LocalCaps) -> None:
+    def __init__(self, root: Root, sandbox: CommandSandbox, ripgrep: str | None, caps: LocalCaps) -> None:
         self._caps = caps
         self._root = root
         self._sandbox = sandbox
         self._ripgrep = ripgrep
 
-    async def run(self, search: Search, bytes_max: int) -> Answer:
+    async def run(self, search: Search, bytes_max: int) -> ToolAnswer:
         """Search and answer with what was found, files in order of their paths."""
         uses_ripgrep = self._ripgrep is not None and self._sandbox.found.level > 0
         order = self._by_ripgrep(search) if uses_ripgrep else self._by_worker(search)
@@ -182,7 +182,7 @@ class Grep:
     def _is_masked(self, path: str) -> bool:
         return self._root.is_masked(path, is_folder=False)
 
-    def _by_ripgrep(self, search: Search) -> Order:
+    def _by_ripgrep(self, search: Search) -> CommandOrder:
         program = self._ripgrep or ""
         options = [*_RG_OPTIONS, *_rg_mode(search, self._caps)]
         options += ["--ignore-case"] * search.ignore_case + ["--fixed-strings"] * search.fixed
@@ -194,7 +194,7 @@ class Grep:
         read = [self._root.real_path, program]
         return self._sandbox.search(argv, cwd=self._root.real_path, read=read, timeout_s=DEADLINE_S)
 
-    def _by_worker(self, search: Search) -> Order:
+    def _by_worker(self, search: Search) -> CommandOrder:
         wanted = {
             **msgspec.structs.asdict(search),
             "root": self._root.real_path,
@@ -218,8 +218,8 @@ def find_ripgrep() -> str | None:
 
 
 def make_grep(
-    root: Root, sandbox: Sandbox, ripgrep: str | None, caps: LocalCaps = DEFAULT_CAPS
-) -> Callable[..., Coroutine[Any, Any, Answer]]:
+    root: Root, sandbox: CommandSandbox, ripgrep: str | None, caps: LocalCaps = DEFAULT_CAPS
+) -> Callable[..., Coroutine[Any, Any, ToolAnswer]]:
     """Return the function behind the tool, for one root."""
     tool = Grep(root, sandbox, ripgrep, caps)
 
@@ -233,7 +233,7 @@ def make_grep(
         ignore_case: bool = False,
         fixed: bool = False,
         limit: Annotated[int, msgspec.Meta(ge=1, le=caps.grep_matches_max)] = min(LIMIT_DEFAULT, caps.grep_matches_max),
-    ) -> Answer:
+    ) -> ToolAnswer:
         """Search file contents by regular expression. Files that .gitignore leaves out are not searched.
 
         Args:
@@ -290,7 +290,7 @@ def _real_name(root: Root, path: str) -> str:
     return opened.name
 
 
-def _check(ended: Ended, records: Records) -> None:
+def _check(ended: CommandEnded, records: Records) -> None:
     if ended.ending == "refused":
         raise ToolFailed(f"The search could not be confined: {ended.message}", code="sandbox_failed")
     # Ripgrep ends with the same code for a pattern it cannot read and for a file: by what it wrote they differ.
@@ -300,7 +300,7 @@ def _check(ended: Ended, records: Records) -> None:
         raise ToolError(f"Invalid pattern: {words or 'the search failed'}", code="invalid_pattern")
 
 
-def _answer(search: Search, records: Records, ended: Ended, bytes_max: int, caps: LocalCaps) -> Answer:
+def _answer(search: Search, records: Records, ended: CommandEnded, bytes_max: int, caps: LocalCaps) -> ToolAnswer:
     found = sorted(records.found)
     wanted = list(_first_hits(found, search.limit))
     lines = fitting((_line(search.mode, record, caps) for record in wanted), bytes_max - ENVELOPE_BYTES)
@@ -325,7 +325,7 @@ def _answer(search: Search, records: Records, ended: Ended, bytes_max: int, caps
     return answer(body, f"{count} {noun[count != 1]} found", warnings=warnings)
 
 
-def _first_hits(found: list[Record], limit: int) -> Iterator[Record]:
+def _first_hits(found: list[GrepRecord], limit: int) -> Iterator[GrepRecord]:
     """Yield the records up to so many matches, with the lines around them."""
     hits = 0
     for record in found:
@@ -335,7 +335,7 @@ def _first_hits(found: list[Record], limit: int) -> Iterator[Record]:
         yield record
 
 
-def _line(mode: Mode, record: Record, caps: LocalCaps) -> str:
+def _line(mode: Mode, record: GrepRecord, caps: LocalCaps) -> str:
     path = printable(record.path)
     if mode == "files":
         return path

@@ -25,7 +25,7 @@ from treadle.tools.local.result_limits import (
     replaced_words,
 )
 from treadle.tools.local.safe_open import Root, refusal
-from treadle.tools.result_rendering import Answer
+from treadle.tools.result_rendering import ToolAnswer
 from treadle.tools.tool_context import ToolContext
 
 LINE_CHARS_MAX = 160
@@ -34,7 +34,7 @@ ENVELOPE_BYTES = 300
 """What the JSON around the lines takes at most."""
 
 
-class Grammar(msgspec.Struct, frozen=True, kw_only=True):
+class OutlineGrammar(msgspec.Struct, frozen=True, kw_only=True):
     """One language: its package, the function in it, and the nodes that are definitions."""
 
     package: str
@@ -42,7 +42,7 @@ class Grammar(msgspec.Struct, frozen=True, kw_only=True):
     function: str = "language"
 
 
-_PYTHON = Grammar(package="tree_sitter_python", kinds=frozenset({"class_definition", "function_definition"}))
+_PYTHON = OutlineGrammar(package="tree_sitter_python", kinds=frozenset({"class_definition", "function_definition"}))
 _SCRIPT_KINDS = frozenset(
     {
         "class_declaration",
@@ -56,13 +56,13 @@ _SCRIPT_KINDS = frozenset(
         "internal_module",
     }
 )
-_JAVASCRIPT = Grammar(package="tree_sitter_javascript", kinds=_SCRIPT_KINDS)
-_TYPESCRIPT = Grammar(package="tree_sitter_typescript", kinds=_SCRIPT_KINDS, function="language_typescript")
-_TSX = Grammar(package="tree_sitter_typescript", kinds=_SCRIPT_KINDS, function="language_tsx")
-_GO = Grammar(
+_JAVASCRIPT = OutlineGrammar(package="tree_sitter_javascript", kinds=_SCRIPT_KINDS)
+_TYPESCRIPT = OutlineGrammar(package="tree_sitter_typescript", kinds=_SCRIPT_KINDS, function="language_typescript")
+_TSX = OutlineGrammar(package="tree_sitter_typescript", kinds=_SCRIPT_KINDS, function="language_tsx")
+_GO = OutlineGrammar(
     package="tree_sitter_go", kinds=frozenset({"function_declaration", "method_declaration", "type_declaration"})
 )
-_RUST = Grammar(
+_RUST = OutlineGrammar(
     package="tree_sitter_rust",
     kinds=frozenset(
         {
@@ -78,13 +78,13 @@ _RUST = Grammar(
         }
     ),
 )
-_C = Grammar(
+_C = OutlineGrammar(
     package="tree_sitter_c",
     kinds=frozenset(
         {"function_definition", "struct_specifier", "enum_specifier", "union_specifier", "type_definition"}
     ),
 )
-_JAVA = Grammar(
+_JAVA = OutlineGrammar(
     package="tree_sitter_java",
     kinds=frozenset(
         {
@@ -97,7 +97,7 @@ _JAVA = Grammar(
         }
     ),
 )
-_BASH = Grammar(package="tree_sitter_bash", kinds=frozenset({"function_definition"}))
+_BASH = OutlineGrammar(package="tree_sitter_bash", kinds=frozenset({"function_definition"}))
 LANGUAGES = {
     ".py": _PYTHON,
     ".pyi": _PYTHON,
@@ -127,10 +127,10 @@ class Symbol(msgspec.Struct, frozen=True, kw_only=True):
     depth: int
 
 
-def make_outline(root: Root, caps: LocalCaps = DEFAULT_CAPS) -> Callable[..., Answer]:
+def make_outline(root: Root, caps: LocalCaps = DEFAULT_CAPS) -> Callable[..., ToolAnswer]:
     """Return the function behind the tool, for one root."""
 
-    def outline(context: ToolContext, path: Annotated[str, msgspec.Meta(min_length=1)]) -> Answer:
+    def outline(context: ToolContext, path: Annotated[str, msgspec.Meta(min_length=1)]) -> ToolAnswer:
         """List the classes and functions that a source file defines, with their lines.
 
         Args:
@@ -172,7 +172,7 @@ def _symbols(source: bytes, suffix: str, path: str) -> Iterator[Symbol]:
 
 
 @functools.cache
-def _parser(grammar: Grammar) -> Any:
+def _parser(grammar: OutlineGrammar) -> Any:
     """Return a parser, or nothing where the grammar is not installed."""
     try:
         sitter: Any = importlib.import_module("tree_sitter")
@@ -182,7 +182,7 @@ def _parser(grammar: Grammar) -> Any:
     return sitter.Parser(sitter.Language(getattr(package, grammar.function)()))
 
 
-def _of_tree(top: Any, grammar: Grammar) -> Iterator[Symbol]:
+def _of_tree(top: Any, grammar: OutlineGrammar) -> Iterator[Symbol]:
     pending: list[tuple[Any, int]] = [(top, 0)]
     while pending:
         node, depth = pending.pop()
@@ -209,7 +209,7 @@ def _of_python(source: bytes, path: str) -> Iterator[Symbol]:
         pending += [(child, depth + is_symbol) for child in reversed(list(ast.iter_child_nodes(node)))]
 
 
-def _answer(symbols: list[Symbol], source: bytes, room: int, most: int) -> Answer:
+def _answer(symbols: list[Symbol], source: bytes, room: int, most: int) -> ToolAnswer:
     lines = decoded(source).split("\n")
     is_cut = False
     written: list[str] = []

@@ -8,7 +8,7 @@ import msgspec
 from treadle.core.errors import NotFound, ToolError, TreadleError
 from treadle.core.json import write_json
 from treadle.tools.local.result_limits import DEFAULT_CAPS, LocalCaps, answer
-from treadle.tools.result_rendering import Answer
+from treadle.tools.result_rendering import ToolAnswer
 from treadle.tools.tool_context import ToolContext
 
 PAGE_BYTES = 16_384
@@ -20,7 +20,7 @@ Piece = tuple[str, int, int]
 Get = Callable[[Piece, str], Awaitable[bytes]]
 
 
-class Shelf:
+class OutputStore:
     """Where whole outputs are kept: `put` takes bytes and a run's id, `get` a handle, an offset, a length and the id of
     the run that asks. What another conversation or key kept is not there for it."""
 
@@ -57,7 +57,9 @@ def keepable(data: bytes, total: int) -> bytes:
     return data + f"\n[{total - len(data)} more bytes were not kept]".encode()
 
 
-def make_output_read(shelf: Shelf, caps: LocalCaps = DEFAULT_CAPS) -> Callable[..., Coroutine[Any, Any, Answer]]:
+def make_output_read(
+    shelf: OutputStore, caps: LocalCaps = DEFAULT_CAPS
+) -> Callable[..., Coroutine[Any, Any, ToolAnswer]]:
     """Return the function behind the tool."""
 
     async def output_read(
@@ -67,7 +69,7 @@ def make_output_read(shelf: Shelf, caps: LocalCaps = DEFAULT_CAPS) -> Callable[.
         length: Annotated[int, msgspec.Meta(ge=16, le=caps.output_read_bytes_max)] = min(
             PAGE_BYTES, caps.output_read_bytes_max
         ),
-    ) -> Answer:
+    ) -> ToolAnswer:
         """Read more of an output that was cut, by the handle that the cut result names.
 
         Args:

@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.core.json import write_json
 from treadle.core.tool_definitions import Envelope, Fault
-from treadle.tools.result_rendering import Answer
+from treadle.tools.result_rendering import ToolAnswer
 
 _MARK = "\ud800"
 """Stands for bytes that could not be decoded; no decoder gives half a surrogate pair by itself."""
@@ -41,7 +41,9 @@ class LocalCaps(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULT_CAPS = LocalCaps()
 
 
-def answer(body: dict[str, Any], summary: str, *, warnings: Sequence[str] = (), fault: Fault | None = None) -> Answer:
+def answer(
+    body: dict[str, Any], summary: str, *, warnings: Sequence[str] = (), fault: Fault | None = None
+) -> ToolAnswer:
     """Return a tool's answer; with a fault it is a failure that still shows the body."""
     envelope = Envelope(
         ok=fault is None,
@@ -49,7 +51,7 @@ def answer(body: dict[str, Any], summary: str, *, warnings: Sequence[str] = (), 
         warnings=tuple(warnings),
         errors=() if fault is None else (fault,),
     )
-    return Answer(envelope=envelope, summary=summary, is_cut=body.get("truncated") is True)
+    return ToolAnswer(envelope=envelope, summary=summary, is_cut=body.get("truncated") is True)
 
 
 def fitting(lines: Iterable[str], room: int) -> list[str]:

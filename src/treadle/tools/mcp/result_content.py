@@ -16,7 +16,7 @@ from treadle.core.items import AnyPart, FilePart, ImagePart, TextPart
 from treadle.core.json import cut_text, write_json
 from treadle.core.tool_definitions import Envelope
 from treadle.tools.json_schema import Validator
-from treadle.tools.result_rendering import Answer
+from treadle.tools.result_rendering import ToolAnswer
 from treadle.tools.schema_worker import CheckTimeout
 
 ERROR_BYTES_MAX = 4_000
@@ -26,7 +26,7 @@ _UNKNOWN = "application/octet-stream"
 _NAME = re.compile(r"[^/\\?#]{1,120}$")
 
 
-async def read_result(result: types.CallToolResult, output: Validator | None = None) -> Answer:
+async def read_result(result: types.CallToolResult, output: Validator | None = None) -> ToolAnswer:
     """Make an answer of a result; `output` is the schema that its structured content promised to fit.
 
     Raises: ToolFailed, for a result that says it is an error or breaks its own promise.
@@ -39,12 +39,12 @@ async def read_result(result: types.CallToolResult, output: Validator | None = N
     if output is not None:
         await _check(structured, output)
     if structured is not None and not parts:
-        return Answer(envelope=Envelope(ok=True, data=_raw(structured)))
+        return ToolAnswer(envelope=Envelope(ok=True, data=_raw(structured)))
     text = "\n".join(part.text for part in parts if isinstance(part, TextPart))
     data = _raw(text if structured is None else structured)
     if structured is None and all(isinstance(part, TextPart) for part in parts):
-        return Answer(envelope=Envelope(ok=True, data=data))
-    return Answer(envelope=Envelope(ok=True, data=data), parts=_separated(parts))
+        return ToolAnswer(envelope=Envelope(ok=True, data=data))
+    return ToolAnswer(envelope=Envelope(ok=True, data=data), parts=_separated(parts))
 
 
 async def _check(structured: object, output: Validator) -> None:

@@ -28,11 +28,11 @@ from treadle.tools.mcp.http_transport import Web
 from treadle.tools.mcp.result_content import read_result
 from treadle.tools.mcp.server_isolation import Hiding
 from treadle.tools.mcp.server_options import ServerOptions
-from treadle.tools.mcp.stdio_transport import Process
-from treadle.tools.mcp.tool_discovery import Found, choose, read_listing
-from treadle.tools.mcp.tool_pins import Pins, Waiting
+from treadle.tools.mcp.stdio_transport import StdioProcess
+from treadle.tools.mcp.tool_discovery import FoundTools, choose, read_listing
+from treadle.tools.mcp.tool_pins import Pins, ToolAwaitingReview
 from treadle.tools.mcp.untyped_results import with_result_types
-from treadle.tools.result_rendering import Answer
+from treadle.tools.result_rendering import ToolAnswer
 from treadle.tools.tool_context import ToolContext
 
 log = logging.getLogger("treadle.mcp")
@@ -104,7 +104,7 @@ class Server:
         self._task: asyncio.Task[None] | None = None
         self._is_closing = False
 
-    def review(self) -> list[Waiting]:
+    def review(self) -> list[ToolAwaitingReview]:
         """Return the tools that wait for a person, or were refused; reads a file.
 
         Raises: ConfigError, when it cannot be read.
@@ -135,7 +135,7 @@ class Server:
 
     async def call(
         self, name: str, arguments: dict[str, Any], context: ToolContext, output: Validator | None
-    ) -> Answer:
+    ) -> ToolAnswer:
         """Call a tool under the server's own name for it.
 
         Raises: ToolFailed, saying what went wrong in words for the model.
@@ -219,7 +219,7 @@ class Server:
         """Open the connection within its time, and say why when that fails."""
         self._broken.clear()
         self._relist.clear()
-        peer = Process(self.options, self._environ, self._hiding) if self.options.command else Web(self.options)
+        peer = StdioProcess(self.options, self._environ, self._hiding) if self.options.command else Web(self.options)
         transport: Transport = with_result_types(peer.connect())
         client = Client(transport, message_handler=self._hear, client_info=_ME, cache=None)
         async with contextlib.AsyncExitStack() as stack:
@@ -230,7 +230,7 @@ class Server:
                 raise Lost(_with_words(f"no answer within {self.options.connect_s:g} s", peer)) from None
             except CONNECTION_FAILURES as error:
                 raise Lost(_with_words(_words(error), peer)) from error
-            if isinstance(peer, Process):
+            if isinstance(peer, StdioProcess):
                 watcher = asyncio.create_task(self._watch(peer))
                 stack.push_async_callback(_cancelled, watcher)
             try:
@@ -244,7 +244,7 @@ class Server:
         self._broken.set()
         self._connected.clear()
 
-    async def _watch(self, process: Process) -> None:
+    async def _watch(self, process: StdioProcess) -> None:
         await process.ended.wait()
         self._lose()
 
@@ -264,7 +264,7 @@ class Server:
         finally:
             await _cancelled(listening)
 
-    async def _list(self, client: Client) -> Found:
+    async def _list(self, client: Client) -> FoundTools:
         try:
             async with asyncio.timeout(self.options.connect_s):
                 listed = await read_listing(lambda cursor: client.list_tools(cursor=cursor))
@@ -273,7 +273,7 @@ class Server:
         # Schemas of strangers are judged in a thread: nothing else waits for them.
         return await asyncio.to_thread(choose, listed, self.options, self.call)
 
-    def _show(self, found: Found) -> None:
+    def _show(self, found: FoundTools) -> None:
         """Publish what may be used; what changed or came since the first listing waits for a person."""
         self.waiting = self._check(found)
         self.left_out = found.left_out | self.waiting
@@ -281,7 +281,7 @@ class Server:
             log.warning("MCP server %s: the tool %r is left out: %s", self.options.name, name, why)
         self._publish(self.options.source, [tool for name, tool in found.tools.items() if name not in self.waiting])
 
-    async def _until_news(self, found: Found) -> None:
+    async def _until_news(self, found: FoundTools) -> None:
         """Wait until the list must be read again or the connection broke; see whether changes were accepted."""
         await _first(self._broken, timeout_s=RELIST_PAUSE_S)
         while not (self._broken.is_set() or self._relist.is_set()):
@@ -289,7 +289,7 @@ class Server:
             if self.waiting and self._check(found) != self.waiting:
                 self._show(found)
 
-    def _check(self, found: Found) -> dict[str, str]:
+    def _check(self, found: FoundTools) -> dict[str, str]:
         return self._pins.check(self.options.place, found.looks, found.others)
 
     async def _hear(self, message: object) -> None:
@@ -343,7 +343,7 @@ async def _cancelled(task: asyncio.Task[None]) -> None:
     await asyncio.wait({task})
 
 
-def _with_words(reason: str, peer: Process | Web) -> str:
+def _with_words(reason: str, peer: StdioProcess | Web) -> str:
     return f"{reason}; it said: {peer.last_words}" if peer.last_words else reason
 
 

@@ -10,7 +10,7 @@ from treadle.tools.mcp.server_connection import Server
 from treadle.tools.mcp.server_isolation import Hiding
 from treadle.tools.mcp.server_options import ServerOptions
 from treadle.tools.mcp.tool_pins import Pins
-from treadle.tools.tool_registry import Registry
+from treadle.tools.tool_registry import ToolRegistry
 
 log = logging.getLogger("treadle.mcp")
 
@@ -21,7 +21,7 @@ class Servers:
     def __init__(
         self,
         options: Sequence[ServerOptions],
-        registry: Registry,
+        registry: ToolRegistry,
         *,
         environ: Mapping[str, str],
         pins: Pins,

@@ -56,7 +56,7 @@ Incoming = SessionMessage | Exception
 Streams = tuple[ObjectReceiveStream[Incoming], ObjectSendStream[SessionMessage]]
 
 
-class Process:
+class StdioProcess:
     """One run of a server's command, as a transport of the SDK. `ended` tells when it can be heard no more."""
 
     def __init__(self, options: ServerOptions, environ: Mapping[str, str], hiding: Hiding | None = None) -> None:

@@ -21,7 +21,7 @@ from treadle.tools.json_schema import BadSchema, Schema, Validator, every
 from treadle.tools.mcp.annotation_policy import Hints, policy_of
 from treadle.tools.mcp.server_options import ServerOptions
 from treadle.tools.mcp.tool_names import join_name
-from treadle.tools.mcp.tool_pins import Look
+from treadle.tools.mcp.tool_pins import ToolAppearance
 
 log = logging.getLogger("treadle.mcp")
 
@@ -34,14 +34,14 @@ ListPage = Callable[[str | None], Awaitable[types.ListToolsResult]]
 Call = Callable[[str, dict[str, Any], Any, Validator | None], Awaitable[object]]
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class FoundTools(msgspec.Struct, frozen=True, kw_only=True):
     """What a listing gave: tools by the server's own names, how they look, and what was left out and why.
 
     `others` are the digests of those that the configuration did not ask for.
     """
 
     tools: dict[str, Tool]
-    looks: dict[str, Look]
+    looks: dict[str, ToolAppearance]
     others: dict[str, str]
     left_out: dict[str, str]
 
@@ -62,10 +62,10 @@ async def read_listing(list_page: ListPage) -> list[types.Tool]:
     raise ValueError(f"its listing of tools has more than {PAGES_MAX} pages")
 
 
-def choose(listed: list[types.Tool], options: ServerOptions, call: Call) -> Found:
+def choose(listed: list[types.Tool], options: ServerOptions, call: Call) -> FoundTools:
     """Make tools of those that the allow-list lets in and that can be used."""
     tools: dict[str, Tool] = {}
-    looks: dict[str, Look] = {}
+    looks: dict[str, ToolAppearance] = {}
     others: dict[str, str] = {}
     left_out: dict[str, str] = {}
     for each in listed:
@@ -85,7 +85,7 @@ def choose(listed: list[types.Tool], options: ServerOptions, call: Call) -> Foun
             looks[name] = look_of(each)
         except (BadSchema, ConfigError, ValueError) as error:
             left_out[cut_text(name, NAME_CHARS_MAX)] = cut_text(str(error), 300)
-    return Found(tools=tools, looks={name: looks[name] for name in tools}, others=others, left_out=left_out)
+    return FoundTools(tools=tools, looks={name: looks[name] for name in tools}, others=others, left_out=left_out)
 
 
 def digest_of(tool: types.Tool) -> str:
@@ -93,13 +93,13 @@ def digest_of(tool: types.Tool) -> str:
     return fingerprint(tool.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
-def look_of(tool: types.Tool) -> Look:
+def look_of(tool: types.Tool) -> ToolAppearance:
     """Return how a tool looks: its words, its schemas and its hints, each on lines of their own to be compared."""
     said = tool.model_dump(mode="json", by_alias=True, exclude_none=True)
     words = "\n".join(str(said.pop(key)) for key in ("title", "description") if said.get(key))
     said.pop("name", None)
     rest = msgspec.json.format(write_json(said), indent=2).decode()
-    return Look(digest=digest_of(tool), text=visible(f"{words}\n{rest}" if words else rest))
+    return ToolAppearance(digest=digest_of(tool), text=visible(f"{words}\n{rest}" if words else rest))
 
 
 def visible(text: str) -> str:

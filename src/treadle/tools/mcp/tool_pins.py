@@ -37,14 +37,14 @@ Kind = Literal["changed", "new", "refused"]
 REASONS: Mapping[Kind, str] = {"changed": CHANGED, "new": NEW, "refused": REFUSED}
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class ToolAppearance(msgspec.Struct, frozen=True, kw_only=True):
     """How a tool looks: a digest of all that its server says of it, and the words for a person."""
 
     digest: str
     text: str = ""
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class ToolAwaitingReview(msgspec.Struct, frozen=True, kw_only=True):
     """A tool that stays out: why, how it looked when it was agreed to (empty when it is new), and how it looks now.
 
     A decision names `digest`, so that it is about what was read.
@@ -62,7 +62,7 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
         return REASONS[self.kind]
 
 
-class Seen(msgspec.Struct, kw_only=True, omit_defaults=True):
+class SeenTools(msgspec.Struct, kw_only=True, omit_defaults=True):
     """What is known of one server's tools: digests that count, that wait and that were refused; their texts."""
 
     pinned: dict[str, str] = {}
@@ -70,13 +70,13 @@ class Seen(msgspec.Struct, kw_only=True, omit_defaults=True):
     refused: dict[str, str] = {}
     texts: dict[str, str] = {}
 
-    def waiting(self, name: str) -> Waiting | None:
+    def waiting(self, name: str) -> ToolAwaitingReview | None:
         """Return why a tool stays out; None when it does not."""
         digest = self.changed.get(name)
         if digest is None:
             return None
         kind = "new" if name not in self.pinned else "changed"
-        return Waiting(
+        return ToolAwaitingReview(
             tool=name,
             kind="refused" if self.refused.get(name) == digest else kind,
             digest=digest,
@@ -85,7 +85,7 @@ class Seen(msgspec.Struct, kw_only=True, omit_defaults=True):
         )
 
 
-Known = dict[str, Seen]
+Known = dict[str, SeenTools]
 """By a digest of the place where the server is."""
 
 
@@ -96,7 +96,9 @@ class Pins:
         self._path = path
         self._memory: Known = {}
 
-    def check(self, place: str, looks: Mapping[str, Look], others: Mapping[str, str] = NOTHING) -> dict[str, str]:
+    def check(
+        self, place: str, looks: Mapping[str, ToolAppearance], others: Mapping[str, str] = NOTHING
+    ) -> dict[str, str]:
         """Return the tools that stay out, and why. The first listing of a server that has tools is agreed to.
 
         `others` are digests of what the configuration leaves out: known from the first listing on, but not waited for.
@@ -104,7 +106,7 @@ class Pins:
         Raises: ConfigError, when the file cannot be read or written.
         """
         with self._opened() as known:
-            seen = known.setdefault(_key(place), Seen())
+            seen = known.setdefault(_key(place), SeenTools())
             if not seen.pinned:
                 seen.pinned = {**others, **{name: look.digest for name, look in looks.items()}}
                 seen.changed.clear()
@@ -118,7 +120,7 @@ class Pins:
             found = {name: seen.waiting(name) for name in looks}
             return {name: waiting.reason for name, waiting in found.items() if waiting is not None}
 
-    def waiting(self, place: str) -> list[Waiting]:
+    def waiting(self, place: str) -> list[ToolAwaitingReview]:
         """Return the tools of a server that stay out, as they were last seen.
 
         Raises: ConfigError.
@@ -126,7 +128,7 @@ class Pins:
         if self._path is not None and not self._path.exists():
             return []  # nor is a file made by who only looks
         with self._opened() as known:
-            seen = known.get(_key(place), Seen())
+            seen = known.get(_key(place), SeenTools())
             return [waiting for name in sorted(seen.changed) if (waiting := seen.waiting(name)) is not None]
 
     def accept(self, place: str, names: Iterable[str] | None = None, digest: str | None = None) -> list[str]:
@@ -147,7 +149,7 @@ class Pins:
 
     def _decide(self, place: str, names: Iterable[str] | None, digest: str | None, *, is_accepted: bool) -> list[str]:
         with self._opened() as known:
-            seen = known.get(_key(place), Seen())
+            seen = known.get(_key(place), SeenTools())
             waiting = [name for name in seen.changed if seen.refused.get(name) != seen.changed[name]]
             wanted = waiting if names is None else [name for name in names if name in seen.changed]
             wanted = [name for name in wanted if digest is None or seen.changed[name] == digest]
@@ -179,7 +181,7 @@ class Pins:
             raise ConfigError(f"{self._path}: the pins of MCP tools cannot be kept: {error}", hint=hint) from error
 
 
-def _forget_texts(seen: Seen) -> None:
+def _forget_texts(seen: SeenTools) -> None:
     """Keep only texts of looks that somebody may still compare."""
     used = {*seen.pinned.values(), *seen.changed.values()}
     seen.texts = {digest: text for digest, text in seen.texts.items() if digest in used}

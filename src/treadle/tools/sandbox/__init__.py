@@ -1,9 +1,9 @@
 """Runs commands in the strongest isolation that this machine offers, found by a probe."""
 
-from treadle.tools.sandbox.helper_client import Rules, Sandbox
+from treadle.tools.sandbox.helper_client import CommandSandbox, SandboxRules
 from treadle.tools.sandbox.isolation_level import (
     Choice,
-    Found,
+    FoundLevel,
     can_read_only,
     choose_level,
     describe,
@@ -16,9 +16,9 @@ from treadle.tools.sandbox.isolation_level import (
 
 __all__ = [
     "Choice",
-    "Found",
-    "Rules",
-    "Sandbox",
+    "CommandSandbox",
+    "FoundLevel",
+    "SandboxRules",
     "can_read_only",
     "choose_level",
     "describe",

@@ -15,7 +15,7 @@ from typing import NoReturn
 from treadle.tools.sandbox import landlock, namespaces, seccomp
 from treadle.tools.sandbox import process_tree as processes
 from treadle.tools.sandbox import syscalls as kernel
-from treadle.tools.sandbox.helper_messages import Order
+from treadle.tools.sandbox.helper_messages import CommandOrder
 
 REFUSED_CODE = 126
 OPEN_FILES_MAX = 1_024
@@ -26,7 +26,7 @@ _DEAF_TO = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 Body = Callable[[], None]
 
 
-def start(order: Order, body: Body) -> tuple[int, int]:
+def start(order: CommandOrder, body: Body) -> tuple[int, int]:
     """Fork, confine the child and run the body in it; return the child and where it tells why it could not.
 
     What can be read there at once is a message, and nothing when the body has replaced the process by exec.
@@ -40,7 +40,7 @@ def start(order: Order, body: Body) -> tuple[int, int]:
     return pid, told
 
 
-def execute(order: Order, out_fd: int) -> Body:
+def execute(order: CommandOrder, out_fd: int) -> Body:
     """Return the body that becomes the command."""
 
     def body() -> None:
@@ -54,7 +54,7 @@ def execute(order: Order, out_fd: int) -> Body:
     return body
 
 
-def confine(order: Order) -> None:
+def confine(order: CommandOrder) -> None:
     """Take away from this process what its level takes away.
 
     Raises: OSError.
@@ -99,7 +99,7 @@ def confine(order: Order) -> None:
             seccomp.restrict(network=order.network, own_memory=own, spared=0 if own else os.getppid())
 
 
-def _check_inside(order: Order) -> None:
+def _check_inside(order: CommandOrder) -> None:
     """Refuse a working folder that a link led out of what may be reached."""
     here = os.getcwd()
     allowed = [os.path.realpath(path) for path in (*order.write, *order.read, *order.listed)]
@@ -107,13 +107,13 @@ def _check_inside(order: Order) -> None:
         raise OSError(errno.EXDEV, "the working folder is outside", order.cwd)
 
 
-def _enter(order: Order, telling: int, body: Body) -> None:
+def _enter(order: CommandOrder, telling: int, body: Body) -> None:
     if order.level > 2:
         _enter_namespaces(order, telling, body)
     _become(order, body)
 
 
-def _enter_namespaces(order: Order, telling: int, body: Body) -> NoReturn:
+def _enter_namespaces(order: CommandOrder, telling: int, body: Body) -> NoReturn:
     for number in _DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
     namespaces.leave(order)
@@ -124,7 +124,7 @@ def _enter_namespaces(order: Order, telling: int, body: Body) -> NoReturn:
     os._exit(_wait_for(first))
 
 
-def _be_first(order: Order, telling: int, body: Body) -> None:
+def _be_first(order: CommandOrder, telling: int, body: Body) -> None:
     """Be the first process of a PID namespace: when it ends, the kernel ends all others."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     namespaces.arrange(order)
@@ -135,7 +135,7 @@ def _be_first(order: Order, telling: int, body: Body) -> None:
     os._exit(_wait_for(pid))
 
 
-def _become(order: Order, body: Body) -> None:
+def _become(order: CommandOrder, body: Body) -> None:
     os.setsid()
     _hear_again()
     confine(order)
@@ -157,7 +157,7 @@ def _hear_again() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
-def _set_limits(order: Order) -> None:
+def _set_limits(order: CommandOrder) -> None:
     kernel.set_limit(resource.RLIMIT_CORE, 0)
     kernel.set_limit(resource.RLIMIT_CPU, order.cpu_s)
     kernel.set_limit(resource.RLIMIT_FSIZE, order.file_bytes_max)

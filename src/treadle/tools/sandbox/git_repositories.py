@@ -45,7 +45,7 @@ _RUN_KEYS = frozenset(
 
 
 @dataclasses.dataclass
-class Found:
+class FoundRepositories:
     """The repositories below some folders: `markers` are `.git` entries, `bare` folders that look like one.
 
     `unseen` are the folders that could not be looked into.
@@ -87,7 +87,7 @@ class Found:
     def _is_same(self, state: State | None) -> bool:
         return state in self._files.values()
 
-    def changes(self, now: "Found") -> Iterator[tuple[str, State | None]]:
+    def changes(self, now: "FoundRepositories") -> Iterator[tuple[str, State | None]]:
         """Return what git runs in the repositories that were there before, with what it was."""
         for path, ident in (*now.markers.items(), *now.bare.items()):
             for name in self._names if ident in self._parts else ():
@@ -114,9 +114,9 @@ def parts_of(folder: str, *, is_writing: bool) -> list[str]:
     return [path for path in paths if os.path.lexists(path)]
 
 
-def find(tops: Iterable[str], before: Found | None = None) -> Found:
+def find(tops: Iterable[str], before: FoundRepositories | None = None) -> FoundRepositories:
     """Look into every folder below the tops; into one that has been closed to its owner since `before` too."""
-    found = Found()
+    found = FoundRepositories()
     waiting = list(tops)
     while waiting:
         folder = waiting.pop()
@@ -137,14 +137,14 @@ def find(tops: Iterable[str], before: Found | None = None) -> Found:
     return found
 
 
-def _opened(folder: str, found: Found) -> list[str] | None:
+def _opened(folder: str, found: FoundRepositories) -> list[str] | None:
     with contextlib.suppress(OSError):
         os.chmod(folder, 0o700)
         return _look(folder, found)
     return None
 
 
-def _look(folder: str, found: Found) -> list[str]:
+def _look(folder: str, found: FoundRepositories) -> list[str]:
     """Note the repositories in one folder and return the folders to look into next."""
     names: set[str] = set()
     below: list[str] = []
@@ -186,7 +186,7 @@ def _inner(folder: str) -> list[str]:
     return found
 
 
-def named_by_settings(found: Found, tops: list[str]) -> list[str]:
+def named_by_settings(found: FoundRepositories, tops: list[str]) -> list[str]:
     """Return what the settings of the repositories make git run or read, as far as it lies below the tops."""
     named: list[str] = []
     for path in found.everything():
@@ -202,7 +202,9 @@ def named_above(top: str, name: str) -> list[str]:
     """Return what the settings name of the repositories that a path below a top lies in."""
     parts = name.split("/")[:-1]
     folders = ["/".join([top, *parts[:depth]]) for depth in range(len(parts) + 1)]
-    found = Found(markers={path: ident_of(path) for each in folders if os.path.isdir(path := f"{each}/{GIT}")})
+    found = FoundRepositories(
+        markers={path: ident_of(path) for each in folders if os.path.isdir(path := f"{each}/{GIT}")}
+    )
     return named_by_settings(found, [top])
 
 

@@ -1,8 +1,8 @@
 """The gateway's side of the sandbox: starts the helper process, sends it orders, reads what comes out.
 
-`Sandbox` says what a command may reach, `Helper` runs it. The helper is started with the first order and ends when its
-socket is closed, also when this process is killed. A call that is cancelled only closes its own socket: ending the
-command, whatever it has become, is the supervisor's work.
+`CommandSandbox` says what a command may reach, `Helper` runs it. The helper starts with the first order and ends when
+its socket is closed, also when this process is killed. A cancelled call only closes its own socket: the helper's
+supervisor ends the command and everything it started.
 """
 
 import asyncio
@@ -23,8 +23,15 @@ from treadle.core.errors import ToolError, ToolFailed
 from treadle.tools.sandbox import landlock
 from treadle.tools.sandbox import process_tree as processes
 from treadle.tools.sandbox import visible_paths as places
-from treadle.tools.sandbox.helper_messages import HEAD, Ended, Order, bare_command
-from treadle.tools.sandbox.isolation_level import Choice, Found, can_read_only, choose_level, find_level, network_gap
+from treadle.tools.sandbox.helper_messages import HEAD, CommandEnded, CommandOrder, bare_command
+from treadle.tools.sandbox.isolation_level import (
+    Choice,
+    FoundLevel,
+    can_read_only,
+    choose_level,
+    find_level,
+    network_gap,
+)
 
 PIECE_BYTES = 65_536
 DRAIN_S = 0.25
@@ -56,7 +63,7 @@ class Helper:
             self._closing()
         self._socket = None
 
-    async def run(self, order: Order, take: Take, net_rules: int = -1) -> Ended:
+    async def run(self, order: CommandOrder, take: Take, net_rules: int = -1) -> CommandEnded:
         """Run a command to its end; what it writes goes to `take`, which can end it by returning False.
 
         Raises: ToolFailed, when there is no helper to be had.
@@ -74,7 +81,7 @@ class Helper:
                 await asyncio.wait({hearing})
             return ended
         except (OSError, EOFError):
-            return Ended(ending="refused", message="the process that watches over commands was ended")
+            return CommandEnded(ending="refused", message="the process that watches over commands was ended")
         finally:
             control.close()
             os.close(source)
@@ -148,7 +155,7 @@ class NetRules:
         self._fd = -1
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class SandboxRules(msgspec.Struct, frozen=True, kw_only=True):
     """What the configuration says of commands: whether they may ask for a network, more variables, more folders."""
 
     level: Choice = "auto"
@@ -158,10 +165,10 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     write: tuple[str, ...] = ()
 
 
-DEFAULT_RULES = Rules()
+DEFAULT_RULES = SandboxRules()
 
 
-class Sandbox:
+class CommandSandbox:
     """Makes orders by its rules and runs them. `found` is asked when the first command comes, unless it is known.
 
     `closed` names the ports that no command may reach, at each command anew; `hidden` are Treadle's own files and
@@ -170,9 +177,9 @@ class Sandbox:
 
     def __init__(
         self,
-        rules: Rules = DEFAULT_RULES,
+        rules: SandboxRules = DEFAULT_RULES,
         *,
-        found: Found | None = None,
+        found: FoundLevel | None = None,
         environ: Mapping[str, str] | None = None,
         closed: Callable[[], frozenset[int]] = frozenset,
         hidden: Sequence[str] = (),
@@ -187,7 +194,7 @@ class Sandbox:
         self._scratch: Scratch | None = None
 
     @property
-    def found(self) -> Found:
+    def found(self) -> FoundLevel:
         """Return the level that commands run at.
 
         Raises: ConfigError, when the level that the rules name is not to be had.
@@ -219,7 +226,7 @@ class Sandbox:
         network: bool = False,
         git: bool = False,
         allowed: Sequence[str] = (),
-    ) -> Order:
+    ) -> CommandOrder:
         """Order a command of the model's: it sees the system, its own folders and its scratch space.
 
         `git` lets it write repositories, `allowed` are the protected paths that a person allowed by name.
@@ -228,7 +235,7 @@ class Sandbox:
         own = [os.path.realpath(path) for path in self._hidden if os.path.exists(path)]
         read = [*places.readable(env["PATH"], self.home, network=network), *self.rules.read]
         whole, listed, parts = places.split(read, own)
-        return Order(
+        return CommandOrder(
             argv=argv,
             cwd=cwd,
             env=env,
@@ -258,7 +265,7 @@ class Sandbox:
         place: str,
         timeout_s: float,
         unseen: Sequence[str] = (),
-    ) -> Order:
+    ) -> CommandOrder:
         """Order a command of the model's that can change nothing; `place` is its own and goes with it, see `private`.
 
         It reads what is below `top`, but for what is `hidden` there and the folders of which nobody knows: `unseen`.
@@ -283,12 +290,12 @@ class Sandbox:
             read_only=True,
         )
 
-    def search(self, argv: list[str], *, cwd: str, read: Sequence[str], timeout_s: float) -> Order:
+    def search(self, argv: list[str], *, cwd: str, read: Sequence[str], timeout_s: float) -> CommandOrder:
         """Order a program of our own that only reads: these folders and what programs are made of."""
         # Namespaces would only cost time: there is nothing in them that a program that may not write could use.
         level = min(self.found.level, 2)
         libraries = [path for path in places.SYSTEM if path != "/proc"]
-        return Order(
+        return CommandOrder(
             argv=argv,
             cwd=cwd,
             env={"LANG": "C.UTF-8", "PATH": places.PATH_DEFAULT},
@@ -300,7 +307,7 @@ class Sandbox:
             cpu_s=max(1, int(CPU_FACTOR * timeout_s)),
         )
 
-    async def run(self, order: Order, take: Take) -> Ended:
+    async def run(self, order: CommandOrder, take: Take) -> CommandEnded:
         """Run an order to its end; see Helper.
 
         Raises: ToolFailed.
@@ -407,9 +414,9 @@ async def _hear(source: int, take: Take, control: socket.socket) -> None:
         loop.remove_reader(source)
 
 
-async def _ended(control: socket.socket) -> Ended:
+async def _ended(control: socket.socket) -> CommandEnded:
     size = HEAD.unpack(await _exactly(control, HEAD.size))[0]
-    return Ended(**json.loads(await _exactly(control, size)))
+    return CommandEnded(**json.loads(await _exactly(control, size)))
 
 
 async def _exactly(control: socket.socket, size: int) -> bytes:

@@ -27,7 +27,7 @@ Ending = Literal["exited", "timeout", "cancelled", "processes", "memory", "refus
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Order:
+class CommandOrder:
     """One command and what it may reach.
 
     `read` and `write` are folders and files; `fixed` are read-only and `masked` unreadable although they lie in one
@@ -72,7 +72,7 @@ class Order:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Ended:
+class CommandEnded:
     """How a command ended. `code` is its exit status, 128 and the signal's number when one killed it.
 
     `undone` says what of it was moved aside or put back, because it changed what is protected.
@@ -96,7 +96,7 @@ def bare_command(module: str, *, extra: tuple[str, ...] = ()) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", source]
 
 
-def send(to: socket.socket, value: Order | Ended) -> None:
+def send(to: socket.socket, value: CommandOrder | CommandEnded) -> None:
     """Write one message.
 
     Raises: OSError.

@@ -22,7 +22,7 @@ from treadle.tools.sandbox import confinement as confine
 from treadle.tools.sandbox import path_guard as guard
 from treadle.tools.sandbox import process_tree as processes
 from treadle.tools.sandbox import syscalls as kernel
-from treadle.tools.sandbox.helper_messages import Ended, Ending, Order, read, send
+from treadle.tools.sandbox.helper_messages import CommandEnded, CommandOrder, Ending, read, send
 
 FDS_PER_ORDER = 2
 FDS_MAX = 3
@@ -99,7 +99,7 @@ def _end_orphans(own: set[int]) -> None:
 def supervise(control: socket.socket, out_fd: int, net_rules: int = -1) -> None:
     """Read one order, run it, tell how it ended."""
     try:
-        order = dataclasses.replace(Order(**read(control)), net_rules=net_rules)
+        order = dataclasses.replace(CommandOrder(**read(control)), net_rules=net_rules)
     except (EOFError, OSError, ValueError, TypeError):
         return
     os.setsid()
@@ -114,27 +114,27 @@ def supervise(control: socket.socket, out_fd: int, net_rules: int = -1) -> None:
         send(control, ended)
 
 
-def _run(order: Order, control: socket.socket, wake: int, out_fd: int) -> Ended:
+def _run(order: CommandOrder, control: socket.socket, wake: int, out_fd: int) -> CommandEnded:
     pid, told = confine.start(order, confine.execute(order, out_fd))
     os.close(out_fd)
     return _Watch(order, control, wake, pid, told).run()
 
 
-def _guarded(order: Order, run: Callable[[], Ended]) -> Ended:
+def _guarded(order: CommandOrder, run: Callable[[], CommandEnded]) -> CommandEnded:
     """Run with the protected paths guarded; when `run` returns, nothing of the command is alive."""
-    watch = guard.Guard(order)
+    watch = guard.PathGuard(order)
     try:
         watch.begin()
         ended = run()
     except OSError as error:
-        ended = Ended(ending="refused", code=confine.REFUSED_CODE, message=f"protected paths: {error}")
+        ended = CommandEnded(ending="refused", code=confine.REFUSED_CODE, message=f"protected paths: {error}")
     return dataclasses.replace(ended, undone=watch.end())
 
 
 class _Watch:
     """Waits for the command's end, whichever it will be."""
 
-    def __init__(self, order: Order, control: socket.socket, wake: int, pid: int, told: int) -> None:
+    def __init__(self, order: CommandOrder, control: socket.socket, wake: int, pid: int, told: int) -> None:
         self._order = order
         self._control = control
         self._wake = wake
@@ -143,15 +143,15 @@ class _Watch:
         self._ticks = 0
         self._code: int | None = None
 
-    def run(self) -> Ended:
+    def run(self) -> CommandEnded:
         ending = self._until_over(time.monotonic() + self._order.timeout_s)
         if ending in ("timeout", "cancelled"):
             self._ask_to_end(self._order.term_s if ending == "timeout" else CANCEL_TERM_S)
         leftovers = processes.kill_below(os.getpid())
         message = os.read(self._told, confine.MESSAGE_BYTES_MAX).decode("utf-8", "replace")
         if message:
-            return Ended(ending="refused", code=confine.REFUSED_CODE, message=message)
-        return Ended(ending=ending, code=self._exit_code(ending), leftovers=leftovers)
+            return CommandEnded(ending="refused", code=confine.REFUSED_CODE, message=message)
+        return CommandEnded(ending=ending, code=self._exit_code(ending), leftovers=leftovers)
 
     def _until_over(self, deadline: float) -> Ending:
         while True:

@@ -29,7 +29,7 @@ KNOWN_GAPS = {
 ABI_OF_L1 = 3
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class FoundLevel(msgspec.Struct, frozen=True, kw_only=True):
     """The best level, the version of Landlock, and for each better level why it is not to be had."""
 
     level: int
@@ -43,10 +43,10 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @functools.cache
-def find_level() -> Found:
+def find_level() -> FoundLevel:
     """Probe this machine; once in a process."""
     if sys.platform == "win32":
-        return Found(level=0, missing={"L1": "there is no such thing on Windows"})
+        return FoundLevel(level=0, missing={"L1": "there is no such thing on Windows"})
     try:
         done = subprocess.run(
             bare_command("treadle.tools.sandbox.level_probe"),
@@ -55,9 +55,9 @@ def find_level() -> Found:
             timeout=PROBE_WAIT_S,
             check=False,
         )
-        return msgspec.json.decode(done.stdout, type=Found)
+        return msgspec.json.decode(done.stdout, type=FoundLevel)
     except (OSError, subprocess.TimeoutExpired, msgspec.MsgspecError) as error:
-        return Found(level=0, missing={"L1": f"the probe failed: {error}"})
+        return FoundLevel(level=0, missing={"L1": f"the probe failed: {error}"})
 
 
 def network_gap(level: int, abi: int) -> str | None:
@@ -82,7 +82,7 @@ def hiding_gaps() -> tuple[str, ...]:
         return (f"the probe failed: {error}",)
 
 
-def choose_level(choice: Choice, found: Found) -> Found:
+def choose_level(choice: Choice, found: FoundLevel) -> FoundLevel:
     """Take the level that is asked for, or the best there is.
 
     Raises: ConfigError, when the machine does not have it: a level is never lowered silently.
@@ -101,12 +101,12 @@ def choose_level(choice: Choice, found: Found) -> Found:
     return msgspec.structs.replace(found, level=wanted, abi=abi if wanted else 0)
 
 
-def can_read_only(found: Found) -> bool:
+def can_read_only(found: FoundLevel) -> bool:
     """Tell whether a command can be kept from changing anything: the probe of every level from L1 on has tried it."""
     return found.level > 0
 
 
-def describe_read_only(found: Found) -> str:
+def describe_read_only(found: FoundLevel) -> str:
     """Say in one line what keeps a command that is not asked about from writing, for `treadle doctor`."""
     if not can_read_only(found):
         return "nothing here keeps a command from writing: a person is asked about every one"
@@ -114,13 +114,13 @@ def describe_read_only(found: Found) -> str:
     return f"enforced by {how}: a command that is not asked about writes nothing and has no network"
 
 
-def describe(found: Found) -> str:
+def describe(found: FoundLevel) -> str:
     """Say in one line what a level gives, for `treadle doctor`."""
     landlock = f" (Landlock {found.abi})" if found.level else ""
     return f"{found.name}{landlock}: {GIVES[found.level]}"
 
 
-def shortfalls(found: Found) -> list[str]:
+def shortfalls(found: FoundLevel) -> list[str]:
     """Name the better levels that are not to be had and why, and what commands can do although they should not."""
     better = [f"{level} is not to be had here: {reason}" for level, reason in found.missing.items()]
     gaps = [*KNOWN_GAPS[found.level], *(landlock.gaps(found.abi) if found.level else ())]

@@ -17,7 +17,7 @@ from treadle.tools.sandbox import confinement as confine
 from treadle.tools.sandbox import landlock, seccomp
 from treadle.tools.sandbox import process_tree as processes
 from treadle.tools.sandbox import visible_paths as places
-from treadle.tools.sandbox.helper_messages import Order
+from treadle.tools.sandbox.helper_messages import CommandOrder
 
 LEVELS = (3, 2, 1)
 PROBE_S = 5.0
@@ -60,7 +60,7 @@ def _try(level: int, abi: int) -> str:
         os.mkdir(inside)
         with open(secret, "w", encoding="ascii") as file:
             file.write("secret")
-        order = Order(
+        order = CommandOrder(
             argv=[SHELL, "-c", ":"],
             cwd=inside,
             env={"PATH": places.PATH_DEFAULT},
@@ -77,7 +77,7 @@ def _try(level: int, abi: int) -> str:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _outcome(order: Order, attempt: Callable[[], None]) -> str:
+def _outcome(order: CommandOrder, attempt: Callable[[], None]) -> str:
     pid, told = confine.start(order, attempt)
     ready, _, _ = select.select([told], [], [], PROBE_S)
     message = os.read(told, confine.MESSAGE_BYTES_MAX).decode("utf-8", "replace") if ready else "it took too long"
@@ -89,7 +89,7 @@ def _outcome(order: Order, attempt: Callable[[], None]) -> str:
     return message or ("" if code == 0 else f"a shell ended with {code}")
 
 
-def _attempt(order: Order, secret: str) -> None:
+def _attempt(order: CommandOrder, secret: str) -> None:
     """Attempt what is forbidden; whatever succeeds is told. Then become a shell, which must work."""
     if _can(lambda: open(secret, encoding="ascii").close()):
         raise OSError("a file outside could be read")
@@ -104,7 +104,7 @@ def _attempt(order: Order, secret: str) -> None:
     os.execve(order.argv[0], order.argv, order.env)
 
 
-def _attempt_reading(order: Order, path: str) -> None:
+def _attempt_reading(order: CommandOrder, path: str) -> None:
     """Attempt to change a file in the folder as a command that may change nothing; reading it must work."""
     os.stat(path)
     fd = os.open(path, os.O_RDONLY)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable
 
 from treadle.tools.sandbox import syscalls as kernel
-from treadle.tools.sandbox.helper_messages import Order
+from treadle.tools.sandbox.helper_messages import CommandOrder
 
 _UNSHARE = {"x86_64": 272, "aarch64": 97}
 _MOUNT = {"x86_64": 165, "aarch64": 40}
@@ -24,7 +24,7 @@ VANISHING_OPTIONS = b"size=256m,mode=700"
 PRIVATE_TMP = "/tmp"
 
 
-def leave(order: Order) -> None:
+def leave(order: CommandOrder) -> None:
     """Leave the namespaces of the machine; the next child is the first process of the new ones.
 
     Raises: OSError, where that is not allowed.
@@ -51,7 +51,7 @@ def _leave(flags: int) -> None:
     _write("/proc/self/gid_map", f"{group} {group} 1")
 
 
-def arrange(order: Order) -> None:
+def arrange(order: CommandOrder) -> None:
     """Arrange what the command sees of the file system. To be called by the first process of the namespaces.
 
     Raises: OSError.
@@ -77,7 +77,7 @@ def arrange(order: Order) -> None:
         _mask(path)
 
 
-def _private_folders(order: Order) -> list[str]:
+def _private_folders(order: CommandOrder) -> list[str]:
     """Give the command a /tmp and shared memory of its own, unless something it works on lies there."""
     made: list[str] = []
     used = (order.cwd, *order.write, *order.read, *order.listed)

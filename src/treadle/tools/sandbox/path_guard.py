@@ -13,7 +13,7 @@ import time
 
 from treadle.tools.sandbox import git_repositories as git_folders
 from treadle.tools.sandbox.git_repositories import State
-from treadle.tools.sandbox.helper_messages import Order
+from treadle.tools.sandbox.helper_messages import CommandOrder
 from treadle.tools.sandbox.protected_paths import BLOCKED, GIT, PROTECTED, is_allowed
 
 MARK_NS = 1_000_000_731
@@ -25,10 +25,10 @@ TOLD_MAX = 20
 SHOWN_CHARS_MAX = 200
 
 
-class Guard:
+class PathGuard:
     """Guards the writable folders of one order."""
 
-    def __init__(self, order: Order) -> None:
+    def __init__(self, order: CommandOrder) -> None:
         self._order = order
         self._tops = [os.path.realpath(top) for top in order.guard if top in order.write and os.path.isdir(top)]
         self._held: list[str] = []
@@ -36,7 +36,7 @@ class Guard:
         self._names: list[str] = []
         self._states: dict[str, State] = {}
         self._covered: dict[str, git_folders.Ident] = {}
-        self._found = git_folders.Found()
+        self._found = git_folders.FoundRepositories()
         self._told: list[str] = []
         # Without knowing what was there, everything would be taken for new.
         self._is_ready = False

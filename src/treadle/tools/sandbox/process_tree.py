@@ -14,7 +14,7 @@ KILL_S = 30.0
 PAUSE_S = 0.002
 
 
-class Process(NamedTuple):
+class ProcessInfo(NamedTuple):
     """One process as it was a moment ago."""
 
     pid: int
@@ -24,11 +24,11 @@ class Process(NamedTuple):
     threads: int
 
 
-def every() -> list[Process]:
+def every() -> list[ProcessInfo]:
     """Return all processes that can be seen."""
     if not os.path.isdir("/proc/self"):
         return _listed()
-    found: list[Process] = []
+    found: list[ProcessInfo] = []
     for name in os.listdir("/proc"):
         if name.isdigit():
             # It may have ended since it was listed.
@@ -37,12 +37,12 @@ def every() -> list[Process]:
     return found
 
 
-def below(top: int) -> list[Process]:
+def below(top: int) -> list[ProcessInfo]:
     """Return the descendants of a process."""
-    children: dict[int, list[Process]] = {}
+    children: dict[int, list[ProcessInfo]] = {}
     for each in every():
         children.setdefault(each.parent, []).append(each)
-    found: list[Process] = []
+    found: list[ProcessInfo] = []
     pending = [top]
     while pending:
         under = children.get(pending.pop(), [])
@@ -105,11 +105,11 @@ def reap() -> list[tuple[int, int]] | None:
         ended.append((pid, code if code >= 0 else 128 - code))
 
 
-def _read(pid: int) -> Process:
+def _read(pid: int) -> ProcessInfo:
     with open(f"/proc/{pid}/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()
     memory = int(fields[_RSS]) * _PAGE_BYTES
-    return Process(
+    return ProcessInfo(
         pid=pid,
         parent=int(fields[_PPID]),
         group=int(fields[_GROUP]),
@@ -118,13 +118,13 @@ def _read(pid: int) -> Process:
     )
 
 
-def _listed() -> list[Process]:
+def _listed() -> list[ProcessInfo]:
     """Ask `ps` where there is no /proc."""
     command = ["/bin/ps", "-axo", "pid=,ppid=,pgid=,rss="]
     done = subprocess.run(command, capture_output=True, check=False, stdin=subprocess.DEVNULL)
     rows = [line.split() for line in done.stdout.splitlines()]
     return [
-        Process(pid=int(row[0]), parent=int(row[1]), group=int(row[2]), memory_bytes=int(row[3]) * 1024, threads=1)
+        ProcessInfo(pid=int(row[0]), parent=int(row[1]), group=int(row[2]), memory_bytes=int(row[3]) * 1024, threads=1)
         for row in rows
         if len(row) == 4
     ]

@@ -15,10 +15,10 @@ import msgspec
 
 from treadle.core.errors import ToolError, ToolFailed, ToolTimeout
 from treadle.http.client_errors import BadPacking
-from treadle.http.client_pool import Pool, Reply
-from treadle.http.dialing import Place, dial_one_of
+from treadle.http.client_pool import ClientPool, ClientReply
+from treadle.http.dialing import HostAndPort, dial_one_of
 from treadle.tools.blocked_ports import OwnPorts
-from treadle.tools.web.ssrf_guard import Policy, Target, read_url
+from treadle.tools.web.ssrf_guard import WebPolicy, WebTarget, read_url
 
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 HEADERS = {
@@ -49,7 +49,7 @@ class GuardedClient:
     `own_ports` are refused at every address of this machine, also where the policy allows the address.
     """
 
-    def __init__(self, policy: Policy, *, lookup: Lookup | None = None, own_ports: OwnPorts | None = None) -> None:
+    def __init__(self, policy: WebPolicy, *, lookup: Lookup | None = None, own_ports: OwnPorts | None = None) -> None:
         self.policy = policy
         self._own_ports = own_ports or OwnPorts()
         self._lookup = lookup or _look_up
@@ -74,9 +74,9 @@ class GuardedClient:
         words = f"More than {self.policy.redirects_max} redirects, the last one to {target.host}."
         raise ToolError(words, code="too_many_redirects")
 
-    async def _ask(self, target: Target) -> Fetched | Target:
+    async def _ask(self, target: WebTarget) -> Fetched | WebTarget:
         """Make one request over a connection that nothing else uses."""
-        pool, wait_s = Pool(1, dial=self._dial), self.policy.timeout_s
+        pool, wait_s = ClientPool(1, dial=self._dial), self.policy.timeout_s
         try:
             reply = await pool.request("GET", target.url, HEADERS, connect_s=wait_s, idle_s=wait_s)
             if reply.status in REDIRECTS and (place := reply.headers.get("location")):
@@ -94,13 +94,13 @@ class GuardedClient:
             is_cut=is_cut,
         )
 
-    async def _body(self, reply: Reply) -> tuple[bytes, bool]:
+    async def _body(self, reply: ClientReply) -> tuple[bytes, bool]:
         body, bytes_max = bytearray(), self.policy.bytes_max
         while len(body) <= bytes_max and (piece := await reply.readany()):
             body += piece
         return bytes(body[:bytes_max]), len(body) > bytes_max
 
-    async def _dial(self, place: Place) -> socket.socket:
+    async def _dial(self, place: HostAndPort) -> socket.socket:
         """Connect to an address of a name, all of which must be ones that may be asked.
 
         Raises: OSError.
@@ -138,7 +138,7 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _failure(target: Target, error: Exception) -> ToolError:
+def _failure(target: WebTarget, error: Exception) -> ToolError:
     match error:
         case _Refused():
             return ToolError(str(error), code="url_refused")

@@ -11,7 +11,7 @@ import msgspec
 from treadle.core.json import cut_text, write_json
 from treadle.core.tool_definitions import Envelope, ToolPolicy
 from treadle.tools.function_tools import Tool, function_tool
-from treadle.tools.result_rendering import Answer
+from treadle.tools.result_rendering import ToolAnswer
 from treadle.tools.tool_context import ToolContext
 from treadle.tools.web.guarded_client import Fetched, GuardedClient
 
@@ -28,10 +28,10 @@ def web_tools(client: GuardedClient) -> list[Tool]:
     return [function_tool(make_http_get(client), policy=policy, source="web").placed("guarded")]
 
 
-def make_http_get(client: GuardedClient) -> Callable[..., Coroutine[Any, Any, Answer]]:
+def make_http_get(client: GuardedClient) -> Callable[..., Coroutine[Any, Any, ToolAnswer]]:
     """Return the function behind the tool."""
 
-    async def http_get(context: ToolContext, url: Annotated[str, msgspec.Meta(min_length=8)]) -> Answer:
+    async def http_get(context: ToolContext, url: Annotated[str, msgspec.Meta(min_length=8)]) -> ToolAnswer:
         """Fetch a page or a text file of the public web. Redirects are followed.
 
         Args:
@@ -45,7 +45,7 @@ def make_http_get(client: GuardedClient) -> Callable[..., Coroutine[Any, Any, An
             **_content(fetched, context.output_bytes_max - ENVELOPE_BYTES - len(fetched.url)),
         }
         summary = f"{fetched.status}, {len(fetched.body)} bytes of {fetched.content_type}"
-        return Answer(envelope=Envelope(ok=True, data=msgspec.Raw(write_json(body))), summary=summary)
+        return ToolAnswer(envelope=Envelope(ok=True, data=msgspec.Raw(write_json(body))), summary=summary)
 
     return http_get
 

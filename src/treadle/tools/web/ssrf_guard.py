@@ -64,7 +64,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
-class Policy(msgspec.Struct, frozen=True, kw_only=True):
+class WebPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What may be asked: `hosts` are patterns of names, none meaning all; `networks` are allowed although private."""
 
     hosts: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
         return None
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class WebTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A URL that passed, taken apart: the host is a name or a plain address, without brackets."""
 
     url: str
@@ -98,7 +98,7 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     port: int
 
 
-def read_url(text: str, policy: Policy) -> Target:
+def read_url(text: str, policy: WebPolicy) -> WebTarget:
     """Take a URL apart and let it pass, as far as that can be told without asking for its address.
 
     Raises: ToolError, saying what is wrong with it.
@@ -123,10 +123,10 @@ def read_url(text: str, policy: Policy) -> Target:
     shown = f"[{host}]" if ":" in host else host
     path = parts._replace(scheme="", netloc="", fragment="").geturl() or "/"
     url = f"{parts.scheme}://{shown}:{port}{path if path.startswith('/') else f'/{path}'}"
-    return Target(url=url, scheme=parts.scheme, host=host, port=port)
+    return WebTarget(url=url, scheme=parts.scheme, host=host, port=port)
 
 
-def _host(parts: SplitResult, policy: Policy) -> str:
+def _host(parts: SplitResult, policy: WebPolicy) -> str:
     raw = parts.hostname or ""
     # A resolver folds such characters; what is checked must be what is asked.
     host = unicodedata.normalize("NFKC", raw).lower()
@@ -146,7 +146,7 @@ def _host(parts: SplitResult, policy: Policy) -> str:
     return host
 
 
-def _literal(host: str, raw: str, policy: Policy) -> str:
+def _literal(host: str, raw: str, policy: WebPolicy) -> str:
     try:
         address = str(ipaddress.ip_address(host))
     except ValueError:

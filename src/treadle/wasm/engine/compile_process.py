@@ -17,7 +17,7 @@ COMPONENT = b"\x00asm\x0d\x00\x01\x00"
 CORE = b"\x00asm\x01\x00\x00\x00"
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class CompileOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What to compile for, and within which limits."""
 
     spec: EngineSpec
@@ -25,7 +25,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: int
 
 
-class Refused(Exception):
+class CompileRefused(Exception):
     """The bytes are no WASM that this engine takes; the message says why."""
 
 
@@ -36,7 +36,7 @@ def compile_code(wasm: bytes, spec: EngineSpec) -> bytes:
     """
     wasmtime = load_wasmtime()
     if wasm[:8] not in (CORE, COMPONENT):
-        raise Refused("not a WASM module or component: its first bytes are others")
+        raise CompileRefused("not a WASM module or component: its first bytes are others")
     from wasmtime.component import Component
 
     is_component = wasm[:8] == COMPONENT
@@ -45,7 +45,7 @@ def compile_code(wasm: bytes, spec: EngineSpec) -> bytes:
         return bytes(kind(engine_of(spec.of(is_component=is_component)), wasm).serialize())
     except wasmtime.WasmtimeError as error:
         words = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise Refused(words[-1] if words else "it cannot be compiled") from None
+        raise CompileRefused(words[-1] if words else "it cannot be compiled") from None
 
 
 def bound_process(address_bytes_max: int, cpu_s: int | None) -> None:
@@ -67,11 +67,11 @@ def bound_process(address_bytes_max: int, cpu_s: int | None) -> None:
 
 def main() -> int:
     """Compile what comes in."""
-    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=Order)
+    order = msgspec.json.decode(sys.stdin.buffer.readline(), type=CompileOrder)
     bound_process(order.address_bytes_max, order.cpu_s)
     try:
         code = compile_code(sys.stdin.buffer.read(), order.spec)
-    except Refused as error:
+    except CompileRefused as error:
         sys.stderr.write(str(error))
         return REFUSED
     sys.stdout.buffer.write(code)

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from treadle.core.errors import RequestError
-from treadle.wasm.engine.compile_process import COMPONENT, REFUSED, Order, Refused, compile_code
+from treadle.wasm.engine.compile_process import COMPONENT, REFUSED, CompileOrder, CompileRefused, compile_code
 from treadle.wasm.engine.guest_limits import COMPONENT_BYTES_MAX, SESSION_LIMITS
 from treadle.wasm.engine.wasmtime_engine import EngineSpec, engine_of, load_wasmtime
 
@@ -52,7 +52,7 @@ class BadGuest(RequestError):
     code = "invalid_guest"
 
 
-class Compiled(msgspec.Struct, frozen=True, kw_only=True):
+class CompiledModule(msgspec.Struct, frozen=True, kw_only=True):
     """Compiled code, and how it came about."""
 
     code: bytes
@@ -71,11 +71,13 @@ class Compiler:
         self._folder = folder
         self._in_child = in_child
         self._limits = limits
-        self._kept: OrderedDict[str, Compiled] = OrderedDict()
+        self._kept: OrderedDict[str, CompiledModule] = OrderedDict()
         self._loaded: OrderedDict[str, Any] = OrderedDict()
         self._lock = threading.Lock()
 
-    def compile(self, wasm: bytes, spec: EngineSpec, *, bytes_max: int = SESSION_LIMITS.module_bytes_max) -> Compiled:
+    def compile(
+        self, wasm: bytes, spec: EngineSpec, *, bytes_max: int = SESSION_LIMITS.module_bytes_max
+    ) -> CompiledModule:
         """Return the compiled code of a module or component.
 
         Raises: BadGuest.
@@ -90,19 +92,19 @@ class Compiler:
             found = self._kept.get(digest)
         code = self._read(digest) if found is None else None
         if found is None and code is not None:
-            found = Compiled(code=code, digest=digest, is_component=is_component)
+            found = CompiledModule(code=code, digest=digest, is_component=is_component)
         if found is not None:
             self._keep(found)
             return msgspec.structs.replace(found, was_cached=True)
         began = time.perf_counter()
         code = self._compile(wasm, spec, is_component)
         seconds = time.perf_counter() - began
-        compiled = Compiled(code=code, digest=digest, is_component=is_component, seconds=seconds)
+        compiled = CompiledModule(code=code, digest=digest, is_component=is_component, seconds=seconds)
         self._write(digest, code)
         self._keep(compiled)
         return compiled
 
-    def load(self, compiled: Compiled, spec: EngineSpec) -> Any:
+    def load(self, compiled: CompiledModule, spec: EngineSpec) -> Any:
         """Return compiled code as a module or component that can be instantiated."""
         with self._lock:
             found = self._loaded.get(compiled.digest)
@@ -112,7 +114,7 @@ class Compiler:
                 _trim(self._loaded)
             return found
 
-    def _keep(self, compiled: Compiled) -> None:
+    def _keep(self, compiled: CompiledModule) -> None:
         with self._lock:
             self._kept[compiled.digest] = compiled
             _trim(self._kept)
@@ -121,10 +123,10 @@ class Compiler:
         if not self._in_child:
             try:
                 return compile_code(wasm, spec)
-            except Refused as error:
+            except CompileRefused as error:
                 raise _refusal(str(error)) from None
         limits = self._limits or (COMPONENT_COST if is_component else CORE_COST)
-        order = Order(spec=spec, address_bytes_max=limits.address_bytes_max, cpu_s=limits.cpu_s)
+        order = CompileOrder(spec=spec, address_bytes_max=limits.address_bytes_max, cpu_s=limits.cpu_s)
         try:
             done = subprocess.run(
                 [sys.executable, "-m", "treadle.wasm.engine.compile_process"],

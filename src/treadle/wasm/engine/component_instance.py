@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any
 
 from treadle.wasm.engine.guest_instance import Control
-from treadle.wasm.engine.guest_limits import StopCode, Stopped
-from treadle.wasm.engine.wasi_grants import Access
+from treadle.wasm.engine.guest_limits import GuestStopped, StopCode
+from treadle.wasm.engine.wasi_grants import WasiAccess
 from treadle.wasm.engine.wasmtime_bindings import HOST_FAULTS, watch
 from treadle.wasm.engine.wasmtime_engine import EngineSpec, engine_of, load_wasmtime, ticking
 
@@ -26,7 +26,7 @@ class ComponentBox:
     """One component within its limits; belongs to the thread that made it. WASI is there only with `access`."""
 
     def __init__(
-        self, component: Any, spec: EngineSpec, control: Control, log: Log, access: Access | None = None
+        self, component: Any, spec: EngineSpec, control: Control, log: Log, access: WasiAccess | None = None
     ) -> None:
         self._wasmtime = load_wasmtime()
         self._owner = threading.get_ident()
@@ -51,7 +51,7 @@ class ComponentBox:
         function = self._instance.get_func(self._store, name)
         if function is None:
             self.control.end("invalid", f"The component exports no `{name}`.")
-            raise Stopped(self.control.stop)  # pyright: ignore[reportArgumentType]
+            raise GuestStopped(self.control.stop)  # pyright: ignore[reportArgumentType]
 
         def work() -> Any:
             value = function(self._store, *arguments)
@@ -74,7 +74,7 @@ class ComponentBox:
         """Throw the instance away."""
         self._store.close()
 
-    def _link(self, log: Log, access: Access | None) -> Any:
+    def _link(self, log: Log, access: WasiAccess | None) -> Any:
         from wasmtime.component import Linker
 
         linker = Linker(self._store.engine)
@@ -107,10 +107,10 @@ class ComponentBox:
             # A trap says what it is last, a missing import first.
             said = (words[0] if code == "link" else words[-1]) if words else type(error).__name__
             self.control.end(code, f"The guest stopped: {said}.")
-            raise Stopped(self.control.stop) from None  # pyright: ignore[reportArgumentType]
+            raise GuestStopped(self.control.stop) from None  # pyright: ignore[reportArgumentType]
         finally:
             if is_outer:
                 self.control.leave()
         if self.control.stop is not None:
-            raise Stopped(self.control.stop)
+            raise GuestStopped(self.control.stop)
         return value

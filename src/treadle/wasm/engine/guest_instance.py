@@ -1,7 +1,7 @@
 """One instance of a guest: made, called, stopped and thrown away, always by the thread that holds it.
 
 A guest ends in one of three ways: its function returns, it does what WASM forbids, or somebody stops it (its limits,
-a host function, `cancel` from another thread). After the last two it is `Stopped` and never called again.
+a host function, `cancel` from another thread). After the last two it is `GuestStopped` and never called again.
 """
 
 import asyncio
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from treadle.wasm.engine.guest_limits import SandboxLimits, Stop, StopCode, Stopped
-from treadle.wasm.engine.wasi_grants import Access
+from treadle.wasm.engine.guest_limits import GuestStopped, SandboxLimits, Stop, StopCode
+from treadle.wasm.engine.wasi_grants import WasiAccess
 from treadle.wasm.engine.wasmtime_bindings import Needed, Signature, call, host_function, needs_of, signature_of, watch
 from treadle.wasm.engine.wasmtime_engine import EngineSpec, engine_of, load_wasmtime, ticking
 
@@ -99,7 +99,7 @@ class Control:
         self.cpu_s, self._entered_cpu = self.used_cpu_s, None
 
 
-class Sandbox:
+class GuestSandbox:
     """One instance within its limits. Every method belongs to the thread that made it."""
 
     def __init__(self, module: "Module", spec: EngineSpec, control: Control) -> None:
@@ -122,7 +122,7 @@ class Sandbox:
         )
         self._kept.append(watch(self._store, control.must_stop))
 
-    def start(self, imports: Imports, stub: Stub, access: Access | None = None) -> None:
+    def start(self, imports: Imports, stub: Stub, access: WasiAccess | None = None) -> None:
         """Link and instantiate; the module's start function runs within the limits. `access` is what was granted.
 
         Raises: Stopped.
@@ -212,13 +212,13 @@ class Sandbox:
     def _is_function_table(self, value: Any) -> bool:
         return isinstance(value, self._wasmtime.Table) and str(value.type(self._store).element) == "funcref"
 
-    def _attach(self, access: Access) -> None:
+    def _attach(self, access: WasiAccess) -> None:
         try:
             access.attach(self._store)
         except self._wasmtime.WasmtimeError:
             raise self._ended("link", "A folder that was granted to the guest cannot be opened.") from None
 
-    def _link(self, needed: Needed, imports: Imports, stub: Stub, access: Access | None) -> "Func":
+    def _link(self, needed: Needed, imports: Imports, stub: Stub, access: WasiAccess | None) -> "Func":
         """Make the host function for one import, or find the engine's own.
 
         Raises: Stopped.
@@ -249,7 +249,7 @@ class Sandbox:
     def _enter(self, work: Callable[[], Any]) -> Any:
         assert self._owner == threading.get_ident(), "a guest is called by the thread that made it"
         if self.control.must_stop():
-            raise Stopped(self.control.stop or _NO_REASON)
+            raise GuestStopped(self.control.stop or _NO_REASON)
         is_outer = self.control.enter()
         try:
             with ticking():
@@ -257,12 +257,12 @@ class Sandbox:
                 value = work()
         except (self._wasmtime.Trap, self._wasmtime.WasmtimeError) as error:
             self._blame(error)
-            raise Stopped(self.control.stop or _NO_REASON) from None
+            raise GuestStopped(self.control.stop or _NO_REASON) from None
         finally:
             if is_outer:
                 self.control.leave()
         if self.control.stop is not None:
-            raise Stopped(self.control.stop)
+            raise GuestStopped(self.control.stop)
         return value
 
     def _blame(self, error: Exception) -> None:
@@ -274,9 +274,9 @@ class Sandbox:
         trap_code = getattr(error, "trap_code", None)
         self.control.end(code, f"The guest stopped: {trap_code.name.lower() if trap_code else first}.")
 
-    def _ended(self, code: StopCode, message: str) -> Stopped:
+    def _ended(self, code: StopCode, message: str) -> GuestStopped:
         self.control.end(code, message)
-        return Stopped(self.control.stop or _NO_REASON)
+        return GuestStopped(self.control.stop or _NO_REASON)
 
 
 _NO_REASON = Stop(code="trap", message="The guest stopped.")

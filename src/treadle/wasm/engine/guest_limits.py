@@ -47,7 +47,7 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
 
 
-class Stopped(Exception):
+class GuestStopped(Exception):
     """The guest is at its end; it must not be called again."""
 
     def __init__(self, stop: Stop) -> None:

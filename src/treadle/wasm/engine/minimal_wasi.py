@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
-from treadle.wasm.engine.guest_instance import HostFunction, Sandbox
+from treadle.wasm.engine.guest_instance import GuestSandbox, HostFunction
 
 MODULES = frozenset({"wasi_snapshot_preview1", "wasi_unstable"})
 STDIN, STDOUT, STDERR = 0, 1, 2
@@ -31,7 +31,7 @@ class Output(Protocol):
 class Wasi:
     """The WASI calls of one guest."""
 
-    def __init__(self, sandbox: Sandbox, output: Output, stdin: bytes = b"") -> None:
+    def __init__(self, sandbox: GuestSandbox, output: Output, stdin: bytes = b"") -> None:
         self._sandbox = sandbox
         self._output = output
         self._stdin = stdin

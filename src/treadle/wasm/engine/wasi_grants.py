@@ -36,7 +36,7 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
     is_writable: bool = False
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
+class WasiGrant(msgspec.Struct, frozen=True, kw_only=True):
     """What a guest gets of the real WASI."""
 
     folders: tuple[Folder, ...] = ()
@@ -56,7 +56,7 @@ class GrantWords(msgspec.Struct, frozen=True, kw_only=True):
         return bool(self.read or self.write or self.env or self.args)
 
 
-def read_grant(words: GrantWords, environ: Mapping[str, str]) -> Grant | None:
+def read_grant(words: GrantWords, environ: Mapping[str, str]) -> WasiGrant | None:
     """Return the grant; None when nothing is granted. A variable that is not set is not handed on.
 
     Raises: ConfigError, naming the key.
@@ -75,10 +75,10 @@ def read_grant(words: GrantWords, environ: Mapping[str, str]) -> Grant | None:
         if not name or "=" in name or "\0" in name:
             raise _wrong("wasi_env", f"{name!r} is not the name of a variable")
     env = tuple((name, environ[name]) for name in dict.fromkeys(words.env) if name in environ)
-    return Grant(folders=tuple(folders), env=env, args=words.args)
+    return WasiGrant(folders=tuple(folders), env=env, args=words.args)
 
 
-def check_place(grant: Grant | None, isolation: Isolation) -> None:
+def check_place(grant: WasiGrant | None, isolation: Isolation) -> None:
     """Refuse a grant where it would be no guest's own process.
 
     Raises: ConfigError.
@@ -111,10 +111,10 @@ def _wrong(key: str, message: str) -> ConfigError:
     return ConfigError(f"{key}: {message}", param=key, hint='a folder is "HOST" or "HOST:/GUEST"')
 
 
-class Access:
+class WasiAccess:
     """The real WASI of one guest. Only in a process that is the guest's own."""
 
-    def __init__(self, grant: Grant, output: Print, stdin: bytes = b"") -> None:
+    def __init__(self, grant: WasiGrant, output: Print, stdin: bytes = b"") -> None:
         self._grant = grant
         self._print = output
         self._stdin = stdin

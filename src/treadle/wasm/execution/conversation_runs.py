@@ -18,7 +18,7 @@ from treadle.engine.limits import Limits
 from treadle.engine.ports import Toolbox
 from treadle.protocols.chat import read_request
 from treadle.runs import Instead, RunHandle, Runs
-from treadle.runs.dependencies import Tools
+from treadle.runs.dependencies import ToolProvider
 from treadle.runs.tool_offers import narrow
 from treadle.telemetry import trace_parent
 from treadle.wasm.execution.thread_messages import Answered, Ask, Sent
@@ -45,7 +45,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
     admit: Admit | None = None
 
 
-class Visit:
+class GuestConversation:
     """One guest at the desk: which of Treadle's own tools it was granted, for whom it runs, its runs."""
 
     def __init__(self, granted: Sequence[str] = (), sender: Sender | None = None) -> None:
@@ -55,17 +55,19 @@ class Visit:
         self.trace_parent = ""
 
 
-class Desk:
+class ConversationRuns:
     """Takes sends. Belongs to the event loop."""
 
-    def __init__(self, runs: Runs, tools: Tools, toolbox: Toolbox, limits: Limits, *, default_model: str = "") -> None:
+    def __init__(
+        self, runs: Runs, tools: ToolProvider, toolbox: Toolbox, limits: Limits, *, default_model: str = ""
+    ) -> None:
         self._runs = runs
         self._tools = tools
         self._toolbox = toolbox
         self._limits = limits
         self._default_model = default_model
 
-    async def serve(self, ask: Ask, call_tool: CallTool, visit: Visit) -> Sent:
+    async def serve(self, ask: Ask, call_tool: CallTool, visit: GuestConversation) -> Sent:
         """Run a send to its end; being cancelled cancels its run. Whatever fails is in what is returned."""
         if visit.trace_parent:
             trace_parent.set(visit.trace_parent)
@@ -89,7 +91,7 @@ class Desk:
             await handle.cancel()
             raise
 
-    def _offers(self, ask: Ask, visit: Visit) -> list[ServerTool]:
+    def _offers(self, ask: Ask, visit: GuestConversation) -> list[ServerTool]:
         """Offer the guest's own tools, and of Treadle's those that it was granted; a guest's own name goes first."""
         if not ask.auto:
             return []

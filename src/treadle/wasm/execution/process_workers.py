@@ -14,10 +14,10 @@ from treadle.core.items import CallItem
 from treadle.core.tool_definitions import CallContext, Outcome, failure
 from treadle.wasm.engine.compiler import child_environment
 from treadle.wasm.engine.guest_limits import SandboxLimits, Stop
-from treadle.wasm.execution.conversation_runs import Desk, Visit
-from treadle.wasm.execution.session_program import Ended
+from treadle.wasm.execution.conversation_runs import ConversationRuns, GuestConversation
+from treadle.wasm.execution.session_program import ProgramEnded
 from treadle.wasm.execution.thread_messages import Answered, Ask, Hear, Message, Said, Wanted
-from treadle.wasm.execution.worker_process import FRAME_BYTES_MAX, Done, FromWorker, Halt, Job, write_frame
+from treadle.wasm.execution.worker_process import FRAME_BYTES_MAX, Done, FromWorker, GuestJob, Halt, write_frame
 
 GRACE_S = 1.0
 """How long past its limit a guest may take to be stopped from within before its process is killed."""
@@ -26,7 +26,7 @@ _CRASHED = Stop(code="crash", message="The process of the guest died.")
 _reader: msgspec.json.Decoder[FromWorker] = msgspec.json.Decoder(FromWorker)
 
 
-class Worker:
+class GuestWorker:
     """One child process and the frames to and from it."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -73,13 +73,13 @@ class Worker:
         await self.kill()
 
 
-class Workers:
+class GuestWorkers:
     """The worker processes of this process, by the module they serve."""
 
     def __init__(self) -> None:
-        self._idle: dict[str, list[Worker]] = {}
+        self._idle: dict[str, list[GuestWorker]] = {}
 
-    async def take(self, key: str) -> Worker:
+    async def take(self, key: str) -> GuestWorker:
         """Return an idle worker of that module, or a new one."""
         idle = self._idle.get(key, [])
         while idle:
@@ -94,9 +94,9 @@ class Workers:
             stdout=asyncio.subprocess.PIPE,
             env=child_environment(),
         )
-        return Worker(process)
+        return GuestWorker(process)
 
-    async def give_back(self, key: str, worker: Worker) -> None:
+    async def give_back(self, key: str, worker: GuestWorker) -> None:
         """Keep a worker for the next job, unless there are enough."""
         idle = self._idle.setdefault(key, [])
         if worker.is_alive and len(idle) < IDLE_MAX:
@@ -114,7 +114,9 @@ class Workers:
 class Assignment:
     """One job on a worker: its frames read, its sends served, its time held."""
 
-    def __init__(self, worker: Worker, desk: Desk | None, visit: Visit, hear: Hear) -> None:
+    def __init__(
+        self, worker: GuestWorker, desk: ConversationRuns | None, visit: GuestConversation, hear: Hear
+    ) -> None:
         self._worker = worker
         self._desk = desk
         self._visit = visit
@@ -122,7 +124,7 @@ class Assignment:
         self._send: asyncio.Task[None] | None = None
         self._call: asyncio.Future[Answered] | None = None
 
-    async def run(self, job: Job, code: bytes) -> Done:
+    async def run(self, job: GuestJob, code: bytes) -> Done:
         """Run the job; a worker that does not end it in time is killed."""
         await self._worker.send(job, code)
         try:
@@ -150,7 +152,7 @@ class Assignment:
                 case Done():
                     return message
         await self._worker.kill()
-        return Done(ended=Ended(stop=_CRASHED), outcome=failure("failed", _CRASHED.message))
+        return Done(ended=ProgramEnded(stop=_CRASHED), outcome=failure("failed", _CRASHED.message))
 
     async def _serve(self, ask: Ask) -> None:
         assert self._desk is not None, "a tool guest has nobody to ask"
@@ -185,7 +187,7 @@ class Assignment:
 def _over(limits: SandboxLimits) -> Done:
     message = f"The guest took longer than {limits.wall_s:g} s and was killed."
     stop = Stop(code="timeout", message=message)
-    return Done(ended=Ended(stop=stop), outcome=failure("timeout", message))
+    return Done(ended=ProgramEnded(stop=stop), outcome=failure("timeout", message))
 
 
 def outcome_of(done: Done) -> Outcome:

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from treadle.wasm.cchat_host_calls import Host
-from treadle.wasm.engine.guest_instance import Control, Sandbox, Signature
-from treadle.wasm.engine.guest_limits import Stop, Stopped
-from treadle.wasm.engine.wasi_grants import Access, Grant
+from treadle.wasm.cchat_host_calls import CchatHost
+from treadle.wasm.engine.guest_instance import Control, GuestSandbox, Signature
+from treadle.wasm.engine.guest_limits import GuestStopped, Stop
+from treadle.wasm.engine.wasi_grants import WasiAccess, WasiGrant
 from treadle.wasm.engine.wasmtime_engine import EngineSpec
 from treadle.wasm.execution.thread_messages import Line
 
@@ -24,7 +24,7 @@ _ENTRIES = (
 """Where a guest begins: the first of these exports that has one of its signatures."""
 
 
-class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ProgramEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a guest ended, and what it used. `stop` is why it did not end by itself."""
 
     exit_code: int | None = None
@@ -35,7 +35,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     host_calls: int = 0
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True):
+class ProgramStart(msgspec.Struct, frozen=True, kw_only=True):
     """What a guest is started with besides its code."""
 
     model: str = ""
@@ -43,25 +43,30 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_program(
-    module: "Module", spec: EngineSpec, control: Control, line: Line, start: Start, grant: Grant | None = None
-) -> Ended:
+    module: "Module",
+    spec: EngineSpec,
+    control: Control,
+    line: Line,
+    start: ProgramStart,
+    grant: WasiGrant | None = None,
+) -> ProgramEnded:
     """Run the guest; whatever it does is in what is returned. With a grant only in a process that is the guest's."""
     began = time.monotonic()
-    sandbox = Sandbox(module, spec, control)
-    host = Host(sandbox, line, model=start.model, stdin=start.stdin)
+    sandbox = GuestSandbox(module, spec, control)
+    host = CchatHost(sandbox, line, model=start.model, stdin=start.stdin)
     exit_code: int | None = None
     stop: Stop | None = None
     try:
-        access = None if grant is None else Access(grant, host.print, start.stdin)
+        access = None if grant is None else WasiAccess(grant, host.print, start.stdin)
         sandbox.start(host.imports(), host.stub, access)
         exit_code = _run(sandbox)
-    except Stopped as stopped:
+    except GuestStopped as stopped:
         stop = stopped.stop
     finally:
         sandbox.close()
     if stop is not None and stop.code == "exit" and not host.is_in_tool:
         exit_code, stop = stop.exit_code, None
-    return Ended(
+    return ProgramEnded(
         exit_code=exit_code,
         stop=stop,
         cpu_s=round(control.cpu_s, 6),
@@ -70,7 +75,7 @@ def run_program(
     )
 
 
-def _run(sandbox: Sandbox) -> int:
+def _run(sandbox: GuestSandbox) -> int:
     """Call the guest's entry.
 
     Raises: Stopped.
@@ -81,7 +86,7 @@ def _run(sandbox: Sandbox) -> int:
     entry = find_entry(sandbox)
     if entry is None:
         sandbox.control.end("invalid", "The guest exports no `run`, `_start` or `main` that can be called.")
-        raise Stopped(sandbox.control.stop or _INVALID)
+        raise GuestStopped(sandbox.control.stop or _INVALID)
     function, (parameters, results) = entry
     arguments = [0] * len(parameters)
     if results:
@@ -90,7 +95,7 @@ def _run(sandbox: Sandbox) -> int:
     return 0
 
 
-def find_entry(sandbox: Sandbox) -> "tuple[Func, Signature] | None":
+def find_entry(sandbox: GuestSandbox) -> "tuple[Func, Signature] | None":
     """Return the function that a guest begins with, and its signature."""
     for name, signatures in _ENTRIES:
         for signature in signatures:

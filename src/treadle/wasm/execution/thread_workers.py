@@ -11,9 +11,9 @@ from typing import TypeVar
 from treadle.core.items import CallItem
 from treadle.core.tool_definitions import CallContext
 from treadle.wasm.engine.guest_instance import Control
-from treadle.wasm.engine.guest_limits import Stop, Stopped
+from treadle.wasm.engine.guest_limits import GuestStopped, Stop
 from treadle.wasm.engine.wasmtime_engine import THREAD_STACK_BYTES
-from treadle.wasm.execution.conversation_runs import Desk, Visit
+from treadle.wasm.execution.conversation_runs import ConversationRuns, GuestConversation
 from treadle.wasm.execution.thread_messages import Answered, Ask, Hear, Said, Sent, Wanted
 
 T = TypeVar("T")
@@ -63,7 +63,14 @@ async def run_in_thread(work: Callable[[], T], name: str) -> T:
 class ThreadLine:
     """The line of a guest that is a thread. Fits `Line`."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, desk: Desk, visit: Visit, control: Control, hear: Hear) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        desk: ConversationRuns,
+        visit: GuestConversation,
+        control: Control,
+        hear: Hear,
+    ) -> None:
         self._loop = loop
         self._desk = desk
         self._control = control
@@ -92,7 +99,7 @@ class ThreadLine:
             self._control.must_stop()
             got = None
         if got is None:
-            raise Stopped(self._control.stop or _OUT_OF_TIME)
+            raise GuestStopped(self._control.stop or _OUT_OF_TIME)
         return got
 
     def answer(self, answered: Answered) -> None:

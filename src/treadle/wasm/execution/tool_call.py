@@ -7,11 +7,11 @@ import msgspec
 from treadle.core.json import cut_text
 from treadle.core.tool_definitions import Outcome, failure
 from treadle.wasm.engine.component_instance import ComponentBox
-from treadle.wasm.engine.guest_instance import Control, HostFunction, Sandbox
-from treadle.wasm.engine.guest_limits import Stop, Stopped
+from treadle.wasm.engine.guest_instance import Control, GuestSandbox, HostFunction
+from treadle.wasm.engine.guest_limits import GuestStopped, Stop
 from treadle.wasm.engine.minimal_wasi import MODULES as WASI_MODULES
 from treadle.wasm.engine.minimal_wasi import Wasi
-from treadle.wasm.engine.wasi_grants import Access, Grant
+from treadle.wasm.engine.wasi_grants import WasiAccess, WasiGrant
 from treadle.wasm.engine.wasmtime_engine import EngineSpec
 from treadle.wasm.execution.thread_messages import Hear, Said, Stream
 from treadle.wasm.guest_function_call import TOOL_SIGNATURE, Caller
@@ -35,18 +35,18 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_tool(
-    code: Any, spec: EngineSpec, control: Control, call: ToolCall, hear: Hear, grant: Grant | None = None
+    code: Any, spec: EngineSpec, control: Control, call: ToolCall, hear: Hear, grant: WasiGrant | None = None
 ) -> Outcome:
     """Run a tool in a fresh instance; a guest that had to be stopped is a failed outcome too.
 
     With a grant only in a process that is the guest's.
     """
     output = _Output(control, hear)
-    access = None if grant is None else Access(grant, output.print)
+    access = None if grant is None else WasiAccess(grant, output.print)
     run = _run_component if _is_component(code) else _run_core
     try:
         return run(code, spec, control, call, output, access)
-    except Stopped as stopped:
+    except GuestStopped as stopped:
         return _stopped(stopped.stop)
 
 
@@ -87,7 +87,7 @@ def _run_core(
     control: Control,
     call: ToolCall,
     output: "_Output",
-    access: Access | None,
+    access: WasiAccess | None,
 ) -> Outcome:
     sandbox = _open(module, spec, control, output, access)
     try:
@@ -100,13 +100,13 @@ def _run_core(
 
 
 def _open(
-    module: "Module", spec: EngineSpec, control: Control, output: "_Output", access: Access | None = None
-) -> Sandbox:
+    module: "Module", spec: EngineSpec, control: Control, output: "_Output", access: WasiAccess | None = None
+) -> GuestSandbox:
     """Make an instance and let its runtime start.
 
     Raises: Stopped.
     """
-    sandbox = Sandbox(module, spec, control)
+    sandbox = GuestSandbox(module, spec, control)
     wasi = Wasi(sandbox, output)
 
     def stub(name: str, function: str) -> HostFunction | None:
@@ -117,14 +117,14 @@ def _open(
         initialize = sandbox.function("_initialize", (_NOTHING, _NOTHING))
         if initialize is not None:
             sandbox.do(initialize)
-    except Stopped:
+    except GuestStopped:
         sandbox.close()
         raise
     return sandbox
 
 
 def _run_component(
-    code: Any, spec: EngineSpec, control: Control, call: ToolCall, output: "_Output", access: Access | None
+    code: Any, spec: EngineSpec, control: Control, call: ToolCall, output: "_Output", access: WasiAccess | None
 ) -> Outcome:
     box = ComponentBox(code, spec, control, output.log, access)
     try:

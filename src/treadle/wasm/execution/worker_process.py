@@ -17,10 +17,10 @@ from treadle.core.tool_definitions import Outcome
 from treadle.wasm.engine.compile_process import bound_process
 from treadle.wasm.engine.compiler import load_code
 from treadle.wasm.engine.guest_instance import Control
-from treadle.wasm.engine.guest_limits import SandboxLimits, Stop, Stopped
-from treadle.wasm.engine.wasi_grants import Grant
+from treadle.wasm.engine.guest_limits import GuestStopped, SandboxLimits, Stop
+from treadle.wasm.engine.wasi_grants import WasiGrant
 from treadle.wasm.engine.wasmtime_engine import THREAD_STACK_BYTES, EngineSpec
-from treadle.wasm.execution.session_program import Ended, Start, run_program
+from treadle.wasm.execution.session_program import ProgramEnded, ProgramStart, run_program
 from treadle.wasm.execution.thread_messages import Answered, Ask, Message, Said, Sent, Wanted
 from treadle.wasm.execution.tool_call import ToolCall, run_tool
 
@@ -28,16 +28,16 @@ ADDRESS_BYTES_MAX = 8_589_934_592
 FRAME_BYTES_MAX = 134_217_728
 
 
-class Job(Message, frozen=True, kw_only=True, omit_defaults=True, tag="job"):
+class GuestJob(Message, frozen=True, kw_only=True, omit_defaults=True, tag="job"):
     """Run a session guest (`start`) or one call of a tool guest (`call`); `code_bytes` of code come after it."""
 
     spec: EngineSpec
     limits: SandboxLimits
     code_bytes: int
     is_component: bool = False
-    start: Start | None = None
+    start: ProgramStart | None = None
     call: ToolCall | None = None
-    grant: Grant | None = None
+    grant: WasiGrant | None = None
 
 
 class Halt(Message, frozen=True, kw_only=True, omit_defaults=True, tag="halt"):
@@ -47,11 +47,11 @@ class Halt(Message, frozen=True, kw_only=True, omit_defaults=True, tag="halt"):
 class Done(Message, frozen=True, kw_only=True, omit_defaults=True, tag="done"):
     """The job is over."""
 
-    ended: Ended | None = None
+    ended: ProgramEnded | None = None
     outcome: Outcome | None = None
 
 
-ToWorker = Job | Wanted | Sent | Halt
+ToWorker = GuestJob | Wanted | Sent | Halt
 FromWorker = Ask | Answered | Said | Done
 _reader: msgspec.json.Decoder[ToWorker] = msgspec.json.Decoder(ToWorker)
 
@@ -93,7 +93,7 @@ class Pipe:
             self.control.must_stop()
             got = None
         if got is None:
-            raise Stopped(self.control.stop or Stop(code="timeout", message="The guest's time is used up."))
+            raise GuestStopped(self.control.stop or Stop(code="timeout", message="The guest's time is used up."))
         return got
 
     def answer(self, answered: Answered) -> None:
@@ -108,13 +108,13 @@ class Pipe:
         self.send(said)
 
 
-def _work(job: Job, code: bytes, pipe: Pipe, control: Control) -> None:
+def _work(job: GuestJob, code: bytes, pipe: Pipe, control: Control) -> None:
     module = load_code(code, job.spec, is_component=job.is_component)
     if job.start is not None:
         pipe.send(Done(ended=run_program(module, job.spec, control, pipe, job.start, job.grant)))
     elif job.call is not None:
         outcome = run_tool(module, job.spec, control, job.call, pipe.say, job.grant)
-        pipe.send(Done(outcome=outcome, ended=Ended(stop=control.stop, cpu_s=control.cpu_s)))
+        pipe.send(Done(outcome=outcome, ended=ProgramEnded(stop=control.stop, cpu_s=control.cpu_s)))
 
 
 def _own_output() -> BinaryIO:
@@ -133,7 +133,7 @@ def main() -> int:
     while head := source.read(4):
         message = _reader.decode(source.read(int.from_bytes(head, "big")))
         match message:
-            case Job():
+            case GuestJob():
                 if thread is not None:
                     thread.join()
                 pipe.inbox = queue.SimpleQueue()

@@ -10,7 +10,7 @@ import pytest
 
 from store.sample import run_row
 from treadle.cli.main import main
-from treadle.journal.approvals_interface import ApprovalRow, Question
+from treadle.journal.approvals_interface import ApprovalQuestion, ApprovalRow
 from treadle.journal.journal_interface import SessionRow
 from treadle.journal.sqlite.store import SqliteStore
 
@@ -44,7 +44,7 @@ async def fill(store: SqliteStore) -> None:
     await store.create_session(SessionRow(id="sess_1", created_at=1.0, updated_at=1.0))
     await store.start_run(run_row("1"), [], owner="me", lease_s=60)
     for name in ("a", "b"):
-        question = Question(
+        question = ApprovalQuestion(
             tool="wipe",
             source="python",
             arguments=f'{{"path":"/tmp/{name}"}}',

@@ -10,13 +10,13 @@ from treadle.core.events import ApprovalRequested, RunEvent, RunStarted, TextDel
 from treadle.core.items import CallItem, text_message
 from treadle.core.journal_entries import entry_of_item
 from treadle.terminal.conversation import chat_loop as chat_module
-from treadle.terminal.conversation.chat_loop import Chat
+from treadle.terminal.conversation.chat_loop import ChatLoop
 from treadle.terminal.conversation.conversation import Conversation
-from treadle.terminal.conversation.host_interface import RunInfo
-from treadle.terminal.permissions.permission_policy import Policy
+from treadle.terminal.conversation.host_interface import HostRunInfo
+from treadle.terminal.permissions.permission_policy import PermissionPolicy
 from treadle.terminal.permissions.remembered_permissions import Allowances
-from treadle.terminal.rendering.run_renderer import Screen
-from treadle.terminal.rendering.styles import Look
+from treadle.terminal.rendering.run_renderer import RunRenderer
+from treadle.terminal.rendering.styles import TextStyle
 from treadle.terminal.slash_commands.command_registry import COMMANDS
 from unit.terminal.conversation.fake import FakeFace, FakeHost
 
@@ -30,12 +30,12 @@ async def until(is_so: Callable[[], bool]) -> None:
     raise AssertionError("it never was so")
 
 
-def make(tmp_path: Path, *lines: str, can_ask: bool = True) -> tuple[Chat, FakeHost, FakeFace]:
+def make(tmp_path: Path, *lines: str, can_ask: bool = True) -> tuple[ChatLoop, FakeHost, FakeFace]:
     """Return a chat in which these lines will be typed."""
     host, face = FakeHost(), FakeFace(*lines, can_ask=can_ask)
-    policy = Policy("ask", Allowances("/w"))
+    policy = PermissionPolicy("ask", Allowances("/w"))
     conversation = Conversation(host, "m", folder="/w")
-    return Chat(conversation, face, Screen(face, Look()), policy, COMMANDS, str(tmp_path)), host, face
+    return ChatLoop(conversation, face, RunRenderer(face, TextStyle()), policy, COMMANDS, str(tmp_path)), host, face
 
 
 async def test_a_turn_shows_the_answer_and_its_status(tmp_path: Path) -> None:
@@ -108,10 +108,10 @@ async def test_what_is_said_elsewhere_is_shown_while_nobody_types(
     ]
     host.runs["run_x"] = told
     host.entries["run_x"] = [entry_of_item(text_message("user", "their question"), at=0.0, is_input=True)]
-    host.rows.insert(0, RunInfo(id="run_x", status="running", session_id="sess_1"))
+    host.rows.insert(0, HostRunInfo(id="run_x", status="running", session_id="sess_1"))
     patient = Patient()
     chat.face = patient
-    chat.screen = Screen(patient, Look())
+    chat.screen = RunRenderer(patient, TextStyle())
     await chat.run()
     assert "— said elsewhere:\n\n> their question\ntheir answer" in patient.written
 

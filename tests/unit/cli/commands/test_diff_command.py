@@ -7,14 +7,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.cli.commands.diff_command import Pair, Step, compare, steps_of, write_pairs
+from treadle.cli.commands.diff_command import DiffStep, Pair, compare, steps_of, write_pairs
 from treadle.cli.main import main
 from treadle.core.items import ResultItem, TextPart
 from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.journal.journal_interface import RunRow
 from treadle.providers.fakes.scripted_model import ScriptTurn
 from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
-from treadle.terminal.rendering.styles import Look
+from treadle.terminal.rendering.styles import TextStyle
 from unit.cli.own_journal import here as here
 from unit.cli.stored import TURNS, run_script
 
@@ -139,10 +139,10 @@ def test_colours_and_control_characters() -> None:
     """Red and green where the terminal can, and never what a model could do to it."""
     pair = Pair(
         op="changed",
-        left=Step(kind="assistant", key=b"1", text="a\x1b[2J\nb"),
-        right=Step(kind="assistant", key=b"2", text="x" * 5_000),
+        left=DiffStep(kind="assistant", key=b"1", text="a\x1b[2J\nb"),
+        right=DiffStep(kind="assistant", key=b"2", text="x" * 5_000),
     )
-    old, new = write_pairs([pair], Look(colour=True))
+    old, new = write_pairs([pair], TextStyle(colour=True))
     assert old == "\x1b[31m- assistant  a␛[2J⏎b\x1b[0m"
     assert new.startswith("\x1b[32m+ assistant  xxx")
     assert len(new) < 1_000

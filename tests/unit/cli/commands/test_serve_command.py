@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from treadle.cli.commands.serve_command import Lines, check_addresses, tell_reload
+from treadle.cli.commands.serve_command import StartupLines, check_addresses, tell_reload
 from treadle.config import Mcp, ServerSection, Settings, Upstream
 from treadle.core.errors import ConfigError
 from treadle.telemetry import Redactor
@@ -51,7 +51,7 @@ def test_a_reload_is_told(caplog: pytest.LogCaptureFixture) -> None:
 def line(message: str, **fields: object) -> str:
     """Return one record as a person sees it, without the time."""
     record = logging.makeLogRecord({"msg": message, "levelname": "WARNING", **fields})
-    return Lines(Redactor(["sk-secret-value"])).format(record).split(" ", 1)[1]
+    return StartupLines(Redactor(["sk-secret-value"])).format(record).split(" ", 1)[1]
 
 
 def test_a_line_names_its_run() -> None:

@@ -23,7 +23,7 @@ from treadle.cli.main import main
 from treadle.config import ServerSection, Settings, StoreSection, Upstream
 from treadle.config.access_settings import KeysSection
 from treadle.core.errors import TreadleError
-from treadle.journal.keys_interface import Grant
+from treadle.journal.keys_interface import KeyGrant
 from treadle.journal.open_store import open_store
 from treadle.runtime import RandomIds, SystemClock
 from treadle.server.auth.installation_secret import secret_for
@@ -116,7 +116,7 @@ def make_key(folder: Path, name: str, *, secret: str = SECRET, revoked: bool = F
         store = open_store(f"{folder}/j.db")
         await store.open()
         ring = Keyring(store.keys, secret_for("keys", secret.encode()), clock=SystemClock(), ids=RandomIds())
-        _, token = await ring.create(name, Grant(apis=("chat",)))
+        _, token = await ring.create(name, KeyGrant(apis=("chat",)))
         if revoked:
             await ring.revoke(name)
         await store.close()

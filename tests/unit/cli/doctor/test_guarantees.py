@@ -4,7 +4,7 @@ import pytest
 
 from treadle.cli.doctor import guarantees
 from treadle.cli.doctor.guarantees import GUARANTEES, check_guarantees
-from treadle.tools.sandbox import Found
+from treadle.tools.sandbox import FoundLevel
 
 
 def test_what_can_be_enforced_is_named() -> None:
@@ -16,7 +16,7 @@ def test_what_can_be_enforced_is_named() -> None:
 
 def test_what_cannot_be_enforced_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a machine without the kernel's help the reason and the sentence that does not hold are there."""
-    found = Found(level=0, missing={"L2": "there is no Landlock", "L3": "there are no user namespaces"})
+    found = FoundLevel(level=0, missing={"L2": "there is no Landlock", "L3": "there are no user namespaces"})
     monkeypatch.setattr("treadle.tools.sandbox.find_level", lambda: found)
     monkeypatch.setattr(guarantees, "has_syscall", lambda _: False)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
     check = check_guarantees()

@@ -13,12 +13,12 @@ import pytest
 from treadle.core.errors import BrokenStream, ConfigError
 from treadle.core.plan import Plan
 from treadle.evals.bfcl.answer_checker import check_calls, is_alike
-from treadle.evals.bfcl.bfcl_client import Client
+from treadle.evals.bfcl.bfcl_client import BfclClient
 from treadle.evals.bfcl.bfcl_runner import BfclOptions, run_bfcl
-from treadle.evals.bfcl.dataset import MORE_FUNCTIONS, SETS, Archive, Question, TruthCall, find_wheel, read_call
+from treadle.evals.bfcl.dataset import MORE_FUNCTIONS, SETS, Archive, BfclQuestion, TruthCall, find_wheel, read_call
 from treadle.evals.bfcl.ground_truth_model import truth_calls
 from treadle.evals.bfcl.stateful_classes import Worlds, differences, missing
-from treadle.http.client_pool import Pool
+from treadle.http.client_pool import ClientPool
 from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 from unit.evals.bfcl.archives import FUNCTION, write_archive
 
@@ -35,7 +35,7 @@ def wheel(tmp_path: Path) -> Iterator[Path]:
         del sys.modules[name]
 
 
-def question(wheel: Path, name: str) -> Question:
+def question(wheel: Path, name: str) -> BfclQuestion:
     """Return the first question of a set."""
     return next(Archive(wheel).questions(name))
 
@@ -165,7 +165,7 @@ async def test_requests_are_bounded(wheel: Path) -> None:
 
 async def test_a_gateway_that_is_gone_is_broken(wheel: Path) -> None:
     """The model is not blamed for it."""
-    client = Client(Pool(1), "http://127.0.0.1:9/v1", "chat", "m")
+    client = BfclClient(ClientPool(1), "http://127.0.0.1:9/v1", "chat", "m")
     with pytest.raises(BrokenStream, match="did not answer"):
         await client.ask([{"role": "user", "content": "hi"}], [])
 
@@ -198,13 +198,13 @@ async def test_an_interruption_ends_the_run_and_not_only_its_gateway(
     """The server would take the signal for itself, and every further question would be broken."""
     before = signal.getsignal(signal.SIGINT)
     seen: list[Any] = []
-    ask = Client.ask
+    ask = BfclClient.ask
 
     async def look(*given: Any, **named: Any) -> Any:
         seen.append(signal.getsignal(signal.SIGINT))
         return await ask(*given, **named)
 
-    monkeypatch.setattr(Client, "ask", look)
+    monkeypatch.setattr(BfclClient, "ask", look)
     rows = await run_bfcl(BfclOptions(wheel=wheel, sets=("simple_python",), apis=("chat",)))
     assert len(rows) == len(seen)
     assert set(seen) == {before} == {signal.getsignal(signal.SIGINT)}

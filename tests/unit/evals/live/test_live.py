@@ -14,11 +14,11 @@ from treadle.config.settings import CacheSection
 from treadle.core.errors import NotFound
 from treadle.core.events import RunStarted
 from treadle.evals.live.live_runner import LiveOptions, LiveRunner, alone
-from treadle.evals.live.prices import Price
+from treadle.evals.live.prices import EvalPrice
 from treadle.evals.live.quirk_detection import detect
 from treadle.evals.live.sample_plan import LivePlan
-from treadle.evals.results.result_folder import CASSETTES, RunFolder, RunInfo
-from treadle.evals.results.sample_rows import Row
+from treadle.evals.results.result_folder import CASSETTES, EvalRunInfo, RunFolder
+from treadle.evals.results.sample_rows import SampleRow
 from treadle.evals.results.statistics import wilson
 from treadle.evals.results.terminal_table import summarise
 from treadle.evals.scenario_file import Scenario, find_scenarios, load_scenario
@@ -29,7 +29,7 @@ from unit.evals.live.flaky import FlakyModel, Rates
 
 CHOSEN = ("select.one_tool", "parallel.results_in_order", "state.carry_id", "restrain.no_tool_needed")
 SCENARIOS = tuple(each for each in map(load_scenario, find_scenarios()) if each.id in CHOSEN)
-PRICE = Price(input_usd=1.0, output_usd=2.0)
+PRICE = EvalPrice(input_usd=1.0, output_usd=2.0)
 
 
 class Hasty(SystemClock):
@@ -61,10 +61,10 @@ class Lab:
         more = {name: value for name, value in values.items() if name not in names}
         options = LiveOptions(plan=plan, settings=Settings(upstream=upstreams), env={}, clock=Hasty(), **more)
         if not (self.folder.path / "run.json").exists():
-            self.folder.create(RunInfo(name="t", mode="live", scenarios=tuple(scenarios)))
+            self.folder.create(EvalRunInfo(name="t", mode="live", scenarios=tuple(scenarios)))
         return LiveRunner(options, self.folder)
 
-    async def run(self, **values: Any) -> list[Row]:
+    async def run(self, **values: Any) -> list[SampleRow]:
         """Make all samples."""
         runner = self.runner(**values)
         return await runner.run(runner._plan.work())

@@ -11,15 +11,15 @@ from treadle.core.items import text_message
 from treadle.core.plan import Plan
 from treadle.core.request import Note
 from treadle.core.usage import Usage
-from treadle.evals.live.prices import Price, read_listing, read_price
+from treadle.evals.live.prices import EvalPrice, read_listing, read_price
 from treadle.evals.live.quirk_detection import REFUSALS, Detected, symptoms_of, write_detected
 from treadle.evals.live.sample_plan import LivePlan, check_plan, write_plan
-from treadle.evals.live.spending_ledger import Ledger, Metered, is_transport
+from treadle.evals.live.spending_ledger import Metered, SpendingLedger, is_transport
 from treadle.evals.scenario_file import find_scenarios, load_scenario
 from treadle.providers.quirk_table import QUIRKS
 
 SCENARIOS = tuple(load_scenario(path) for path in find_scenarios() if path.stem in ("select_one", "state_mind"))
-PRICE = Price(input_usd=1.0, output_usd=4.0)
+PRICE = EvalPrice(input_usd=1.0, output_usd=4.0)
 PLAN = LivePlan(models=("a", "b"), scenarios=SCENARIOS, trials=3, prices={"a": PRICE, "b": PRICE})
 ASKED = Plan(items=(text_message("user", "x" * 3000),), model="m")
 
@@ -74,7 +74,7 @@ def test_a_plan_that_cannot_be_kept_is_refused(changes: dict[str, object], budge
 
 def test_prices_are_given_by_hand_or_read_from_a_list() -> None:
     """OpenRouter tells them for a token; what is odd is left out."""
-    assert read_price("x/y:free=0.4/1.6") == ("x/y:free", Price(input_usd=0.4, output_usd=1.6))
+    assert read_price("x/y:free=0.4/1.6") == ("x/y:free", EvalPrice(input_usd=0.4, output_usd=1.6))
     for bad in ("x", "x=1", "x=a/b", "=1/2", "x=-1/2"):
         with pytest.raises(ConfigError, match="is not MODEL=INPUT/OUTPUT"):
             read_price(bad)
@@ -107,7 +107,7 @@ async def heard(metered: Metered) -> list[ModelEvent]:
 
 async def test_the_ledger_books_what_was_used_and_reserves_what_could_be() -> None:
     """A reply without usage costs what was reserved; a call that could go over is not made."""
-    ledger = Ledger(budget_usd=0.02)
+    ledger = SpendingLedger(budget_usd=0.02)
     metered = Metered(Said(Usage(input_tokens=1000, output_tokens=500)), ledger, PRICE, 1000)
     await heard(metered)
     assert (ledger.requests, ledger.spent_usd) == (1, pytest.approx(0.003))
@@ -125,7 +125,7 @@ async def test_the_ledger_books_what_was_used_and_reserves_what_could_be() -> No
 
 async def test_a_broken_call_is_remembered_as_the_transports() -> None:
     """Whether it may be tried again is told by its code and status."""
-    metered = Metered(Said(None, BrokenStream("gone")), Ledger(), None, 10)
+    metered = Metered(Said(None, BrokenStream("gone")), SpendingLedger(), None, 10)
     with pytest.raises(BrokenStream):
         await heard(metered)
     assert metered.failure is not None

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from treadle.evals.graders import Evidence, Verdict
-from treadle.evals.results.result_folder import RunFolder, RunInfo
-from treadle.evals.results.sample_rows import Row
+from treadle.evals.graders import GraderEvidence, GraderVerdict
+from treadle.evals.results.result_folder import EvalRunInfo, RunFolder
+from treadle.evals.results.sample_rows import SampleRow
 from treadle.evals.scenario_file import Scenario, read_scenario
 from unit.evals.journals import answered, call, said, transcript
 
@@ -23,25 +23,27 @@ text = "It is 3."
 [[expect]]
 text = { contains = ["3"] }
 """)
-EVIDENCE = Evidence(
+EVIDENCE = GraderEvidence(
     transcript=transcript(*answered(call("add", "c1", a=1, b=2), "3"), said("It is 3.")), setting="live"
 )
 
 
-def row(scenario: str, outcome: str = "pass", trial: int = 1, /, **values: Any) -> Row:
+def row(scenario: str, outcome: str = "pass", trial: int = 1, /, **values: Any) -> SampleRow:
     """Return a live sample."""
     reason = "" if outcome == "pass" else "text: says nothing"
-    verdicts = (Verdict(grader="text", passed=outcome == "pass", reason="as expected" if outcome == "pass" else "no"),)
+    verdicts = (
+        GraderVerdict(grader="text", passed=outcome == "pass", reason="as expected" if outcome == "pass" else "no"),
+    )
     given = {"model": "m", "strategy": "full", "reason": reason, "verdicts": verdicts, **values}
     key = f"{given['model']}.{given['strategy']}.{scenario}.{trial}"
-    return Row(key=key, scenario=scenario, outcome=outcome, trial=trial, **given)  # type: ignore[arg-type]
+    return SampleRow(key=key, scenario=scenario, outcome=outcome, trial=trial, **given)  # type: ignore[arg-type]
 
 
-def info(*scenarios: Scenario, **values: Any) -> RunInfo:
+def info(*scenarios: Scenario, **values: Any) -> EvalRunInfo:
     """Return what a run was."""
     prints = {each.id: f"fp-{each.id}" for each in scenarios}
     fingerprints = {"graders": "g", "toolkit": "t", "treadle": "0"}
-    return RunInfo(
+    return EvalRunInfo(
         **{
             "name": "test",
             "mode": "live",
@@ -53,7 +55,7 @@ def info(*scenarios: Scenario, **values: Any) -> RunInfo:
     )
 
 
-def folder(path: Path, *rows: Row, **values: Any) -> RunFolder:
+def folder(path: Path, *rows: SampleRow, **values: Any) -> RunFolder:
     """Write a run with these samples, each with the same transcript."""
     made = RunFolder(path)
     made.create(info(SCENARIO, **values))

@@ -4,11 +4,11 @@ import pytest
 
 from treadle.core.errors import Conflict
 from treadle.evals.results.compare import check_comparable, compare, write_comparison
-from treadle.evals.results.sample_rows import Row
+from treadle.evals.results.sample_rows import SampleRow
 from unit.evals.results.samples import SCENARIO, info, row
 
 
-def many(scenarios: int, rate: float, trials: int = 10, **values: str) -> list[Row]:
+def many(scenarios: int, rate: float, trials: int = 10, **values: str) -> list[SampleRow]:
     """Return samples of scenarios, of which this share passes."""
     return [
         row(f"s.n{number}", "pass" if trial < rate * trials else "fail", trial + 1, **values)

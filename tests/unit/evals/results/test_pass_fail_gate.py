@@ -3,21 +3,21 @@
 import pytest
 
 from treadle.evals.results.compare import compare
-from treadle.evals.results.pass_fail_gate import FAILURES_MAX, Gate, judge_run, write_failures
-from treadle.evals.results.sample_rows import Row
+from treadle.evals.results.pass_fail_gate import FAILURES_MAX, EvalGate, judge_run, write_failures
+from treadle.evals.results.sample_rows import SampleRow
 from treadle.evals.results.terminal_table import summarise, write_summary
 from unit.evals.results.samples import row
 
 
-def _rows(passed: int, failed: int, model: str = "m") -> list[Row]:
+def _rows(passed: int, failed: int, model: str = "m") -> list[SampleRow]:
     outcomes = ["pass"] * passed + ["fail"] * failed
     return [row("a.add", outcome, trial, model=model) for trial, outcome in enumerate(outcomes, 1)]
 
 
 def test_without_a_rule_one_failed_sample_fails_the_run() -> None:
     """A run that fails nothing by default could not gate a pipeline."""
-    assert judge_run(_rows(5, 0)) == Gate(exit_code=0)
-    assert judge_run(_rows(4, 1)) == Gate(exit_code=1, reasons=("m: 1 of 5 samples failed",))
+    assert judge_run(_rows(5, 0)) == EvalGate(exit_code=0)
+    assert judge_run(_rows(4, 1)) == EvalGate(exit_code=1, reasons=("m: 1 of 5 samples failed",))
 
 
 @pytest.mark.parametrize(("at_least", "code"), [(0.8, 0), (0.81, 1), (0.0, 0), (1.0, 1)])
@@ -43,15 +43,15 @@ def test_a_lower_rate_than_the_baseline_fails(
 def test_each_model_is_judged_by_itself() -> None:
     """A good one does not hide a bad one."""
     gate = judge_run([*_rows(5, 0), *_rows(1, 1, "n")])
-    assert gate == Gate(exit_code=1, reasons=("n: 1 of 2 samples failed",))
+    assert gate == EvalGate(exit_code=1, reasons=("n: 1 of 2 samples failed",))
 
 
 def test_what_could_not_be_judged_or_read_is_neither_passed_nor_failed() -> None:
     """Exit code 2, with the reason."""
     broken = [row("a.add", "broken", 1)]
-    assert judge_run(broken) == Gate(exit_code=2, reasons=("m: 1 of 1 samples could not be judged",))
-    assert judge_run([]) == Gate(exit_code=2, reasons=("no scenario was played",))
-    assert judge_run(_rows(1, 0), unread=["x.toml: it is not TOML"]) == Gate(
+    assert judge_run(broken) == EvalGate(exit_code=2, reasons=("m: 1 of 1 samples could not be judged",))
+    assert judge_run([]) == EvalGate(exit_code=2, reasons=("no scenario was played",))
+    assert judge_run(_rows(1, 0), unread=["x.toml: it is not TOML"]) == EvalGate(
         exit_code=2, reasons=("x.toml: it is not TOML",)
     )
 

@@ -3,7 +3,7 @@
 import pytest
 
 from treadle.core.errors import RequestError
-from treadle.evals.graders import Evidence
+from treadle.evals.graders import GraderEvidence
 from treadle.evals.offline_runner import Play, play, play_whole
 from treadle.evals.results.promote_sample import promote
 from treadle.evals.results.sample_rows import row_of
@@ -32,4 +32,4 @@ def test_the_title_says_what_failed() -> None:
     """And whose sample it was; one that said nothing cannot be promoted."""
     failed = row("a.add", "fail", 1, reason="text: says\n nothing")
     with pytest.raises(RequestError, match="has nothing that the model said"):
-        promote(failed, SCENARIO, Evidence(transcript=Transcript()))
+        promote(failed, SCENARIO, GraderEvidence(transcript=Transcript()))

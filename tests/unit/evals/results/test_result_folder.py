@@ -9,9 +9,9 @@ from treadle.core.errors import ConfigError
 from treadle.evals.graders import GRADER_VERSION
 from treadle.evals.results.fingerprint import code_fingerprints, scenario_fingerprint
 from treadle.evals.results.result_folder import SAMPLES, RunFolder, file_name
-from treadle.evals.results.sample_rows import Row, counts, row_of
+from treadle.evals.results.sample_rows import SampleRow, counts, row_of
 from treadle.evals.scenario_file import Expect, ExpectedText
-from treadle.evals.suite_report import Sample
+from treadle.evals.suite_report import SuiteSample
 from treadle.server.api import eval_routes as scores
 from unit.evals.results.samples import EVIDENCE, SCENARIO, folder, row
 
@@ -85,8 +85,8 @@ def test_a_run_is_graded_again_without_being_played_again(tmp_path: Path) -> Non
 
 def test_an_offline_sample_has_no_time_in_its_row() -> None:
     """The same play makes the same row."""
-    sample = Sample(scenario="a.b", protocol="gemini", chunk_bytes=7, duration_s=1.5)
-    assert row_of(sample) == Row(
+    sample = SuiteSample(scenario="a.b", protocol="gemini", chunk_bytes=7, duration_s=1.5)
+    assert row_of(sample) == SampleRow(
         key="a.b.gemini.7",
         scenario="a.b",
         outcome="broken",

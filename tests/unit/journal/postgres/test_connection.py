@@ -9,7 +9,7 @@ import pytest
 from postgres import postgres_server
 from treadle.core.errors import STORE_MESSAGES
 from treadle.journal.postgres import connection as connections
-from treadle.journal.postgres.connection import Connection, Gone, Pool, constraint_error, store_error
+from treadle.journal.postgres.connection import Connection, Gone, PostgresPool, constraint_error, store_error
 from treadle.journal.store_url import POOL_SIZE, PostgresAddress
 
 ADDRESS = PostgresAddress("postgresql://me:hidden-word@db.example/x")
@@ -70,7 +70,7 @@ async def pid(connection: Any, within_s: float) -> int:
 
 async def test_a_line_keeps_its_connection() -> None:
     """Whatever others do meanwhile; closing the pool takes it back."""
-    pool = Pool(PostgresAddress(postgres_server().url("s0")))
+    pool = PostgresPool(PostgresAddress(postgres_server().url("s0")))
     await pool.open()
     line, other = pool.line(), pool.line()
     first = await line.run(pid, 9.0)
@@ -86,7 +86,7 @@ async def test_a_line_keeps_its_connection() -> None:
 )
 async def test_a_line_goes_on_after_a_failure(query: str) -> None:
     """A mistake is told as it is; a connection that was lost, or does not answer in time, as gone."""
-    pool = Pool(PostgresAddress(postgres_server().url("s0")))
+    pool = PostgresPool(PostgresAddress(postgres_server().url("s0")))
     await pool.open()
     line = pool.line()
 
@@ -103,7 +103,7 @@ async def test_a_line_goes_on_after_a_failure(query: str) -> None:
 
 async def test_only_lines_plan_once_and_by_indexes() -> None:
     """Nobody else gets a connection that was told so, also not after something unforeseen."""
-    pool = Pool(PostgresAddress(postgres_server().url("s0")))
+    pool = PostgresPool(PostgresAddress(postgres_server().url("s0")))
     await pool.open()
 
     async def plans(connection: Connection, _: float = 0.0) -> tuple[str, str]:
@@ -124,7 +124,7 @@ async def test_only_lines_plan_once_and_by_indexes() -> None:
 
 async def test_a_line_that_rested_for_long_takes_another_connection(monkeypatch: pytest.MonkeyPatch) -> None:
     """What lies between may have forgotten the old one and not said so."""
-    pool = Pool(PostgresAddress(postgres_server().url("s0")))
+    pool = PostgresPool(PostgresAddress(postgres_server().url("s0")))
     await pool.open()
     line = pool.line()
     first = await line.run(pid, 9.0)
@@ -135,7 +135,7 @@ async def test_a_line_that_rested_for_long_takes_another_connection(monkeypatch:
 
 async def test_the_lines_of_a_small_pool_keep_nothing() -> None:
     """One connection serves them all."""
-    pool = Pool(PostgresAddress(postgres_server().url("s0") + "&pool_size=1"))
+    pool = PostgresPool(PostgresAddress(postgres_server().url("s0") + "&pool_size=1"))
     await pool.open()
     pids = [await line.run(pid, 9.0) for line in (pool.line(), pool.line())]
     assert pids[0] == pids[1]

@@ -10,7 +10,7 @@ from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.journal.hash_chain import entry_hash
 from treadle.journal.journal_interface import RunRow
-from treadle.journal.postgres.leased_writes import Hold, Place, make_batch
+from treadle.journal.postgres.leased_writes import PostgresChainHead, PostgresHold, make_batch
 from treadle.journal.postgres.row_mapping import (
     bind_data,
     bind_plain,
@@ -73,12 +73,12 @@ def test_every_entry_is_read_back_as_it_was(content: str, name: str, data: bytes
     """Whatever the texts and the data are."""
     raw = None if data is None else msgspec.Raw(data)
     entry = Entry(kind="note", at=1.5, content=content, name=name, item_id=name, data=raw, is_input=is_input)
-    batch = make_batch([entry], Hold(5, "owner", 1, "run_1"), Place(6, "ab"))
+    batch = make_batch([entry], PostgresHold(5, "owner", 1, "run_1"), PostgresChainHead(6, "ab"))
     [row] = batch.numbered(9)
     assert row[:2] == (9, 7)
     assert read_entry((*row[1:10], None)) == msgspec.structs.replace(entry, seq=7)
     assert row[-2] == entry_hash("ab", "run_1", 7, 1, entry)
-    assert batch.place == Place(7, row[-2])
+    assert batch.place == PostgresChainHead(7, row[-2])
 
 
 def test_a_field_that_is_looked_up_must_be_unicode() -> None:

@@ -18,7 +18,7 @@ from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.core.usage import Usage
 from treadle.journal.journal_interface import Chunk, RunJournal, RunRow, Store
-from treadle.journal.postgres.connection import Pool, connect
+from treadle.journal.postgres.connection import PostgresPool, connect
 from treadle.journal.postgres.run_writer import PostgresRunJournal
 from treadle.journal.postgres.store import PostgresStore
 from treadle.journal.store_url import PostgresAddress
@@ -114,7 +114,7 @@ async def test_nothing_goes_alone_that_can_go_together(monkeypatch: pytest.Monke
     store = PostgresStore(PostgresAddress(url()))
     await store.open()
     with monkeypatch.context() as patched:
-        patched.setattr(Pool, "certain", alone)
+        patched.setattr(PostgresPool, "certain", alone)
         first = await store.start_run(ROW, [NOTE], owner="o", lease_s=9.0)
         rows = [msgspec.structs.replace(ROW, id=f"run_b{n}", response_id=f"resp_b{n}") for n in range(5)]
         rows = [msgspec.structs.replace(row, previous_id="run_1", request=msgspec.Raw(b"{}")) for row in rows]

@@ -6,7 +6,7 @@ import pytest
 
 from treadle.core.errors import StoreError
 from treadle.journal.postgres import write_queue as writes
-from treadle.journal.postgres.write_queue import Writes
+from treadle.journal.postgres.write_queue import WriteQueue
 from treadle.journal.store_url import PostgresAddress
 
 ADDRESS = PostgresAddress("postgresql://me:hidden@db.example/x")
@@ -35,7 +35,7 @@ async def test_a_full_queue_makes_callers_wait(monkeypatch: pytest.MonkeyPatch) 
     """No more than the bound is under way; the rest follows."""
     assert writes.QUEUED_WRITES_MAX == 1_000
     monkeypatch.setattr(writes, "QUEUED_WRITES_MAX", 3)
-    queue, gate = Writes(ADDRESS), Gate()
+    queue, gate = WriteQueue(ADDRESS), Gate()
     callers = [queue.submit(gate) for _ in range(5)]
     await turns()
     assert (gate.begun, queue.queued) == (3, 3)
@@ -46,7 +46,7 @@ async def test_a_full_queue_makes_callers_wait(monkeypatch: pytest.MonkeyPatch) 
 
 async def test_a_caller_that_leaves_does_not_stop_its_write() -> None:
     """It is done, and closing waits for it."""
-    queue, gate = Writes(ADDRESS), Gate()
+    queue, gate = WriteQueue(ADDRESS), Gate()
     caller = queue.submit(gate)
     await turns()
     caller.cancel()
@@ -63,7 +63,7 @@ async def test_a_caller_that_leaves_does_not_stop_its_write() -> None:
 async def test_a_caller_that_leaves_while_waiting_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its work never begins, and its place is for others."""
     monkeypatch.setattr(writes, "QUEUED_WRITES_MAX", 1)
-    queue, gate = Writes(ADDRESS), Gate()
+    queue, gate = WriteQueue(ADDRESS), Gate()
     first = queue.submit(gate)
     await turns()
     second = queue.submit(gate)
@@ -78,7 +78,7 @@ async def test_a_caller_that_leaves_while_waiting_leaves_no_trace(monkeypatch: p
 async def test_what_is_done_elsewhere_counts_and_may_go_on_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """It takes room until it leaves, closing waits for it, and where it goes on its own future is told."""
     monkeypatch.setattr(writes, "QUEUED_WRITES_MAX", 2)
-    queue, gate = Writes(ADDRESS), Gate()
+    queue, gate = WriteQueue(ADDRESS), Gate()
     queue.enter()
     queue.enter()
     assert (queue.queued, queue.has_room) == (2, False)
@@ -99,7 +99,7 @@ async def test_what_is_done_elsewhere_counts_and_may_go_on_here(monkeypatch: pyt
 
 async def test_a_closed_queue_takes_nothing() -> None:
     """The error names the store, without its password."""
-    queue = Writes(ADDRESS)
+    queue = WriteQueue(ADDRESS)
     await queue.close()
     with pytest.raises(StoreError) as caught:
         await queue.submit(Gate())
@@ -109,7 +109,7 @@ async def test_a_closed_queue_takes_nothing() -> None:
 
 async def test_a_failure_reaches_the_caller() -> None:
     """And makes room for the next."""
-    queue = Writes(ADDRESS)
+    queue = WriteQueue(ADDRESS)
 
     async def fail() -> None:
         raise StoreError("no")
@@ -122,7 +122,7 @@ async def test_a_failure_reaches_the_caller() -> None:
 @pytest.mark.parametrize("steps", [0, 1], ids=["before its first step", "amid it"])
 async def test_work_that_is_cancelled_is_left_all_the_same(steps: int) -> None:
     """As when a loop ends: whoever comes behind it must not wait for ever."""
-    queue, gate, left = Writes(ADDRESS), Gate(), list[str]()
+    queue, gate, left = WriteQueue(ADDRESS), Gate(), list[str]()
     future = queue.submit(gate, lambda: left.append("left"))
     await turns(steps)
     others = asyncio.all_tasks() - {asyncio.current_task()}

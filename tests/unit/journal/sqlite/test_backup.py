@@ -12,7 +12,7 @@ from treadle.core.errors import Conflict, NotFound, StoreError
 from treadle.journal.sqlite.backup import back_up, check, restore
 from treadle.journal.sqlite.connection import connect, select
 from treadle.journal.sqlite.migrations import migrate, read_migrations
-from treadle.journal.sqlite.open_file_lock import Presence
+from treadle.journal.sqlite.open_file_lock import OpenFileLock
 
 WRITER = """
 import sys, apsw
@@ -124,7 +124,7 @@ def test_a_copy_makes_a_journal_where_there_is_none(journal: Path, tmp_path: Pat
 def test_a_journal_that_is_in_use_is_left_alone(journal: Path, tmp_path: Path) -> None:
     """Who has it open would go on writing into the old file."""
     back_up(journal, tmp_path / "copy.db", ignore)
-    user = Presence(str(journal), lambda: None)
+    user = OpenFileLock(str(journal), lambda: None)
     try:
         with pytest.raises(Conflict, match="a process has") as caught:
             restore(tmp_path / "copy.db", journal, ignore, is_replacing=True)

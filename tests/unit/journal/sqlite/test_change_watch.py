@@ -7,7 +7,7 @@ import pytest
 
 from treadle.core.errors import StoreError
 from treadle.journal.sqlite import change_watch as watch
-from treadle.journal.sqlite.change_watch import Watch
+from treadle.journal.sqlite.change_watch import ChangeWatch
 
 WAIT_S = 30.0
 HOUR_S = 3_600.0
@@ -60,7 +60,7 @@ def data() -> Data:
     return Data()
 
 
-async def waiting(watched: Watch, run_id: str = "run_1") -> "asyncio.Task[None]":
+async def waiting(watched: ChangeWatch, run_id: str = "run_1") -> "asyncio.Task[None]":
     """Begin to wait for a run."""
     task = asyncio.create_task(watched.wait(run_id, HOUR_S))
     for _ in range(5):
@@ -71,7 +71,7 @@ async def waiting(watched: Watch, run_id: str = "run_1") -> "asyncio.Task[None]"
 
 async def test_what_others_write_is_found_by_polling(data: Data) -> None:
     """Whoever waits for that run is woken, and nobody else."""
-    watched = Watch(data.ask_version, data.ask_changes)
+    watched = ChangeWatch(data.ask_version, data.ask_changes)
     one, two = await waiting(watched), await waiting(watched, "run_2")
     data.write("run_1")
     await asyncio.wait_for(one, WAIT_S)
@@ -83,7 +83,7 @@ async def test_what_others_write_is_found_by_polling(data: Data) -> None:
 
 async def test_a_run_that_ends_wakes_whoever_waits(data: Data) -> None:
     """It has no count any more."""
-    watched = Watch(data.ask_version, data.ask_changes)
+    watched = ChangeWatch(data.ask_version, data.ask_changes)
     one = await waiting(watched)
     del data.changes["run_1"]
     data.version += 1
@@ -92,7 +92,7 @@ async def test_a_run_that_ends_wakes_whoever_waits(data: Data) -> None:
 
 async def test_changes_are_read_only_when_the_version_moved(data: Data) -> None:
     """Once for the newcomer, once for each version; the version itself is asked all the time."""
-    watched = Watch(data.ask_version, data.ask_changes)
+    watched = ChangeWatch(data.ask_version, data.ask_changes)
     one = await waiting(watched)
     await data.polled(3)
     asked = data.changes_asked
@@ -106,7 +106,7 @@ async def test_changes_are_read_only_when_the_version_moved(data: Data) -> None:
 
 async def test_nothing_is_asked_while_nobody_waits(data: Data) -> None:
     """Polling stops with the last one who waits, and begins again with the next."""
-    watched = Watch(data.ask_version, data.ask_changes)
+    watched = ChangeWatch(data.ask_version, data.ask_changes)
     for _ in range(2):
         one = await waiting(watched)
         await data.polled()
@@ -122,7 +122,7 @@ async def test_nothing_is_asked_while_nobody_waits(data: Data) -> None:
 
 async def test_a_change_while_a_newcomer_reads_its_count_is_not_missed(data: Data) -> None:
     """The newcomer's count may be older than the version that the poll has seen last."""
-    watched = Watch(data.ask_version, data.ask_changes)
+    watched = ChangeWatch(data.ask_version, data.ask_changes)
     await waiting(watched, "run_2")
     await data.polled(3)
     gate, read = asyncio.Event(), asyncio.Event()
@@ -147,7 +147,7 @@ async def test_a_change_while_a_newcomer_reads_its_count_is_not_missed(data: Dat
 
 async def test_a_store_that_fails_wakes_everybody(data: Data) -> None:
     """They read and hear what is wrong; the next one who waits is polled for again."""
-    watched = Watch(data.ask_version, data.ask_changes)
+    watched = ChangeWatch(data.ask_version, data.ask_changes)
     one, two = await waiting(watched), await waiting(watched, "run_2")
     data.is_broken = True
     await asyncio.wait_for(asyncio.gather(one, two), WAIT_S)
@@ -159,7 +159,7 @@ async def test_a_store_that_fails_wakes_everybody(data: Data) -> None:
 
 async def test_without_others_nothing_is_polled(data: Data) -> None:
     """A private database is changed by its own process only, which tells."""
-    watched = Watch(None, data.ask_changes)
+    watched = ChangeWatch(None, data.ask_changes)
     one = await waiting(watched)
     watched.wake("run_2")
     await asyncio.sleep(0)
@@ -171,7 +171,7 @@ async def test_without_others_nothing_is_polled(data: Data) -> None:
 
 async def test_closing_wakes_everybody_and_leaves_no_task(data: Data) -> None:
     """With others to poll for, and twice in a row."""
-    watched = Watch(data.ask_version, data.ask_changes)
+    watched = ChangeWatch(data.ask_version, data.ask_changes)
     one = await waiting(watched)
     await data.polled()
     await watched.close()
@@ -186,7 +186,7 @@ async def test_a_failure_to_read_the_count_is_told(data: Data) -> None:
     async def fail(_: Sequence[str]) -> dict[str, int]:
         raise StoreError("not open")
 
-    watched = Watch(data.ask_version, fail)
+    watched = ChangeWatch(data.ask_version, fail)
     with pytest.raises(StoreError, match="not open"):
         await watched.wait("run_1", HOUR_S)
     await watched.close()

@@ -15,10 +15,10 @@ from treadle.journal.sqlite import audit_rows as evidence
 from treadle.journal.sqlite import queries as query
 from treadle.journal.sqlite.connection import MEMORY, connect, select
 from treadle.journal.sqlite.group_commit import Unsure, write_together
-from treadle.journal.sqlite.leased_writes import _EVENTS, ADVANCE, EVENTS_MAX, Append, Hold, Start, Tell, claim
-from treadle.journal.sqlite.leased_writes import Wanted as Claims
+from treadle.journal.sqlite.leased_writes import _EVENTS, ADVANCE, EVENTS_MAX, Append, RunStart, SqliteHold, Tell, claim
+from treadle.journal.sqlite.leased_writes import SqliteWanted as Claims
 from treadle.journal.sqlite.migrations import migrate, read_migrations
-from treadle.journal.sqlite.row_mapping import Place, chain_entries, ended_columns, run_columns
+from treadle.journal.sqlite.row_mapping import SqliteChainHead, chain_entries, ended_columns, run_columns
 
 END = ended_columns(RunEnded(status="completed", stop="done", ended_at=9.0, rounds=1))
 LARGE = msgspec.Raw(b'"' + b"x" * INLINE_BYTES_MAX + b'"')
@@ -39,7 +39,7 @@ def note(text: str, **fields: Any) -> Entry:
     return Entry(kind="note", at=1.0, content=text, **fields)
 
 
-def start(name: str, *entries: Entry, **fields: Any) -> Start:
+def start(name: str, *entries: Entry, **fields: Any) -> RunStart:
     """A job that begins a run called `name`."""
     row = RunRow(
         id=f"run_{name}",
@@ -50,10 +50,12 @@ def start(name: str, *entries: Entry, **fields: Any) -> Start:
         created_at=1.0,
         **fields,
     )
-    return Start(run_columns(row, entries), '{"a":1}', "me", 20.0, chain_entries(entries, row.id, 1, Place()))
+    return RunStart(
+        run_columns(row, entries), '{"a":1}', "me", 20.0, chain_entries(entries, row.id, 1, SqliteChainHead())
+    )
 
 
-def append(hold: Hold, place: Place, *entries: Entry, **fields: Any) -> Append:
+def append(hold: SqliteHold, place: SqliteChainHead, *entries: Entry, **fields: Any) -> Append:
     """A job that writes to a run which is believed to stand at `place`."""
     chained = chain_entries(entries, hold.run_id, hold.epoch, place)
     return Append(hold, entries, place, chained, 30.0, **fields)
@@ -107,7 +109,7 @@ def test_many_appends_are_few_statements(connection: apsw.Connection) -> None:
     holds = write_together(connection, starts)
     seen: list[str] = []
     connection.set_exec_trace(lambda _, sql, __: seen.append(sql) or True)
-    write_together(connection, [append(hold, Place(), note("on")) for hold in holds])
+    write_together(connection, [append(hold, SqliteChainHead(), note("on")) for hold in holds])
     connection.set_exec_trace(None)
     assert seen == [ADVANCE] * 20 + [_EVENTS[EVENTS_MAX], _EVENTS[20 - EVENTS_MAX]]
     assert rows(connection, "events")[-1][:2] == (20, 1)
@@ -118,11 +120,11 @@ def test_a_run_that_stands_elsewhere_makes_a_batch_unsure(connection: apsw.Conne
     """Nobody can tell which of them it was; alone it is written behind what is there."""
     first, second = start("1"), start("2")
     holds = [first(connection), second(connection)]
-    append(holds[1], Place(), note("unknown to its writer"))(connection)
-    late = append(holds[1], Place(), note("late"), end=END if ends else None)
+    append(holds[1], SqliteChainHead(), note("unknown to its writer"))(connection)
+    late = append(holds[1], SqliteChainHead(), note("late"), end=END if ends else None)
     connection.execute("SAVEPOINT begun")
     with pytest.raises(Unsure):
-        write_together(connection, [append(holds[0], Place(), note("on")), late])
+        write_together(connection, [append(holds[0], SqliteChainHead(), note("on")), late])
     connection.execute("ROLLBACK TO begun")
     assert late(connection).head == 2
     assert [entry.content for entry in query.entries(connection, "run_2", 0, None)] == ["unknown to its writer", "late"]
@@ -135,7 +137,7 @@ def test_a_lost_lease_makes_a_batch_unsure(connection: apsw.Connection) -> None:
     holds = [first(connection), second(connection)]
     claim(connection, "other", 50.0, 60.0, Claims(1, "run_2"))
     with pytest.raises(Unsure):
-        write_together(connection, [append(hold, Place(), note("on")) for hold in holds])
+        write_together(connection, [append(hold, SqliteChainHead(), note("on")) for hold in holds])
     with pytest.raises(Unsure):
         write_together(connection, [Tell(hold, Chunk(first=1, count=1, data=b"[1]"), 1, 40.0) for hold in holds])
 

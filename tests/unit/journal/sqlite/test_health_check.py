@@ -15,7 +15,7 @@ import pytest
 from treadle.core.errors import ErrorInfo, StoreError
 from treadle.core.journal_entries import Entry
 from treadle.journal.journal_interface import RunRow
-from treadle.journal.sqlite.health_check import Health
+from treadle.journal.sqlite.health_check import JournalHealth
 from treadle.journal.sqlite.store import SqliteStore
 from warm import start
 
@@ -156,7 +156,7 @@ async def test_leaving_saves_what_the_log_holds_and_spoils_nothing(
 def test_damage_is_remembered(error: apsw.Error, caplog: pytest.LogCaptureFixture) -> None:
     """Seen by any one statement: from then on there is an error for all work, and it was said once."""
     told: list[str] = []
-    health = Health("/data/a.db", None, lambda: told.append("damaged"))
+    health = JournalHealth("/data/a.db", None, lambda: told.append("damaged"))
     health.failed(apsw.FullError("full"))
     assert (health.damage, health.look(), told) == (None, None, [])
     with caplog.at_level(logging.CRITICAL, "treadle.journal"):

@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from treadle.core.errors import StoreError
-from treadle.journal.inspection import Look, skew_s
+from treadle.journal.inspection import JournalInspection, skew_s
 from treadle.journal.sqlite.connection import connect
 from treadle.journal.sqlite.migrations import look, migrate, read_migrations
 
@@ -59,4 +59,4 @@ def test_a_clock_within_the_time_of_the_question_is_right() -> None:
     assert skew_s(now - 0.5, now - 1) == 0.0
     assert skew_s(now + 100, now - 1) == pytest.approx(100, abs=5)
     assert skew_s(now - 100, now - 1) == pytest.approx(-99, abs=5)
-    assert Look(engine="x", version=0, newest=1).state == "will be made"
+    assert JournalInspection(engine="x", version=0, newest=1).state == "will be made"

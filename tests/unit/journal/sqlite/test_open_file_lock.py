@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from store.sample import OTHER, OWNER, SetClock, run_row, said
-from treadle.journal.sqlite.open_file_lock import SUFFIX, Presence
+from treadle.journal.sqlite.open_file_lock import SUFFIX, OpenFileLock
 from treadle.journal.sqlite.store import SqliteStore
 
 
@@ -47,15 +47,15 @@ def test_a_failure_while_alone_leaves_no_mark(tmp_path: Path):
         raise OSError("no")
 
     with pytest.raises(OSError, match="no"):
-        Presence(str(tmp_path / "db"), fail)
-    Presence(str(tmp_path / "db"), lambda: calls.append("alone")).close()
+        OpenFileLock(str(tmp_path / "db"), fail)
+    OpenFileLock(str(tmp_path / "db"), lambda: calls.append("alone")).close()
     assert calls == ["alone"]
 
 
 def test_the_last_one_takes_the_file_away(tmp_path: Path):
     """It is readable by its owner only, stays while anybody is there, and is gone afterwards."""
     file = tmp_path / f"db{SUFFIX}"
-    first, second = (Presence(str(tmp_path / "db"), lambda: None) for _ in range(2))
+    first, second = (OpenFileLock(str(tmp_path / "db"), lambda: None) for _ in range(2))
     assert file.stat().st_mode & 0o777 == 0o600
     first.close()
     assert file.exists()

@@ -10,9 +10,9 @@ from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.journal.sqlite import queries as query
 from treadle.journal.sqlite.connection import connect, select
-from treadle.journal.sqlite.leased_writes import Start
+from treadle.journal.sqlite.leased_writes import RunStart
 from treadle.journal.sqlite.migrations import migrate, read_migrations
-from treadle.journal.sqlite.row_mapping import Place, chain_entries, ended_columns, run_columns
+from treadle.journal.sqlite.row_mapping import SqliteChainHead, chain_entries, ended_columns, run_columns
 
 RUNS = 20
 WAITING = RunEnded(status="requires_action", ended_at=2.0)
@@ -32,8 +32,8 @@ def keep(connection: apsw.Connection, name: str, inputs: int) -> None:
     row = run_row(name)
     talk = [said("go", is_input=True), *(said("done", "assistant", is_input=True) for _ in range(inputs))]
     entries = [*talk, *LAST, called(f"call_{name}")]
-    chained = chain_entries(entries, row.id, 1, Place())
-    Start(run_columns(row, entries), None, "me", 20.0, chained, ended_columns(WAITING))(connection)
+    chained = chain_entries(entries, row.id, 1, SqliteChainHead())
+    RunStart(run_columns(row, entries), None, "me", 20.0, chained, ended_columns(WAITING))(connection)
 
 
 def steps(connection: apsw.Connection, names: list[str]) -> int:

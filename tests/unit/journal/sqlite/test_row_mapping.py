@@ -13,7 +13,7 @@ from treadle.core.journal_entries import Entry
 from treadle.journal.hash_chain import KeptEntry, entry_hash
 from treadle.journal.journal_interface import INLINE_BYTES_MAX, RunRow
 from treadle.journal.sqlite.row_mapping import (
-    Place,
+    SqliteChainHead,
     bind_json,
     bind_text,
     chain_entries,
@@ -57,7 +57,7 @@ def test_every_entry_is_read_back_as_it_was(
     entry = Entry(
         kind="note", at=1.5, content=content, name=name, call_id=call_id, item_id=item_id, data=raw, is_input=is_input
     )
-    chained = chain_entries([entry], "run_1", 3, Place(6, "ab"))
+    chained = chain_entries([entry], "run_1", 3, SqliteChainHead(6, "ab"))
     [(seq, epoch, *plain, inline, blob, sha256, _)] = chained.rows
     whole = msgspec.structs.replace(entry, seq=7)
     assert (seq, epoch, blob) == (7, 3, None)
@@ -65,22 +65,22 @@ def test_every_entry_is_read_back_as_it_was(
     assert read_entry((seq, *plain, None, data)) == whole
     assert read_kept((3, "ab", 7, *plain, inline, None)) == KeptEntry(entry=whole, epoch=3, sha256="ab")
     assert sha256 == entry_hash("ab", "run_1", 7, 3, whole)
-    assert chained.place == Place(7, sha256)
+    assert chained.place == SqliteChainHead(7, sha256)
 
 
 def test_entries_are_chained_and_large_data_stands_apart() -> None:
     """Each to the one before it, in order; what goes to a blob is not in the row, and counts for the hash."""
     large = msgspec.Raw(b'"' + b"x" * INLINE_BYTES_MAX + b'"')
     entries = [Entry(kind="note", at=1.0, data=data) for data in (msgspec.Raw(b"{}"), large, None)]
-    chained = chain_entries(entries, "run_1", 2, Place())
+    chained = chain_entries(entries, "run_1", 2, SqliteChainHead())
     hashes = [""]
     for seq, entry in enumerate(entries, 1):
         hashes.append(entry_hash(hashes[-1], "run_1", seq, 2, entry))
     assert [(*row[:2], row[-2]) for row in chained.rows] == [(seq, 2, hashes[seq]) for seq in (1, 2, 3)]
     assert [row[9] for row in chained.rows] == ["{}", None, None]
     assert chained.large == {1: bytes(large)}
-    assert chained.place == Place(3, hashes[3])
-    assert chain_entries([], "run_1", 2, Place(4, "ab")) == ((4, "ab"), [], {})
+    assert chained.place == SqliteChainHead(3, hashes[3])
+    assert chain_entries([], "run_1", 2, SqliteChainHead(4, "ab")) == ((4, "ab"), [], {})
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_entries_are_chained_and_large_data_stands_apart() -> None:
 def test_a_plan_is_found_by_its_fingerprint(kind: Any, data: bytes | None, fingerprint: str | None) -> None:
     """Only a plan has one, and whatever else its data may be does no harm."""
     entry = Entry(kind=kind, at=1.0, data=None if data is None else msgspec.Raw(data))
-    assert chain_entries([entry], "run_1", 1, Place()).rows[0][-1] == fingerprint
+    assert chain_entries([entry], "run_1", 1, SqliteChainHead()).rows[0][-1] == fingerprint
 
 
 def test_an_error_that_is_not_unicode_can_still_be_kept() -> None:

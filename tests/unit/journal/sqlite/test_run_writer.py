@@ -190,18 +190,18 @@ async def test_a_disk_that_fails_refuses_the_next_start_at_once(
 ) -> None:
     """One request asks its model in vain; those after it are refused before, until something could be written."""
     journal = await begin(store)
-    real = fence.Start.insert
+    real = fence.RunStart.insert
 
-    def fail(start: fence.Start, connection: apsw.Connection) -> fence.Hold:
+    def fail(start: fence.RunStart, connection: apsw.Connection) -> fence.SqliteHold:
         raise apsw.FullError("disk full")
 
-    monkeypatch.setattr(fence.Start, "insert", fail)
+    monkeypatch.setattr(fence.RunStart, "insert", fail)
     with pytest.raises(StoreError):
         await journal.finish(SAID, ENDED)
     other = msgspec.structs.replace(ROW, id="run_2", response_id="resp_2")
     with pytest.raises(StoreError):
         await begin(store, other)
-    monkeypatch.setattr(fence.Start, "insert", real)
+    monkeypatch.setattr(fence.RunStart, "insert", real)
     assert not isinstance(await begin(store, other), LaidRun)
     third = msgspec.structs.replace(ROW, id="run_3", response_id="resp_3")
     assert isinstance(await begin(store, third), LaidRun)
@@ -213,15 +213,15 @@ async def test_a_start_that_could_not_be_written_alone_is_tried_again_with_what_
     """Nobody has heard of it, so nothing is lost."""
     journal = await begin(store)
     assert isinstance(journal, LaidRun)
-    real = fence.Start.insert
+    real = fence.RunStart.insert
     fails = iter([True, False])
 
-    def once(start: fence.Start, connection: apsw.Connection) -> fence.Hold:
+    def once(start: fence.RunStart, connection: apsw.Connection) -> fence.SqliteHold:
         if next(fails):
             raise apsw.BusyError("locked")
         return real(start, connection)
 
-    monkeypatch.setattr(fence.Start, "insert", once)
+    monkeypatch.setattr(fence.RunStart, "insert", once)
     birth = journal.lay_down()
     assert birth is not None
     assert await journal.finish(SAID, ENDED) == 4
@@ -257,15 +257,15 @@ async def test_a_first_write_that_was_given_up_and_failed_does_not_hold_up_the_n
 ) -> None:
     """Nobody heard of it, so the next one begins the run, in order with what came after it."""
     journal = await begin(store)
-    real = fence.Start.insert
+    real = fence.RunStart.insert
     fails = iter([True, False])
 
-    def once(start: fence.Start, connection: apsw.Connection) -> fence.Hold:
+    def once(start: fence.RunStart, connection: apsw.Connection) -> fence.SqliteHold:
         if next(fails):
             raise apsw.BusyError("locked")
         return real(start, connection)
 
-    monkeypatch.setattr(fence.Start, "insert", once)
+    monkeypatch.setattr(fence.RunStart, "insert", once)
     journal.append(SAID[:1]).cancel()
     second, third = journal.append(SAID[1:]), journal.finish([], ENDED)
     async with asyncio.timeout(10.0):
@@ -293,7 +293,7 @@ async def test_a_run_that_could_not_begin_is_not_begun_by_giving_it_up(
     """Nobody shall find it and go on with it."""
     journal = await begin(store)
     with monkeypatch.context() as patched:
-        patched.setattr(fence.Start, "insert", lambda *_: (_ for _ in ()).throw(apsw.BusyError("locked")))
+        patched.setattr(fence.RunStart, "insert", lambda *_: (_ for _ in ()).throw(apsw.BusyError("locked")))
         with pytest.raises(StoreError):
             await journal.append(SAID)
     with pytest.raises(StoreError, match="locked"):
@@ -340,7 +340,7 @@ async def test_a_start_that_is_tried_again_late_has_a_lease_that_holds(
     journal = await begin(store)
     assert isinstance(journal, LaidRun)
     with monkeypatch.context() as patched:
-        patched.setattr(fence.Start, "insert", lambda *_: (_ for _ in ()).throw(apsw.BusyError("locked")))
+        patched.setattr(fence.RunStart, "insert", lambda *_: (_ for _ in ()).throw(apsw.BusyError("locked")))
         birth = journal.lay_down()
         assert birth is not None
         with pytest.raises(StoreError):
@@ -357,7 +357,7 @@ async def test_a_transaction_that_writes_nothing_does_not_prove_that_a_disk_is_w
     """The heart looks for abandoned runs all the time, and a full disk lets it."""
     journal = await begin(store)
     with monkeypatch.context() as patched:
-        patched.setattr(fence.Start, "insert", lambda *_: (_ for _ in ()).throw(apsw.FullError("full")))
+        patched.setattr(fence.RunStart, "insert", lambda *_: (_ for _ in ()).throw(apsw.FullError("full")))
         with pytest.raises(StoreError):
             await journal.finish(SAID, ENDED)
         assert await store.claim_abandoned("p", 9.0, 9) == []

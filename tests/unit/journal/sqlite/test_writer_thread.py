@@ -13,8 +13,8 @@ import pytest
 
 from treadle.core.errors import Conflict, NotFound, StoreError, TreadleError
 from treadle.journal.sqlite.connection import connect, select
-from treadle.journal.sqlite.health_check import Health
-from treadle.journal.sqlite.writer_thread import BATCH_JOBS_MAX, QUEUED_JOBS_MAX, Writer
+from treadle.journal.sqlite.health_check import JournalHealth
+from treadle.journal.sqlite.writer_thread import BATCH_JOBS_MAX, QUEUED_JOBS_MAX, WriterThread
 
 WAIT_S = 30.0
 
@@ -28,9 +28,9 @@ def connection(tmp_path: Path) -> apsw.Connection:
 
 
 @pytest.fixture
-async def writer(connection: apsw.Connection) -> AsyncIterator[Writer]:
+async def writer(connection: apsw.Connection) -> AsyncIterator[WriterThread]:
     """A running writer."""
-    running = Writer(connection, Health("writer.db"))
+    running = WriterThread(connection, JournalHealth("writer.db"))
     yield running
     await asyncio.wait_for(running.close(), WAIT_S)
     connection.close()
@@ -81,7 +81,7 @@ def begins(connection: apsw.Connection) -> list[str]:
     return seen
 
 
-async def test_a_job_gives_its_value_after_the_commit(tmp_path: Path, writer: Writer) -> None:
+async def test_a_job_gives_its_value_after_the_commit(tmp_path: Path, writer: WriterThread) -> None:
     """Another connection sees the row as soon as submit has returned."""
     assert await writer.submit(insert(1)) == 1
     other = apsw.Connection(str(tmp_path / "writer.db"))
@@ -89,7 +89,9 @@ async def test_a_job_gives_its_value_after_the_commit(tmp_path: Path, writer: Wr
     other.close()
 
 
-async def test_queued_jobs_share_a_transaction_up_to_the_bound(connection: apsw.Connection, writer: Writer) -> None:
+async def test_queued_jobs_share_a_transaction_up_to_the_bound(
+    connection: apsw.Connection, writer: WriterThread
+) -> None:
     """What queues up behind a slow job is committed in batches, in order."""
     seen = begins(connection)
     gate = Gate()
@@ -110,7 +112,7 @@ class Failing:
         raise Conflict("it has ended")
 
 
-async def test_jobs_of_a_batch_in_which_one_fails_are_freed_at_once(writer: Writer) -> None:
+async def test_jobs_of_a_batch_in_which_one_fails_are_freed_at_once(writer: WriterThread) -> None:
     """They hold what a run still had to write, and the garbage collector seldom runs."""
     gate = Gate()
     slow = writer.submit(gate)
@@ -133,7 +135,7 @@ async def test_jobs_of_a_batch_in_which_one_fails_are_freed_at_once(writer: Writ
         gc.enable()
 
 
-async def test_the_loop_hears_of_a_batch_by_one_callback(writer: Writer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_loop_hears_of_a_batch_by_one_callback(writer: WriterThread, monkeypatch: pytest.MonkeyPatch) -> None:
     """A hundred jobs in one batch wake the loop once."""
     gate = Gate()
     slow = writer.submit(gate)
@@ -154,7 +156,7 @@ async def test_the_loop_hears_of_a_batch_by_one_callback(writer: Writer, monkeyp
     assert wakes == ["treadle-store-writer"] * 2
 
 
-async def test_a_job_that_breaks_a_rule_harms_no_neighbour(connection: apsw.Connection, writer: Writer) -> None:
+async def test_a_job_that_breaks_a_rule_harms_no_neighbour(connection: apsw.Connection, writer: WriterThread) -> None:
     """In one batch: the broken ones leave nothing, not even what they wrote before they broke."""
 
     def half(connection: apsw.Connection) -> None:
@@ -176,7 +178,7 @@ async def test_a_job_that_breaks_a_rule_harms_no_neighbour(connection: apsw.Conn
 
 
 async def test_a_full_database_fails_the_batch_and_the_writer_goes_on(
-    connection: apsw.Connection, writer: Writer
+    connection: apsw.Connection, writer: WriterThread
 ) -> None:
     """All of the batch is refused and none of it is there; with room, writing goes on."""
     pages = connection.pragma("page_count")
@@ -197,7 +199,7 @@ async def test_a_full_database_fails_the_batch_and_the_writer_goes_on(
     assert await writer.submit(numbers) == [4]
 
 
-async def test_a_failing_statement_fails_its_batch_only(writer: Writer) -> None:
+async def test_a_failing_statement_fails_its_batch_only(writer: WriterThread) -> None:
     """An error that leaves the transaction open does not leak into the next batch."""
 
     def nonsense(connection: apsw.Connection) -> None:
@@ -210,7 +212,7 @@ async def test_a_failing_statement_fails_its_batch_only(writer: Writer) -> None:
     assert await writer.submit(numbers) == [2]
 
 
-async def test_a_locked_database_is_named(tmp_path: Path, connection: apsw.Connection, writer: Writer) -> None:
+async def test_a_locked_database_is_named(tmp_path: Path, connection: apsw.Connection, writer: WriterThread) -> None:
     """When another process holds the lock too long, the error says so and the next write succeeds."""
     connection.set_busy_timeout(1)
     other = apsw.Connection(str(tmp_path / "writer.db"))
@@ -223,7 +225,7 @@ async def test_a_locked_database_is_named(tmp_path: Path, connection: apsw.Conne
     assert await writer.submit(insert(1)) == 1
 
 
-async def test_submitting_waits_while_too_many_are_queued(writer: Writer) -> None:
+async def test_submitting_waits_while_too_many_are_queued(writer: WriterThread) -> None:
     """Beyond the bound callers wait for space, and all of them are served."""
     gate = Gate()
     reached = 0
@@ -242,7 +244,7 @@ async def test_submitting_waits_while_too_many_are_queued(writer: Writer) -> Non
     assert writer.queued == 0
 
 
-async def test_who_wants_to_hear_otherwise_does(writer: Writer) -> None:
+async def test_who_wants_to_hear_otherwise_does(writer: WriterThread) -> None:
     """Whether somebody still waits or not, and also where the writer is closed; after what went well, nothing."""
     heard: list[str] = []
 
@@ -261,7 +263,7 @@ async def test_who_wants_to_hear_otherwise_does(writer: Writer) -> None:
     assert heard == ["Conflict", "Conflict", "StoreError"]
 
 
-async def test_a_job_of_which_somebody_hears_is_done_however_long_it_waited(writer: Writer) -> None:
+async def test_a_job_of_which_somebody_hears_is_done_however_long_it_waited(writer: WriterThread) -> None:
     """Others are not, where they were given up before there was space."""
     gate = Gate()
     writer.submit(gate)
@@ -273,7 +275,7 @@ async def test_a_job_of_which_somebody_hears_is_done_however_long_it_waited(writ
     assert await writer.submit(numbers) == [2]
 
 
-async def test_jobs_run_in_the_order_in_which_they_came(writer: Writer) -> None:
+async def test_jobs_run_in_the_order_in_which_they_came(writer: WriterThread) -> None:
     """Also those that waited for space, and those that came while these were let in."""
     ran: list[int] = []
 
@@ -291,7 +293,7 @@ async def test_jobs_run_in_the_order_in_which_they_came(writer: Writer) -> None:
     assert ran == list(range(count + 1))
 
 
-async def test_a_caller_that_leaves_before_there_is_space_leaves_no_trace(writer: Writer) -> None:
+async def test_a_caller_that_leaves_before_there_is_space_leaves_no_trace(writer: WriterThread) -> None:
     """Its job never runs, those behind it do; and so does one that was taken already."""
     gate = Gate()
     count = 3 * QUEUED_JOBS_MAX
@@ -306,7 +308,7 @@ async def test_a_caller_that_leaves_before_there_is_space_leaves_no_trace(writer
     assert await writer.submit(numbers) == [*range(QUEUED_JOBS_MAX - 1), count - 1]
 
 
-async def test_a_cancelled_caller_gives_its_place_back(writer: Writer) -> None:
+async def test_a_cancelled_caller_gives_its_place_back(writer: WriterThread) -> None:
     """Cancelling does not stop a queued job, and takes no space for ever."""
     gate = Gate()
     tasks = [writer.submit(job) for job in (gate, insert(1), insert(2))]
@@ -320,7 +322,7 @@ async def test_a_cancelled_caller_gives_its_place_back(writer: Writer) -> None:
 
 async def test_closing_runs_what_is_queued_and_takes_no_more(connection: apsw.Connection) -> None:
     """Close drains; afterwards, and a second time, it only says that it is closed."""
-    writer = Writer(connection, Health("writer.db"))
+    writer = WriterThread(connection, JournalHealth("writer.db"))
     gate = Gate()
     count = QUEUED_JOBS_MAX + 300
     tasks = [writer.submit(job) for job in (gate, *(insert(n) for n in range(count)))]
@@ -354,7 +356,7 @@ async def test_a_bug_in_a_job_stops_the_writer_and_leaves_nobody_waiting(
         ended.set()
 
     monkeypatch.setattr(threading, "excepthook", hook)
-    writer = Writer(connection, Health("writer.db"))
+    writer = WriterThread(connection, JournalHealth("writer.db"))
     gate = Gate()
     tasks = [writer.submit(job) for job in (gate, insert(1), bug, insert(2))]
     await asyncio.to_thread(gate.is_reached.wait, WAIT_S)
@@ -375,7 +377,7 @@ def test_a_loop_that_went_away_does_not_stop_the_commit(connection: apsw.Connect
     gate = Gate()
 
     async def leave() -> None:
-        writer = Writer(connection, Health("writer.db"))
+        writer = WriterThread(connection, JournalHealth("writer.db"))
         tasks = [writer.submit(job) for job in (gate, insert(1))]
         await asyncio.sleep(0)
         for task in tasks:
@@ -396,7 +398,7 @@ def safety(connection: apsw.Connection) -> int:
     return connection.pragma("synchronous")
 
 
-async def test_only_a_batch_without_anything_durable_is_not_synced(writer: Writer) -> None:
+async def test_only_a_batch_without_anything_durable_is_not_synced(writer: WriterThread) -> None:
     """One durable job makes its whole batch durable, and the next batch is synced again."""
     assert await writer.submit(safety, is_durable=False) == 1
     assert await writer.submit(safety) == 2
@@ -409,7 +411,7 @@ async def test_only_a_batch_without_anything_durable_is_not_synced(writer: Write
     assert (await held, await batch) == ("through", [2, 2])
 
 
-async def test_a_failure_of_what_is_not_durable_leaves_the_next_batch_synced(writer: Writer) -> None:
+async def test_a_failure_of_what_is_not_durable_leaves_the_next_batch_synced(writer: WriterThread) -> None:
     """Whatever went wrong."""
     await writer.submit(insert(1), is_durable=False)
     with pytest.raises(Conflict):

@@ -8,19 +8,19 @@ from treadle.protocols.decoding.assembly_base import (
     NOTES_MAX,
     SEQUENCE_BYTES_MAX,
     STOPPED_BY,
-    Bounds,
-    Ledger,
+    AnswerBounds,
+    AnswerMeter,
+    AnswerTotals,
     Maker,
-    Meter,
 )
 from treadle.protocols.decoding.call_arguments import FinalArguments
 
 
-class Open(Ledger):
+class Open(AnswerTotals):
     """A ledger whose tools for assemblies can be tried."""
 
     def __init__(self, taken: frozenset[str] = frozenset(), id_chars_max: int = 64) -> None:
-        super().__init__(CountingIds(), Bounds(text_bytes_max=10, arguments_bytes_max=4), taken, id_chars_max)
+        super().__init__(CountingIds(), AnswerBounds(text_bytes_max=10, arguments_bytes_max=4), taken, id_chars_max)
 
     def codes(self) -> list[str]:
         """Return the codes of the notes since the last time."""
@@ -158,7 +158,7 @@ def test_a_stop_sequence_is_told_as_it_is_but_not_without_end() -> None:
 
 def test_a_meter_counts_text_and_raw_json() -> None:
     """A lone half of a pair counts too, and what was refused stays refused."""
-    meter = Meter(8)
+    meter = AnswerMeter(8)
     meter.add("ä")
     meter.add("\ud83d")
     meter.add_raw(msgspec.Raw(b"[1,2]"))

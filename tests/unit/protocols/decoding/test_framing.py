@@ -1,7 +1,7 @@
 import pytest
 
 from treadle.protocols.decoding.framing import Intake
-from treadle.protocols.sse import Frame
+from treadle.protocols.sse import SseFrame
 
 
 @pytest.mark.parametrize("head", [b"", b"\xef\xbb\xbf", b" \n", b"\n\xef\xbb\xbf "])
@@ -9,11 +9,11 @@ def test_a_stream_and_a_document_are_told_apart_by_their_first_character(head: b
     """Byte order marks and blanks before it, in single bytes, change nothing."""
     for body, is_document in ((b"data: x\n\n", False), (b'{"a":1}', True), (b"[1]", True)):
         source = Intake()
-        frames: list[Frame] = []
+        frames: list[SseFrame] = []
         for byte in head + body:
             frames += source.feed(bytes([byte]))
         frames += source.finish()
-        assert frames == [Frame(data=body.decode() if is_document else "x")]
+        assert frames == [SseFrame(data=body.decode() if is_document else "x")]
         assert source.is_document is is_document
         assert source.failure is None
 

@@ -15,9 +15,9 @@ from treadle.core.items import (
     text_message,
 )
 from treadle.core.request import Note
-from treadle.protocols.decoding.assembly_base import NOBODY, NOTES_MAX, Bounds, Maker
+from treadle.protocols.decoding.assembly_base import NOBODY, NOTES_MAX, AnswerBounds, Maker
 from treadle.protocols.decoding.call_correlation import Piece
-from treadle.protocols.decoding.item_assembly import CALLS_MAX, Assembly
+from treadle.protocols.decoding.item_assembly import CALLS_MAX, ItemAssembly
 
 
 def _assembly(
@@ -25,12 +25,12 @@ def _assembly(
     arguments_bytes_max: int = 100_000,
     taken: frozenset[str] = frozenset(),
     maker: Maker = NOBODY,
-) -> Assembly:
-    bounds = Bounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
-    return Assembly(CountingIds(), bounds, taken, maker)
+) -> ItemAssembly:
+    bounds = AnswerBounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
+    return ItemAssembly(CountingIds(), bounds, taken, maker)
 
 
-def _done(assembly: Assembly) -> list[AnyItem]:
+def _done(assembly: ItemAssembly) -> list[AnyItem]:
     assembly.finish()
     return [event.item for event in assembly.take() if isinstance(event, ItemDone)]
 

@@ -5,13 +5,13 @@ import pytest
 from stream.answers import CHUNK_SIZES, decode
 from treadle.core.events import Failed, Finished, ModelEvent, Noted
 from treadle.core.ids import CountingIds
-from treadle.protocols.decoding.assembly_base import Bounds, Ledger
+from treadle.protocols.decoding.assembly_base import AnswerBounds, AnswerTotals
 from treadle.protocols.decoding.stream_decoder import AnswerDecoder
 
-BOUNDS = Bounds(text_bytes_max=100, arguments_bytes_max=10)
+BOUNDS = AnswerBounds(text_bytes_max=100, arguments_bytes_max=10)
 
 
-class Counting(Ledger):
+class Counting(AnswerTotals):
     """A ledger that counts what is told."""
 
     def tell(self, data: str) -> None:

@@ -3,18 +3,18 @@ import pytest
 from treadle.core.events import ArgumentsDelta, ItemAdded, ItemDone, Noted, ReasoningDelta, TextDelta
 from treadle.core.ids import CountingIds
 from treadle.core.items import Blob, CallItem, ImagePart, MessageItem, ReasoningItem, TextPart
-from treadle.protocols.decoding.assembly_base import NOTES_MAX, Bounds
-from treadle.protocols.gemini.upstream_assembly import CALLS_MAX, Assembly, CallPiece
+from treadle.protocols.decoding.assembly_base import NOTES_MAX, AnswerBounds
+from treadle.protocols.gemini.upstream_assembly import CALLS_MAX, CallPiece, GeminiAssembly
 
 SIGNED = (Blob(provider="p", kind="thought_signature", data="s"),)
 PICTURE = ImagePart(url="data:image/png;base64,AAAA")
 
 
-def _assembly(text: int = 1000, arguments: int = 100, taken: frozenset[str] = frozenset()) -> Assembly:
-    return Assembly(CountingIds(), Bounds(text_bytes_max=text, arguments_bytes_max=arguments), taken)
+def _assembly(text: int = 1000, arguments: int = 100, taken: frozenset[str] = frozenset()) -> GeminiAssembly:
+    return GeminiAssembly(CountingIds(), AnswerBounds(text_bytes_max=text, arguments_bytes_max=arguments), taken)
 
 
-def _items(assembly: Assembly) -> list[object]:
+def _items(assembly: GeminiAssembly) -> list[object]:
     assembly.finish(is_cut=False)
     return [event.item for event in assembly.take() if isinstance(event, ItemDone)]
 

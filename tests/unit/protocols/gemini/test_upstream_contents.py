@@ -17,7 +17,7 @@ from treadle.core.items import (
     text_message,
     text_result,
 )
-from treadle.protocols.gemini.upstream_contents import Reader, write_contents
+from treadle.protocols.gemini.upstream_contents import ContentsReader, write_contents
 from treadle.protocols.translation_notes import Notes
 from unit.protocols.work import Counted
 
@@ -25,11 +25,11 @@ USER = text_message("user", "hi")
 A = CallItem(call_id="a", name="f", arguments='{"x":1}')
 B = CallItem(call_id="b", name="g", arguments="{}")
 OWN = Blob(provider="google", kind="thought_signature", data="c2ln", model="gemini-2.5-pro")
-OLD = Reader(provider="google", model="gemini-2.5-pro", is_old=True)
-NEW = Reader(provider="google", model="gemini-3-pro")
+OLD = ContentsReader(provider="google", model="gemini-2.5-pro", is_old=True)
+NEW = ContentsReader(provider="google", model="gemini-3-pro")
 
 
-def _written(*items: AnyItem, reader: Reader = OLD) -> tuple[list[Any], list[str]]:
+def _written(*items: AnyItem, reader: ContentsReader = OLD) -> tuple[list[Any], list[str]]:
     notes = Notes()
     history = write_contents(items, reader, notes)
     return json.loads(msgspec.json.encode(history.contents)), [note.code for note in notes.all()]
@@ -132,9 +132,9 @@ def test_a_signature_goes_back_on_the_part_it_signs() -> None:
     )
     assert codes == []
     strangers = [
-        Reader(is_old=True),
-        Reader(provider="other", model="gemini-2.5-pro", is_old=True),
-        Reader(provider="google", model="gemini-2.5-flash", is_old=True),
+        ContentsReader(is_old=True),
+        ContentsReader(provider="other", model="gemini-2.5-pro", is_old=True),
+        ContentsReader(provider="google", model="gemini-2.5-flash", is_old=True),
     ]
     for reader in strangers:
         contents, codes = _written(*items, reader=reader)

@@ -3,28 +3,28 @@ import msgspec
 from treadle.core.events import ArgumentsDelta, ReasoningDelta, TextDelta
 from treadle.core.items import CallItem, MessageItem, OpaqueItem, ReasoningItem, TextPart, text_message
 from treadle.protocols.messages.client_block_writers import (
-    CallWriter,
-    OpaqueWriter,
-    Outlet,
-    ReasoningWriter,
-    TextWriter,
+    BlockOutput,
+    CallBlockWriter,
+    OpaqueBlockWriter,
+    ReasoningBlockWriter,
+    TextBlockWriter,
 )
 
 
-def _outlet() -> Outlet:
-    return Outlet(streams=False)
+def _outlet() -> BlockOutput:
+    return BlockOutput(streams=False)
 
 
 def test_writers_take_only_what_is_theirs() -> None:
     """A delta or an item of another kind changes nothing."""
     out = _outlet()
-    text, thought, opaque = TextWriter(out), ReasoningWriter(out), OpaqueWriter(out)
+    text, thought, opaque = TextBlockWriter(out), ReasoningBlockWriter(out), OpaqueBlockWriter(out)
     for writer in (text, thought, opaque):
         writer.feed(ArgumentsDelta(index=0, text="{}"))
         writer.settle(CallItem(call_id="a", name="f"))
         writer.close()
     assert out.content == []
-    call = CallWriter(out, CallItem(call_id="a", name="f"))
+    call = CallBlockWriter(out, CallItem(call_id="a", name="f"))
     call.feed(TextDelta(index=0, text="x"))
     call.settle(text_message("assistant", "x"))
     call.close()
@@ -37,7 +37,7 @@ def test_writers_take_only_what_is_theirs() -> None:
 def test_an_outlet_that_does_not_stream_only_folds() -> None:
     """There is one path, and no frames."""
     out = _outlet()
-    writer = TextWriter(out)
+    writer = TextBlockWriter(out)
     writer.feed(TextDelta(index=0, text="a"))
     writer.settle(MessageItem(role="assistant", content=(TextPart(text="ab"), TextPart(text=""), TextPart(text="c"))))
     writer.close()
@@ -48,14 +48,14 @@ def test_an_outlet_that_does_not_stream_only_folds() -> None:
 def test_what_differs_from_what_was_sent_is_not_sent_again() -> None:
     """A stream cannot take anything back."""
     out = _outlet()
-    text, thought = TextWriter(out), ReasoningWriter(out)
+    text, thought = TextBlockWriter(out), ReasoningBlockWriter(out)
     text.feed(TextDelta(index=0, text="a"))
     text.settle(text_message("assistant", "b"))
     text.close()
     thought.feed(ReasoningDelta(index=0, text="x"))
     thought.settle(ReasoningItem(text=("y",)))
     thought.close()
-    call = CallWriter(out, CallItem(call_id="a", name="f"))
+    call = CallBlockWriter(out, CallItem(call_id="a", name="f"))
     call.feed(ArgumentsDelta(index=0, text='{"a":1}'))
     call.settle(CallItem(call_id="a", name="f", arguments='{"b":2}'))
     assert [msgspec.to_builtins(block) for block in out.content[:2]] == [
@@ -68,8 +68,8 @@ def test_what_differs_from_what_was_sent_is_not_sent_again() -> None:
 def test_an_opaque_block_that_was_cut_is_not_shown() -> None:
     """Half of something unknown helps nobody."""
     out = _outlet()
-    OpaqueWriter(out).close()
+    OpaqueBlockWriter(out).close()
     assert out.content == []
     raw = msgspec.Raw(b'{"type":"x"}')
-    OpaqueWriter(out).settle(OpaqueItem(protocol="messages", raw=raw))
+    OpaqueBlockWriter(out).settle(OpaqueItem(protocol="messages", raw=raw))
     assert out.content == [raw]

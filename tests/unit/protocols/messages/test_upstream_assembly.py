@@ -8,13 +8,13 @@ from stream.messages_shapes import args, begin, called, end, start, stop, stream
 from treadle.core.events import Finished, ItemDone
 from treadle.core.ids import CountingIds
 from treadle.core.items import CallItem, OpaqueItem
-from treadle.protocols.decoding.assembly_base import Bounds, Maker
+from treadle.protocols.decoding.assembly_base import AnswerBounds, Maker
 from treadle.protocols.messages import Decoder
-from treadle.protocols.messages.upstream_assembly import Assembly
+from treadle.protocols.messages.upstream_assembly import MessagesAssembly
 from treadle.protocols.messages.upstream_event import BlockIn, DeltaIn
 from unit.protocols.work import Counted
 
-BOUNDS = Bounds(text_bytes_max=1_000, arguments_bytes_max=1_000)
+BOUNDS = AnswerBounds(text_bytes_max=1_000, arguments_bytes_max=1_000)
 OWNER = Maker(provider="p", model="m")
 
 
@@ -56,7 +56,7 @@ def test_calls_are_complete_when_their_arguments_are(given: str, expected: bool)
     """Whether they were streamed or came with the block, ended or not."""
     for is_streamed in (True, False):
         for is_ended in (True, False):
-            assembly = Assembly(CountingIds(), BOUNDS, OWNER, frozenset())
+            assembly = MessagesAssembly(CountingIds(), BOUNDS, OWNER, frozenset())
             raw = msgspec.Raw(msgspec.json.encode("" if is_streamed else given) if given or is_streamed else b"null")
             block = BlockIn(type="tool_use", id="a", name="f", input=raw)
             assembly.start(0, block, msgspec.Raw(b"{}"))
@@ -81,7 +81,7 @@ def test_items_are_done_in_their_order() -> None:
 
 def test_pieces_of_an_unknown_block_are_joined_once() -> None:
     """However many there are, none is copied for the next; what is no text takes the place of the text before it."""
-    assembly = Assembly(CountingIds(), BOUNDS, OWNER, frozenset())
+    assembly = MessagesAssembly(CountingIds(), BOUNDS, OWNER, frozenset())
     assembly.start(0, BlockIn(type="odd"), msgspec.Raw(b'{"type":"odd"}'))
     Counted.joined = 0
     for _ in range(100):

@@ -5,7 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.protocols.responses.client_events import CallEvent, LifecycleEvent, Outlet, Refrain, StreamEvent, TextEvent
+from treadle.protocols.responses.client_events import (
+    CallEvent,
+    EventOutput,
+    LifecycleEvent,
+    Refrain,
+    StreamEvent,
+    TextEvent,
+)
 from treadle.protocols.responses.client_response_object import EMPTY
 
 PLACE: dict[str, Any] = {"item_id": 'a"delta":""\n0', "output_index": 0}
@@ -25,7 +32,7 @@ def test_a_repeated_delta_is_written_as_a_whole_event_would_be(shape: str, text:
     def delta(number: int, text: str) -> StreamEvent:
         return kind(type="response.x.delta", sequence_number=number, **PLACE, **fields, delta=text)
 
-    out = Outlet(streams=True, extended=False)
+    out = EventOutput(streams=True, extended=False)
     refrain = Refrain(delta(0, ""))
     for number in (0, 7, 1_000_000):
         out.number = number
@@ -37,7 +44,7 @@ def test_a_repeated_delta_is_written_as_a_whole_event_would_be(shape: str, text:
 
 def test_events_are_numbered_densely_and_one_sent_again_is_not_counted() -> None:
     """A number names one event for ever."""
-    out = Outlet(streams=True, extended=False)
+    out = EventOutput(streams=True, extended=False)
     written = msgspec.Raw(b"{}")
     for kind in ("response.created", "response.in_progress"):
         out.send(LifecycleEvent(type=kind, sequence_number=out.number, response=written))
@@ -51,7 +58,7 @@ def test_events_are_numbered_densely_and_one_sent_again_is_not_counted() -> None
 
 def test_a_line_break_in_what_is_echoed_does_not_tear_the_frame() -> None:
     """A client may have written its tools over several lines."""
-    out = Outlet(streams=True, extended=False)
+    out = EventOutput(streams=True, extended=False)
     out.send(LifecycleEvent(type="response.created", sequence_number=0, response=msgspec.Raw(b'{\r\n"a":1}')))
     lines = out.frames[0].decode().removesuffix("\n\n").split("\n")
     assert [line.partition(": ")[0] for line in lines] == ["event", "data", "data"]

@@ -7,10 +7,10 @@ import pytest
 from treadle.core.events import ArgumentsDelta, ItemAdded, ItemDone, Noted, TextDelta
 from treadle.core.ids import CountingIds
 from treadle.core.items import CallItem, MessageItem, TextPart
-from treadle.protocols.decoding.assembly_base import NOTES_MAX, Bounds, Maker
-from treadle.protocols.responses.upstream_assembly import ITEMS_MAX, Assembly
+from treadle.protocols.decoding.assembly_base import NOTES_MAX, AnswerBounds, Maker
+from treadle.protocols.responses.upstream_assembly import ITEMS_MAX, ResponsesAssembly
 from treadle.protocols.responses.upstream_content_parts import Spoken
-from treadle.protocols.responses.upstream_item_index import Place
+from treadle.protocols.responses.upstream_item_index import ItemPosition
 
 
 def raw(value: Any) -> msgspec.Raw:
@@ -18,15 +18,15 @@ def raw(value: Any) -> msgspec.Raw:
     return msgspec.Raw(json.dumps(value).encode())
 
 
-def assembly(text: int = 10_000, arguments: int = 1_000, taken: frozenset[str] = frozenset()) -> Assembly:
+def assembly(text: int = 10_000, arguments: int = 1_000, taken: frozenset[str] = frozenset()) -> ResponsesAssembly:
     """Return an assembly with these bounds."""
-    bounds = Bounds(text_bytes_max=text, arguments_bytes_max=arguments)
-    return Assembly(CountingIds(), bounds, Maker(provider="up", model="m"), taken)
+    bounds = AnswerBounds(text_bytes_max=text, arguments_bytes_max=arguments)
+    return ResponsesAssembly(CountingIds(), bounds, Maker(provider="up", model="m"), taken)
 
 
-def at(index: int) -> Place:
+def at(index: int) -> ItemPosition:
     """Return a place."""
-    return Place(output_index=index)
+    return ItemPosition(output_index=index)
 
 
 def call(number: int, **fields: Any) -> msgspec.Raw:
@@ -34,7 +34,7 @@ def call(number: int, **fields: Any) -> msgspec.Raw:
     return raw({"type": "function_call", "call_id": f"c{number}", "name": "f", "arguments": "{}", **fields})
 
 
-def codes(made: Assembly) -> list[str]:
+def codes(made: ResponsesAssembly) -> list[str]:
     """Return what was noted."""
     return [event.note.code for event in made.take() if isinstance(event, Noted)]
 

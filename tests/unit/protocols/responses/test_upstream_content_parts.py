@@ -1,8 +1,15 @@
 import msgspec
 import pytest
 
-from treadle.protocols.decoding.assembly_base import Meter
-from treadle.protocols.responses.upstream_content_parts import PARTS_MAX, Part, PartKind, PartRow, Said, Spoken
+from treadle.protocols.decoding.assembly_base import AnswerMeter
+from treadle.protocols.responses.upstream_content_parts import (
+    PARTS_MAX,
+    ContentPart,
+    PartKind,
+    PartRow,
+    PartText,
+    Spoken,
+)
 
 
 class Row:
@@ -10,7 +17,7 @@ class Row:
 
     def __init__(self, bytes_max: int = 1000) -> None:
         self.sent: list[tuple[str, int, str]] = []
-        self.meter = Meter(bytes_max)
+        self.meter = AnswerMeter(bytes_max)
         self.row = PartRow(self._send, self.meter)
 
     def feed(self, key: int, text: str, kind: PartKind = "text") -> None:
@@ -21,13 +28,13 @@ class Row:
         """End all parts as text."""
         self.row.settle([Spoken(kind="text", text=text) for text in texts])
 
-    def _send(self, part: Part, text: str) -> None:
+    def _send(self, part: ContentPart, text: str) -> None:
         self.sent.append((part.kind, part.number, text))
 
 
 def test_text_adds_what_a_whole_version_has_beyond_it() -> None:
     """A whole text continues the streamed one, or is another."""
-    said = Said(Meter(100))
+    said = PartText(AnswerMeter(100))
     said.add("a")
     said.add("b")
     assert [said.begins(whole) for whole in ("ab", "abc", "a", "xb", "")] == [True, True, False, False, False]
@@ -37,7 +44,7 @@ def test_text_adds_what_a_whole_version_has_beyond_it() -> None:
 
 def test_a_waiting_half_gives_way_to_the_whole_text() -> None:
     """What completes the pair may come in the whole text, or never."""
-    said = Said(Meter(100))
+    said = PartText(AnswerMeter(100))
     assert said.add("a\ud83d") == "a"
     assert said.extend("a😀") == "😀"
     assert said.add("\ud83d") == ""

@@ -16,14 +16,14 @@ from treadle.core.items import (
     RefusalPart,
     TextPart,
 )
-from treadle.protocols.decoding.assembly_base import Maker, Meter
+from treadle.protocols.decoding.assembly_base import AnswerMeter, Maker
 from treadle.protocols.responses.upstream_content_parts import Spoken
 from treadle.protocols.responses.upstream_event import ITEM, ItemIn
 from treadle.protocols.responses.upstream_item_builders import (
-    CallDraft,
-    MessageDraft,
     OpaqueDraft,
     ReasoningDraft,
+    ResponsesCallDraft,
+    ResponsesMessageDraft,
     kind_of,
 )
 
@@ -41,15 +41,15 @@ def raw(value: Any) -> msgspec.Raw:
 class Sent(list[ModelEvent]):
     """What drafts have sent."""
 
-    def call(self, kind: Any = "function") -> CallDraft:
+    def call(self, kind: Any = "function") -> ResponsesCallDraft:
         """Return a call."""
-        return CallDraft("fc_1", self.append, Meter(10_000), kind)
+        return ResponsesCallDraft("fc_1", self.append, AnswerMeter(10_000), kind)
 
 
 def test_a_message_holds_texts_refusals_and_parts_of_unknown_kinds() -> None:
     """Annotations and logprobs stay with their text, unknown parts behind the known ones."""
     sent = Sent()
-    draft = MessageDraft("msg_1", sent.append, Meter(10_000))
+    draft = ResponsesMessageDraft("msg_1", sent.append, AnswerMeter(10_000))
     draft.index = 3
     draft.learn(item(phase="commentary"))
     draft.row.feed(0, Spoken(kind="text", text="a", logprobs=[raw({"token": "a"})]))
@@ -85,7 +85,7 @@ def test_a_message_holds_texts_refusals_and_parts_of_unknown_kinds() -> None:
 def test_reasoning_keeps_its_seal_and_the_id_it_is_bound_to() -> None:
     """Both belong to the provider and model that made them."""
     sent = Sent()
-    draft = ReasoningDraft("rs_1", sent.append, Meter(10_000), Maker(provider="up", model="m"))
+    draft = ReasoningDraft("rs_1", sent.append, AnswerMeter(10_000), Maker(provider="up", model="m"))
     draft.index = 0
     draft.learn(item(id="rs_up"))
     draft.settle(
@@ -176,7 +176,7 @@ def test_drafts_know_what_they_can_be_the_beginning_of() -> None:
     assert call.fits(item(name="f", arguments='{"a":1}'))
     assert not call.fits(item(name="g", arguments='{"a":1}'))
     assert not call.fits(item(name="f", arguments='{"b":1}'))
-    message = MessageDraft("m", Sent().append, Meter(100))
+    message = ResponsesMessageDraft("m", Sent().append, AnswerMeter(100))
     assert message.fits(item(content="x"))
     message.row.feed(0, Spoken(kind="text", text="a"))
     assert message.fits(item(content=[{"type": "output_text", "text": "ab"}]))
@@ -186,7 +186,7 @@ def test_drafts_know_what_they_can_be_the_beginning_of() -> None:
 
 def test_an_unknown_item_is_kept_as_it_is() -> None:
     """Byte for byte."""
-    draft = OpaqueDraft("ws", Sent().append, Meter(100), msgspec.Raw(b'{ "a" : "x" }'))
+    draft = OpaqueDraft("ws", Sent().append, AnswerMeter(100), msgspec.Raw(b'{ "a" : "x" }'))
     assert draft.begun() == OpaqueItem(id="ws", protocol="responses", raw=msgspec.Raw(b'{ "a" : "x" }'))
     draft.replace(msgspec.Raw(b'{"b": 1}'))
     assert draft.item() == OpaqueItem(id="ws", protocol="responses", raw=msgspec.Raw(b'{"b": 1}'))

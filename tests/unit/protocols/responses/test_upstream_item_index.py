@@ -2,37 +2,37 @@ from typing import Any
 
 import pytest
 
-from treadle.protocols.decoding.assembly_base import Meter
-from treadle.protocols.responses.upstream_item_builders import CallDraft, Draft, MessageDraft
-from treadle.protocols.responses.upstream_item_index import Named, Place, Register
+from treadle.protocols.decoding.assembly_base import AnswerMeter
+from treadle.protocols.responses.upstream_item_builders import Draft, ResponsesCallDraft, ResponsesMessageDraft
+from treadle.protocols.responses.upstream_item_index import ItemPosition, Named, Register
 
 
 def _ignore(event: Any) -> None:
     del event
 
 
-def call(call_id: str = "", name: str = "f") -> CallDraft:
+def call(call_id: str = "", name: str = "f") -> ResponsesCallDraft:
     """Return a call by these names."""
-    draft = CallDraft("fc", _ignore, Meter(100), "function")
+    draft = ResponsesCallDraft("fc", _ignore, AnswerMeter(100), "function")
     draft.upstream_id, draft.name = call_id, name
     return draft
 
 
-def message() -> MessageDraft:
+def message() -> ResponsesMessageDraft:
     """Return a message."""
-    return MessageDraft("msg", _ignore, Meter(100))
+    return ResponsesMessageDraft("msg", _ignore, AnswerMeter(100))
 
 
-def at(item_id: str = "", index: int | None = None) -> Place:
+def at(item_id: str = "", index: int | None = None) -> ItemPosition:
     """Return a place."""
-    return Place(item_id=item_id, output_index=index)
+    return ItemPosition(item_id=item_id, output_index=index)
 
 
-def register(*drafts: tuple[Place, Draft]) -> Register:
+def register(*drafts: tuple[ItemPosition, Draft]) -> Register:
     """Return a register of these drafts."""
     book = Register()
     for place, draft in drafts:
-        book.add("call" if isinstance(draft, CallDraft) else "message", place, draft)
+        book.add("call" if isinstance(draft, ResponsesCallDraft) else "message", place, draft)
     return book
 
 
@@ -103,7 +103,7 @@ def test_an_announcement_is_new_unless_it_repeats_or_was_begun_by_its_pieces() -
         (at(), Named(name="g"), False),
     ],
 )
-def test_a_whole_item_ends_the_one_it_can_be(place: Place, named: Named, found: bool) -> None:
+def test_a_whole_item_ends_the_one_it_can_be(place: ItemPosition, named: Named, found: bool) -> None:
     """By both names, by its id, by its call id, by its place, in this order, and never against its own names."""
     draft = call("c1")
     assert (register((at("x", 0), draft)).of_done("call", place, named) is draft) is found

@@ -6,8 +6,15 @@ from typing import Any
 import pytest
 
 from treadle.protocols.text_calls import read_tools
-from treadle.protocols.text_calls.call_building import Call, calls_of, looks_like_call, object_of, read_name, unwrapped
-from treadle.protocols.text_calls.resumable_reader import Reader
+from treadle.protocols.text_calls.call_building import (
+    TextCall,
+    calls_of,
+    looks_like_call,
+    object_of,
+    read_name,
+    unwrapped,
+)
+from treadle.protocols.text_calls.resumable_reader import ResumableReader
 
 TOOLS = read_tools(
     [
@@ -15,8 +22,8 @@ TOOLS = read_tools(
         {"name": "write", "parameters": {"type": "object", "properties": {"input": {"type": "string"}}}},
     ]
 )
-RING = Call(name="ring", arguments='{"times":2}')
-BARE = Call(name="ring", arguments="{}")
+RING = TextCall(name="ring", arguments='{"times":2}')
+BARE = TextCall(name="ring", arguments="{}")
 ONE = {"name": "ring", "arguments": {"times": 2}}
 
 
@@ -62,7 +69,7 @@ def parallel(value: Any, times: int) -> Any:
         ([[[[[ONE]]]]], []),
     ],
 )
-def test_a_call_is_read_in_every_shape(value: Any, calls: list[Call]) -> None:
+def test_a_call_is_read_in_every_shape(value: Any, calls: list[TextCall]) -> None:
     """All that stand there or none, and none that is wrapped without end."""
     assert calls_of(json.dumps(value), TOOLS) == calls
 
@@ -83,7 +90,7 @@ def test_keys_that_are_names_are_read_where_that_is_the_shape() -> None:
     """Each key a tool, each value its arguments."""
     assert calls_of('{"ring": {"times": 2}, "write": {"input": "a"}}', TOOLS, is_keyed=True) == [
         RING,
-        Call(name="write", arguments='{"input":"a"}'),
+        TextCall(name="write", arguments='{"input":"a"}'),
     ]
     assert calls_of('{"ring": {"times": 2}, "fly": {}}', TOOLS, is_keyed=True) == []
     assert calls_of('{"ring": 3}', TOOLS, is_keyed=True) == []
@@ -150,7 +157,7 @@ def test_the_first_key_tells_early_that_it_is_no_call(
     text: str, is_keyed: bool, is_markerless: bool, fits: bool, is_cut: bool
 ) -> None:
     """And leaves the text as it was."""
-    reader = Reader("")
+    reader = ResumableReader("")
     looking = looks_like_call(reader, TOOLS, is_keyed=is_keyed, is_markerless=is_markerless)
     verdict = None
     try:
@@ -172,5 +179,5 @@ NAMED = [("ring(", "ring"), (" ring (", "ring"), ("rings(", None), ("ri", None),
 def test_a_name_is_read_up_to_its_stop(text: str, name: str | None) -> None:
     """A registered one, whole; at the end of the text, too."""
     with pytest.raises(StopIteration) as done:
-        next(read_name(Reader(text, is_ended=True), "(", TOOLS))
+        next(read_name(ResumableReader(text, is_ended=True), "(", TOOLS))
     assert (done.value.value and done.value.value.name) == name

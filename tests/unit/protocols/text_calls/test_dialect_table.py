@@ -7,7 +7,7 @@ from treadle.cli.dialect_rendering import render
 from treadle.protocols.text_calls import parse, read_tools
 from treadle.protocols.text_calls.dialect_grammar import Dialect, Elements, Tagged, Whole
 from treadle.protocols.text_calls.dialect_table import BY_ID, DIALECTS
-from treadle.protocols.text_calls.scanner import Found, TextScanner
+from treadle.protocols.text_calls.scanner import FoundCalls, TextScanner
 
 
 def test_ids_are_unique_and_dialects_without_a_marker_say_so() -> None:
@@ -26,7 +26,7 @@ def test_a_find_names_its_dialect(dialect: Dialect) -> None:
     text = render(dialect, [("plan_trip", {"to": "A"})])
     for chosen in ((dialect,), DIALECTS):
         scanner = TextScanner(read_tools(TOOLS), chosen)
-        found = [piece for piece in [*scanner.feed(text), *scanner.finish()] if isinstance(piece, Found)]
+        found = [piece for piece in [*scanner.feed(text), *scanner.finish()] if isinstance(piece, FoundCalls)]
         assert [piece.dialect for piece in found] == [dialect.id]
 
 
@@ -35,7 +35,7 @@ def test_a_dialect_that_only_renames_tags_is_a_row() -> None:
     row = Dialect(id="new", grammar=Tagged(head="<x:", foot="</x:", call="do", param="p", name_attr="n", key_attr="k"))
     text = 'Go. <x:do n="plan_trip"><x:p k="to">A</x:p></x:do>'
     scanner = TextScanner(read_tools(TOOLS), (row,))
-    found = [piece for piece in [*scanner.feed(text), *scanner.finish()] if isinstance(piece, Found)]
+    found = [piece for piece in [*scanner.feed(text), *scanner.finish()] if isinstance(piece, FoundCalls)]
     assert [(call.name, call.arguments) for piece in found for call in piece.calls] == [("plan_trip", '{"to":"A"}')]
 
 
@@ -78,7 +78,7 @@ def test_what_is_special_is_so_only_where_a_row_says_it() -> None:
     row = Dialect(id="new", grammar=Tagged(name_attr="n", key_attr="k"))
     text = '<function n="plan_trip"><parameter k="to">\nA &amp; <![CDATA[B]]>\n</parameter></function>'
     scanner = TextScanner(read_tools(TOOLS), (row,))
-    found = [piece for piece in [*scanner.feed(text), *scanner.finish()] if isinstance(piece, Found)]
+    found = [piece for piece in [*scanner.feed(text), *scanner.finish()] if isinstance(piece, FoundCalls)]
     assert [call.arguments for piece in found for call in piece.calls] == ['{"to":"\\nA &amp; <![CDATA[B]]>\\n"}']
 
 

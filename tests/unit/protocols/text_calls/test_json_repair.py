@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.protocols.text_calls.json_repair import DEPTH_MAX, Refused, read_tolerant
+from treadle.protocols.text_calls.json_repair import DEPTH_MAX, RepairRefused, read_tolerant
 
 MENDED: dict[str, tuple[str, Any]] = {
     "strict": ('{"a": [1, 2.5, true, null]}', {"a": [1, 2.5, True, None]}),
@@ -57,7 +57,7 @@ def test_what_is_nearly_json_is_read(name: str) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_what_would_have_to_be_invented_is_refused(name: str) -> None:
     """A value that was cut is never completed."""
-    with pytest.raises(Refused):
+    with pytest.raises(RepairRefused):
         read_tolerant(REFUSED[name])
 
 
@@ -84,7 +84,7 @@ def test_what_python_prints_is_read(value: dict[str, str]) -> None:
 def test_a_cut_object_is_never_read(value: Any, data: st.DataObject) -> None:
     """No beginning of an object is an object."""
     text = json.dumps({"key": value})
-    with pytest.raises(Refused):
+    with pytest.raises(RepairRefused):
         read_tolerant(text[: data.draw(st.integers(0, len(text) - 1))])
 
 
@@ -93,15 +93,15 @@ def test_no_text_makes_it_raise_anything_else(text: str) -> None:
     """It reads or it refuses."""
     try:
         read_tolerant(text)
-    except Refused:
+    except RepairRefused:
         return
 
 
 def test_depth_is_counted_where_it_is_and_not_where_it_was() -> None:
     """As deep as the bound is read; one deeper is not; many that stand beside each other are not deep."""
     assert read_tolerant("['x'," + "[" * (DEPTH_MAX - 1) + "]" * (DEPTH_MAX - 1) + "]")[0] == "x"
-    with pytest.raises(Refused, match="too deep"):
+    with pytest.raises(RepairRefused, match="too deep"):
         read_tolerant("['x'," + "[" * DEPTH_MAX + "]" * DEPTH_MAX + "]")
-    with pytest.raises(Refused, match="too deep"):
+    with pytest.raises(RepairRefused, match="too deep"):
         read_tolerant("['x'," + "[]," * DEPTH_MAX + "[" * DEPTH_MAX + "]" * DEPTH_MAX + "]")
     assert read_tolerant("['x'," + "[]," * (3 * DEPTH_MAX) + "{'a': []}]")[-1] == {"a": []}

@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.protocols.text_calls.markdown_regions import Lines, inline_end, unpaired
-from treadle.protocols.text_calls.resumable_reader import Reader
+from treadle.protocols.text_calls.markdown_regions import MarkdownLines, inline_end, unpaired
+from treadle.protocols.text_calls.resumable_reader import ResumableReader
 
 _TOKENS = re.compile(r"`+|\n|[^`\n]+")
 
 
-def read(*chunks: str, lines: Lines | None = None) -> Lines:
+def read(*chunks: str, lines: MarkdownLines | None = None) -> MarkdownLines:
     """Pass text as the scanner does: runs of backticks may go on in the next chunk."""
-    lines = lines or Lines()
+    lines = lines or MarkdownLines()
     for chunk in chunks:
         for found in _TOKENS.finditer(chunk):
             if found[0] == "\n":
@@ -168,7 +168,7 @@ def test_inline_code_reaches_to_the_run_that_closes_it(
 
 
 def _reach(runs: tuple[int, ...], pieces: list[str]) -> int:
-    reader = Reader("")
+    reader = ResumableReader("")
     reading = inline_end(reader, runs)
     try:
         for piece in pieces:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.protocols.text_calls.json_repair import Refused
+from treadle.protocols.text_calls.json_repair import RepairRefused
 from treadle.protocols.text_calls.python_literals import PythonReader
 
 READ: dict[str, tuple[str, dict[str, Any]]] = {
@@ -45,7 +45,7 @@ def test_a_call_is_read(name: str) -> None:
 @pytest.mark.parametrize("text", REFUSED)
 def test_what_is_no_literal_call_is_refused(text: str) -> None:
     """Nothing is evaluated, and nothing guessed."""
-    with pytest.raises(Refused):
+    with pytest.raises(RepairRefused):
         PythonReader(text).one()
 
 
@@ -73,5 +73,5 @@ def test_no_text_makes_it_raise_anything_else(text: str) -> None:
     """It reads or it refuses."""
     try:
         PythonReader(text).one()
-    except Refused:
+    except RepairRefused:
         return

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from treadle.protocols.text_calls.resumable_reader import Reader, Wait, json_span, python_span
+from treadle.protocols.text_calls.resumable_reader import ResumableReader, Wait, json_span, python_span
 
-Work = Callable[[Reader], Wait[Any]]
+Work = Callable[[ResumableReader], Wait[Any]]
 
 
 def play(work: Work, text: str, chunk: int, *, is_ended: bool = True) -> tuple[Any, str] | None:
     """Return what a reading gave and what it left, or None if it waits for more."""
-    reader = Reader("")
+    reader = ResumableReader("")
     reading = work(reader)
     pieces = [text[at : at + chunk] for at in range(0, len(text), chunk)]
     try:
@@ -122,7 +122,7 @@ def test_a_quote_is_not_waited_for_without_end() -> None:
 
 def test_what_was_read_can_be_read_again() -> None:
     """Going back over what has left the window costs nothing of the text, and is remembered as read."""
-    reader = Reader("abc")
+    reader = ResumableReader("abc")
     for piece in ("def", "ghi"):
         reader.at = len(reader.text)
         reader.add(piece)

@@ -12,7 +12,7 @@ from treadle.cli.dialect_rendering import render
 from treadle.protocols.text_calls import read_tools
 from treadle.protocols.text_calls.dialect_grammar import Whole
 from treadle.protocols.text_calls.dialect_table import BY_ID, DIALECTS
-from treadle.protocols.text_calls.scanner import HELD_CHARS_MAX, REREADS, Found, Piece, TextScanner
+from treadle.protocols.text_calls.scanner import HELD_CHARS_MAX, REREADS, FoundCalls, Piece, TextScanner
 
 WORDS = sorted(
     {
@@ -59,7 +59,7 @@ def test_how_a_text_is_cut_does_not_matter(text: str, size: int) -> None:
 def test_text_without_a_call_is_unchanged(text: str) -> None:
     """Whatever markers it holds: what is not taken out is there, in order."""
     pieces = scan(cut(text, 3))
-    if not any(isinstance(piece, Found) for piece in pieces):
+    if not any(isinstance(piece, FoundCalls) for piece in pieces):
         assert "".join(str(piece) for piece in pieces) == text
         return
     whole = "".join(piece if isinstance(piece, str) else piece.raw for piece in pieces)
@@ -73,7 +73,7 @@ def test_text_without_a_call_is_unchanged(text: str) -> None:
 def test_any_text_at_all_passes(text: str, size: int) -> None:
     """Nothing raises, and a text of no markers leaves as it came."""
     pieces = scan(cut(text, size))
-    if not any(isinstance(piece, Found) for piece in pieces):
+    if not any(isinstance(piece, FoundCalls) for piece in pieces):
         assert "".join(str(piece) for piece in pieces) == text
 
 
@@ -91,7 +91,7 @@ def test_a_long_argument_is_read_once(dialect: str) -> None:
         text = long_call(dialect, size)
         scanning = scanner()
         pieces = [piece for chunk in cut(text, 4) for piece in scanning.feed(chunk)] + scanning.finish()
-        assert [piece.dialect for piece in pieces if isinstance(piece, Found)]
+        assert [piece.dialect for piece in pieces if isinstance(piece, FoundCalls)]
         assert scanning.work < 3 * len(text) + 1_000
 
 
@@ -126,7 +126,7 @@ def test_a_long_text_in_one_piece_is_the_same_as_in_many() -> None:
     text = "".join(parts) + call + "end " * 900 + call
     whole = scan([text])
     assert whole == scan(cut(text, 7))
-    assert len([piece for piece in whole if isinstance(piece, Found)]) == 2
+    assert len([piece for piece in whole if isinstance(piece, FoundCalls)]) == 2
     visible = "".join(piece if isinstance(piece, str) else piece.raw for piece in whole)
     assert visible.split() == text.split()
 
@@ -141,7 +141,7 @@ def test_what_is_longer_than_the_cap_leaves_as_text() -> None:
         pieces += scanning.feed(chunk)
         assert scanning.held_chars <= 8_192 + 64
     pieces += scanning.finish()
-    found = [piece for piece in pieces if isinstance(piece, Found)]
+    found = [piece for piece in pieces if isinstance(piece, FoundCalls)]
     assert len(found) == 1
     assert len(found[0].raw) < 400
     assert [words for words in told if "longer than the 8192 characters" in words] != []
@@ -160,7 +160,7 @@ def test_why_markup_stays_text_is_told_to_who_asks() -> None:
     call = '<tool_call>{"name": "ring_bell", "arguments": {}}</tool_call>'
     text = f"`{call}`\n```\n{call}\n```\n<think>{call}</think><tool_call>fly<tool_call>ring_bell"
     scanning = scanner(refused=told.append)
-    assert not any(isinstance(piece, Found) for piece in [*scanning.feed(text), *scanning.finish()])
+    assert not any(isinstance(piece, FoundCalls) for piece in [*scanning.feed(text), *scanning.finish()])
     words = " ".join(told)
     for reason in ("inline code", "code block", "in reasoning", "no registered tool", "no whole call"):
         assert reason in words
@@ -169,9 +169,9 @@ def test_why_markup_stays_text_is_told_to_who_asks() -> None:
 def test_open_reasoning_calls_only_in_a_native_dialect() -> None:
     """A block that never closes, with the only call in it."""
     text = 'Hm <think>so <tool_call>{"name": "ring_bell", "arguments": {}}</tool_call>'
-    assert [piece for piece in scan([text], natives=frozenset()) if isinstance(piece, Found)] == []
+    assert [piece for piece in scan([text], natives=frozenset()) if isinstance(piece, FoundCalls)] == []
     assert scan([text], natives=frozenset())[0] == text
-    found = [piece for piece in scan([text], natives=frozenset({"hermes_json"})) if isinstance(piece, Found)]
+    found = [piece for piece in scan([text], natives=frozenset({"hermes_json"})) if isinstance(piece, FoundCalls)]
     assert [piece.dialect for piece in found] == ["hermes_json"]
 
 
@@ -179,8 +179,10 @@ def test_behind_a_call_its_line_goes_on() -> None:
     """What would quote or fence at the start of a line does neither there; on the next line it does."""
     call = '<tool_call>{"name": "ring_bell", "arguments": {}}</tool_call>'
     for between in ("> ", "```\n", "~~~\n", " > "):
-        assert len([piece for piece in scan([f"{call}{between}{call}"]) if isinstance(piece, Found)]) == 2, between
-        assert len([piece for piece in scan([f"{call}\n{between}{call}"]) if isinstance(piece, Found)]) == 1, between
+        assert len([piece for piece in scan([f"{call}{between}{call}"]) if isinstance(piece, FoundCalls)]) == 2, between
+        assert len([piece for piece in scan([f"{call}\n{between}{call}"]) if isinstance(piece, FoundCalls)]) == 1, (
+            between
+        )
 
 
 LINED = [row.id for row in DIALECTS if row.at_line and not long_call(row.id, 10).startswith("<")]
@@ -190,11 +192,11 @@ LINED = [row.id for row in DIALECTS if row.at_line and not long_call(row.id, 10)
 def test_what_begins_a_line_calls_nothing_inside_one(dialect: str) -> None:
     """Nor where the text happens to be cut just before it, or code or markup stands there."""
     call, natives = long_call(dialect, 10), frozenset({dialect})
-    assert [piece for piece in scan([call], natives=natives) if isinstance(piece, Found)] != []
+    assert [piece for piece in scan([call], natives=natives) if isinstance(piece, FoundCalls)] != []
     for before in ("Well, ", "Well `x` ", "Well <b>"):
         parted = scan([before, call], natives=natives)
         assert parted == scan([before + call], natives=natives)
-        assert [piece for piece in parted if isinstance(piece, Found) and piece.dialect == dialect] == []
+        assert [piece for piece in parted if isinstance(piece, FoundCalls) and piece.dialect == dialect] == []
 
 
 @pytest.mark.parametrize("dialect", [row.id for row in DIALECTS if isinstance(row.grammar, Whole)])
@@ -203,7 +205,7 @@ def test_what_must_be_the_whole_message_calls_nothing_behind_other_text(dialect:
     """Whether the text came before it or with it, and on which line; white space is no text."""
     call = long_call(dialect, 10)
     for before in ("", "\n\n", "  \n"):
-        assert [piece for piece in scan(cut(before + call, size)) if isinstance(piece, Found)] != [], before
+        assert [piece for piece in scan(cut(before + call, size)) if isinstance(piece, FoundCalls)] != [], before
     for before in ("Well:\n", "Well.\n\n", "a\nb\n", "<b>\n"):
         assert scan(cut(before + call, size)) == [before + call]
 
@@ -214,5 +216,5 @@ def test_thoughts_that_never_end_do_not_hide_the_message_behind_them() -> None:
     call = "<|start|>assistant<|channel|>commentary to=functions.ring_bell<|message|>{}<|call|>"
     for size in (1, 7, 1_000):
         pieces = scan(cut(thought + call, size), natives=frozenset({"harmony"}))
-        assert [one.name for piece in pieces if isinstance(piece, Found) for one in piece.calls] == ["ring_bell"]
+        assert [one.name for piece in pieces if isinstance(piece, FoundCalls) for one in piece.calls] == ["ring_bell"]
         assert [piece for piece in pieces if isinstance(piece, str) and "assistant" in piece] == []

@@ -7,7 +7,7 @@ import pytest
 
 from treadle.core.json import write_json
 from treadle.core.tool_definitions import ToolSpec
-from treadle.protocols.text_calls.schema_values import Tools, Typed, from_text, types_of, write_arguments
+from treadle.protocols.text_calls.schema_values import TextTools, Typed, from_text, types_of, write_arguments
 
 KEPT = "keeps"
 TYPED: list[tuple[Any, str, Any]] = [
@@ -70,7 +70,7 @@ def spec(name: str, **properties: Any) -> ToolSpec:
 
 def test_a_name_is_exact_but_for_namespace_and_counter() -> None:
     """Never by likeness: another case is another tool."""
-    tools = Tools([spec("look_up"), spec("functions.own"), spec("a:1")])
+    tools = TextTools([spec("look_up"), spec("functions.own"), spec("a:1")])
     for written in ("look_up", "functions.look_up", "functions.look_up:0", " look_up:41\n", "default_api.look_up"):
         found = tools.find(written)
         assert found is not None
@@ -86,14 +86,14 @@ def test_a_name_is_exact_but_for_namespace_and_counter() -> None:
 @pytest.mark.parametrize("written", ["look_up", "functions.look_up:0", "default_api.look_up", "a:1"])
 def test_every_beginning_of_a_name_may_begin_one(written: str) -> None:
     """Early refusal never refuses what would have been found."""
-    tools = Tools([spec("look_up"), spec("a:1")])
+    tools = TextTools([spec("look_up"), spec("a:1")])
     assert all(tools.may_begin(written[:size]) for size in range(1, len(written) + 1))
     assert not tools.may_begin("x")
 
 
 def test_only_lists_and_objects_in_strings_are_undone_and_only_by_the_schema() -> None:
     """A string that looks like a list is a string where the schema says so, or says nothing."""
-    tool = Tools(
+    tool = TextTools(
         [spec("f", ids={"type": "array"}, text={"type": "string"}, either={"type": ["array", "string"]})]
     ).find("f")
     assert tool is not None
@@ -104,7 +104,7 @@ def test_only_lists_and_objects_in_strings_are_undone_and_only_by_the_schema() -
 
 def test_a_schema_that_is_none_harms_nothing() -> None:
     """Tools come from clients."""
-    tools = Tools([ToolSpec(name="f", parameters=msgspec.Raw(b'{"properties": [], "required": 3, "type": {}}'))])
+    tools = TextTools([ToolSpec(name="f", parameters=msgspec.Raw(b'{"properties": [], "required": 3, "type": {}}'))])
     tool = tools.find("f")
     assert tool is not None
     assert (tool.properties, tool.required) == ({}, frozenset())

@@ -24,8 +24,8 @@ from treadle.core.events import (
 from treadle.core.items import CallItem, MessageItem, ReasoningItem, ResultItem, TextPart, text_message, text_of
 from treadle.core.plan import Plan
 from treadle.core.tool_definitions import NONE, ToolSpec
-from treadle.protocols.text_calls.scanner import Found, TextScanner
-from treadle.protocols.text_calls.schema_values import Tools
+from treadle.protocols.text_calls.scanner import FoundCalls, TextScanner
+from treadle.protocols.text_calls.schema_values import TextTools
 from treadle.protocols.text_calls.text_call_recovery import (
     RepairRules,
     Scanner,
@@ -374,10 +374,10 @@ def test_plain_text_before_a_call_changes_nothing_of_it(parts: list[str], size: 
     text = "".join(parts)
     cut, whole = scan(answer(text, size=size)), scan(answer(text, size=len(text) or 1))
     assert (said(cut), messages(cut), calls(cut)) == (said(whole), messages(whole), calls(whole))
-    found = TextScanner(Tools([TOOL]), *chosen_dialects(RepairRules(), "m")[:1])
+    found = TextScanner(TextTools([TOOL]), *chosen_dialects(RepairRules(), "m")[:1])
     pieces = [*found.feed(text), *found.finish()]
     assert said(whole) == "".join(piece for piece in pieces if isinstance(piece, str))
-    assert len(calls(whole)) == sum(len(piece.calls) for piece in pieces if isinstance(piece, Found))
+    assert len(calls(whole)) == sum(len(piece.calls) for piece in pieces if isinstance(piece, FoundCalls))
 
 
 @pytest.mark.parametrize("text", ["The end.", "of functions", "a functional"])
@@ -396,7 +396,7 @@ def test_plain_text_is_passed_on_as_the_same_event(text: str) -> None:
 )
 def test_arguments_in_a_fence_are_taken_out_of_it(given: str) -> None:
     """A call of the protocol's own with Markdown around its arguments."""
-    tools = Tools([ToolSpec(name="f", parameters=msgspec.Raw(b'{"type":"object","properties":{"a":{}}}'))])
+    tools = TextTools([ToolSpec(name="f", parameters=msgspec.Raw(b'{"type":"object","properties":{"a":{}}}'))])
     call = CallItem(call_id="c", name="f", arguments=given)
     assert mended_arguments(call, tools) == '{"a":1}'
     assert mended_arguments(msgspec.structs.replace(call, arguments=given[:-4]), tools) is None

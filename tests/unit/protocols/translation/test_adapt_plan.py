@@ -13,7 +13,7 @@ from treadle.core.request import Options
 from treadle.core.tool_definitions import ToolChoice, ToolSpec
 from treadle.protocols.translation.adapt_plan import adapt
 from treadle.protocols.translation.name_mapping import fits
-from treadle.protocols.translation.upstream_features import ALL_CHOICES, TRAITS, Rule, Traits
+from treadle.protocols.translation.upstream_features import ALL_CHOICES, TRAITS, FeatureRule, Traits
 
 PROTOCOLS = ["chat", "responses", "messages", "gemini"]
 EXEC = ToolSpec(name="exec", kind="custom", namespace="functions", strict=None)
@@ -177,7 +177,7 @@ def test_files_of_results_are_moved_only_where_that_is_needed():
 
 def test_ids_of_exact_length_pair_up():
     """Mistral's ids: nine letters and digits, in calls and results alike."""
-    traits = Traits(call_ids=Rule(chars="a-zA-Z0-9", filler="", chars_max=9, exact=True))
+    traits = Traits(call_ids=FeatureRule(chars="a-zA-Z0-9", filler="", chars_max=9, exact=True))
     plan = adapt(PLAN, traits).plan
     assert [len(call.call_id) for call in calls(plan)] == [9, 9]
     assert [call.call_id for call in calls(plan)] == [result.call_id for result in results(plan)]

@@ -14,7 +14,7 @@ from treadle.core.items import (
     text_result,
 )
 from treadle.protocols.translation.history_roles import Survey, mend_calls, move_files, settle_roles
-from treadle.protocols.translation.upstream_features import Rule, Traits
+from treadle.protocols.translation.upstream_features import FeatureRule, Traits
 from treadle.protocols.translation_notes import Notes
 
 SYSTEM, DEVELOPER, USER = (text_message(role, role) for role in ("system", "developer", "user"))
@@ -100,7 +100,7 @@ def test_files_of_results_follow_the_run_of_results(follows):
 
 
 CALL = CallItem(call_id="a", name="f", arguments="{}")
-SHORT, LONG = Rule(chars_max=1), Rule(chars_max=9)
+SHORT, LONG = FeatureRule(chars_max=1), FeatureRule(chars_max=9)
 
 
 def survey(*items) -> Survey:

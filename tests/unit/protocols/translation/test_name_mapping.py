@@ -7,12 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.protocols.translation.name_mapping import Names, fits
-from treadle.protocols.translation.upstream_features import TRAITS, Rule
+from treadle.protocols.translation.upstream_features import TRAITS, FeatureRule
 
-NINE = Rule(chars="a-zA-Z0-9", filler="", chars_max=9, exact=True)
+NINE = FeatureRule(chars="a-zA-Z0-9", filler="", chars_max=9, exact=True)
 GEMINI = TRAITS["gemini"].names
 OPENAI = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-RULES = st.sampled_from([Rule(), GEMINI, NINE, Rule(chars_max=12), Rule(chars="!-~", chars_max=40)])
+RULES = st.sampled_from(
+    [FeatureRule(), GEMINI, NINE, FeatureRule(chars_max=12), FeatureRule(chars="!-~", chars_max=40)]
+)
 WORDS = st.lists(
     st.text(st.characters(exclude_categories=()), max_size=90) | st.sampled_from(["a.b", "a_b", "a b", "1a"])
 )
@@ -52,7 +54,7 @@ def test_dotted_names_work_everywhere(protocol):
 
 def test_two_words_that_would_become_one_stay_two():
     """The word that fits keeps its spelling, the others get a hash."""
-    names = Names(Rule(), ["a.b", "a_b", "a b"])
+    names = Names(FeatureRule(), ["a.b", "a_b", "a b"])
     assert names.there("a_b") == "a_b"
     spelled = [names.there("a.b"), names.there("a b")]
     assert all(re.fullmatch(r"a_b_[0-9a-f]{8}", name) for name in spelled)
@@ -62,7 +64,7 @@ def test_two_words_that_would_become_one_stay_two():
 def test_a_long_name_is_cut_with_a_hash():
     """Names that differ only past the limit stay apart."""
     long = "n" * 200
-    names = Names(Rule(), [long, long + "x"])
+    names = Names(FeatureRule(), [long, long + "x"])
     assert all(OPENAI.fullmatch(names.there(word)) and len(names.there(word)) == 64 for word in (long, long + "x"))
     assert names.there(long) != names.there(long + "x")
 
@@ -81,14 +83,14 @@ def test_ids_of_exact_length_are_hashes():
 
 def test_a_word_that_nobody_named_is_its_own():
     """What the model invents is passed on for others to judge."""
-    names = Names(Rule(), ["a.b"])
+    names = Names(FeatureRule(), ["a.b"])
     assert names.back("other.name") == "other.name"
 
 
 def test_a_spelling_that_another_word_has_already_is_not_taken():
     """Words that look like the hash of another, or are it, still leave a name for everybody."""
-    first = Names(Rule(), ["a.b", "a_b"]).there("a.b")
-    names = Names(Rule(), ["a.b", "a_b", first])
+    first = Names(FeatureRule(), ["a.b", "a_b"]).there("a.b")
+    names = Names(FeatureRule(), ["a.b", "a_b", first])
     assert names.there(first) == first
     assert re.fullmatch(r"a_b_[0-9a-f]{8}", names.there("a.b"))
     assert len({names.there(word) for word in ("a.b", "a_b", first)}) == 3

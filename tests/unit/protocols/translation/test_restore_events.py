@@ -18,14 +18,14 @@ from treadle.core.tool_definitions import ToolSpec
 from treadle.core.usage import Usage
 from treadle.protocols.translation.name_mapping import Names
 from treadle.protocols.translation.restore_events import Restorer, RestoringDecoder
-from treadle.protocols.translation.upstream_features import Rule
+from treadle.protocols.translation.upstream_features import FeatureRule
 
 TOOLS = (
     ToolSpec(name="facts.propose"),
     ToolSpec(name="clock__now", namespace="clock"),
     ToolSpec(name="run.code", kind="custom", namespace="functions"),
 )
-NAMES = Names(Rule(), [tool.name for tool in TOOLS])
+NAMES = Names(FeatureRule(), [tool.name for tool in TOOLS])
 
 
 def restorer(**fields: bool) -> Restorer:

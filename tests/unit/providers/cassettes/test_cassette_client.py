@@ -8,7 +8,15 @@ import pytest
 
 from treadle.core.errors import BrokenStream, UpstreamError, UpstreamStatus, UpstreamTimeout
 from treadle.providers.cassettes import Cassette, Player, Recorder, Secrets, TapedClient, load_cassette
-from treadle.providers.cassettes.file_format import Answered, Asked, Call, Chunk, Ended, Header, How
+from treadle.providers.cassettes.file_format import (
+    Call,
+    CassetteEnd,
+    CassetteRequest,
+    CassetteResponse,
+    Chunk,
+    Header,
+    How,
+)
 from treadle.providers.provider_endpoint import Endpoint
 
 ENDPOINT = Endpoint(name="up", base_url="http://127.0.0.1:9/v1", connect_s=2.0)
@@ -17,12 +25,12 @@ HEADER = Header(version=1, upstream="up", protocol="chat", base_url=ENDPOINT.bas
 
 def taped(status: int = 200, text: str = "hi", how: How = "eof") -> Cassette:
     """A cassette of one call."""
-    answered = Answered(status=status, headers={"content-type": "application/json", "retry-after": "7"})
+    answered = CassetteResponse(status=status, headers={"content-type": "application/json", "retry-after": "7"})
     call = Call(
-        asked=Asked(path="/x", text='{"model":"m"}'),
+        asked=CassetteRequest(path="/x", text='{"model":"m"}'),
         answered=answered,
         chunks=(Chunk(text=text),),
-        ended=Ended(how=how),
+        ended=CassetteEnd(how=how),
     )
     return Cassette(header=HEADER, calls=(call,))
 

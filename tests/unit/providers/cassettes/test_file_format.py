@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from treadle.core.errors import ConfigError
 from treadle.providers.cassettes.file_format import (
-    Answered,
-    Asked,
     Call,
     Cassette,
+    CassetteEnd,
+    CassetteRequest,
+    CassetteResponse,
     Chunk,
-    Ended,
     Header,
     data_of,
     first_difference,
@@ -30,10 +30,10 @@ HEADER = Header(version=1, upstream="up", protocol="chat", base_url="http://up.i
 def call(body: bytes = b'{"model":"m"}', *chunks: bytes, at: float = 0.0, path: str = "/chat/completions") -> Call:
     """A call that was answered with these chunks."""
     return Call(
-        asked=Asked(at=at, path=path, **text_or_base64(body)),
-        answered=Answered(status=200, headers={"content-type": "text/event-stream"}),
+        asked=CassetteRequest(at=at, path=path, **text_or_base64(body)),
+        answered=CassetteResponse(status=200, headers={"content-type": "text/event-stream"}),
         chunks=tuple(Chunk(after_s=0.5, **text_or_base64(chunk)) for chunk in chunks),
-        ended=Ended(how="eof", after_s=0.1),
+        ended=CassetteEnd(how="eof", after_s=0.1),
     )
 
 

@@ -4,7 +4,16 @@ import pytest
 
 from treadle.core.errors import BrokenStream
 from treadle.http.client_errors import BrokenOff
-from treadle.providers.cassettes.file_format import Answered, Asked, Call, Cassette, Chunk, Ended, Header, How
+from treadle.providers.cassettes.file_format import (
+    Call,
+    Cassette,
+    CassetteEnd,
+    CassetteRequest,
+    CassetteResponse,
+    Chunk,
+    Header,
+    How,
+)
 from treadle.providers.cassettes.playback import Player
 from treadle.providers.cassettes.recorder import Secrets
 from treadle.providers.provider_endpoint import Endpoint, Secret
@@ -15,10 +24,12 @@ HEADER = Header(version=1, upstream="up", protocol="chat", base_url="http://up.i
 def call(body: str, *chunks: str, how: How = "eof", path: str = "/chat") -> Call:
     """A recorded call."""
     return Call(
-        asked=Asked(path=path, text=body),
-        answered=Answered(status=200, after_s=1.0, headers={"Content-Type": "text/event-stream; charset=utf-8"}),
+        asked=CassetteRequest(path=path, text=body),
+        answered=CassetteResponse(
+            status=200, after_s=1.0, headers={"Content-Type": "text/event-stream; charset=utf-8"}
+        ),
         chunks=tuple(Chunk(after_s=0.5, text=chunk) for chunk in chunks),
-        ended=Ended(how=how, after_s=0.25),
+        ended=CassetteEnd(how=how, after_s=0.25),
     )
 
 
@@ -101,7 +112,7 @@ async def test_it_ends_as_the_network_ended(how: How, error: type[Exception]) ->
 @pytest.mark.parametrize(("how", "error"), [("refused", BrokenOff), ("timeout", TimeoutError)])
 async def test_a_call_that_was_never_answered_is_not_answered(how: How, error: type[Exception]) -> None:
     """It fails before there is a head."""
-    silent = Call(asked=Asked(path="/chat", text="{}"), ended=Ended(how=how))
+    silent = Call(asked=CassetteRequest(path="/chat", text="{}"), ended=CassetteEnd(how=how))
     with pytest.raises(error):
         await player(silent).send("/chat", b"{}")
 

@@ -21,8 +21,15 @@ from treadle.core.plan import Plan
 from treadle.http.client_connection import Take
 from treadle.providers.provider_client import read_into
 from treadle.providers.provider_endpoint import Endpoint
-from treadle.providers.provider_model import Begun
-from treadle.providers.resilience import Bed, BreakerRules, GuardedModel, RetryRules, Ward, WardRules
+from treadle.providers.provider_model import BegunCall
+from treadle.providers.resilience import (
+    BreakerRules,
+    EndpointCandidate,
+    EndpointGuard,
+    GuardedModel,
+    RetryRules,
+    WardRules,
+)
 
 PLAN = Plan(model="m", items=())
 TEXT = TextDelta(index=0, text="hello")
@@ -109,13 +116,13 @@ class Played:
         self._calls = list(calls)
         self.made = 0
 
-    async def begin(self, plan: Plan, run_id: str) -> Begun:
+    async def begin(self, plan: Plan, run_id: str) -> BegunCall:
         call = self._calls[min(self.made, len(self._calls) - 1)]
         self.made += 1
         if isinstance(call, UpstreamError):
             raise call
         answer = Spoken(call)
-        return Begun(answer, answer)
+        return BegunCall(answer, answer)
 
 
 class Hall:
@@ -124,9 +131,10 @@ class Hall:
     def __init__(self, *models: Played, rules: WardRules = RULES) -> None:
         self.timer, self.meter = Timer(), Counted()
         self.wards = [
-            Ward(model.endpoint, rules, clock=self.timer, meter=self.meter, dice=lambda: 1.0) for model in models
+            EndpointGuard(model.endpoint, rules, clock=self.timer, meter=self.meter, dice=lambda: 1.0)
+            for model in models
         ]
-        self.model = GuardedModel([Bed(*pair) for pair in zip(models, self.wards, strict=True)])  # type: ignore[arg-type]
+        self.model = GuardedModel([EndpointCandidate(*pair) for pair in zip(models, self.wards, strict=True)])  # type: ignore[arg-type]
 
     async def ask(self, fingerprint: str = "") -> list[ModelEvent]:
         """Make one call and return all its events."""
@@ -241,7 +249,7 @@ class Gated(Played):
         self.gate = asyncio.Event()
         self.is_asked = asyncio.Event()
 
-    async def begin(self, plan: Plan, run_id: str) -> Begun:
+    async def begin(self, plan: Plan, run_id: str) -> BegunCall:
         if self.made >= self._free and not self.gate.is_set():
             self.is_asked.set()
             await self.gate.wait()
@@ -386,10 +394,10 @@ async def test_a_model_that_raises_after_its_first_event_is_not_asked_again():
     """A client would hear the beginning twice; it hears what happened."""
 
     class Broken(Played):
-        async def begin(self, plan: Plan, run_id: str) -> Begun:
+        async def begin(self, plan: Plan, run_id: str) -> BegunCall:
             self.made += 1
             answer = Spoken([[TEXT], UpstreamError("reset")])
-            return Begun(answer, answer)
+            return BegunCall(answer, answer)
 
     model, other = Broken("a"), Played("b", [[DONE]])
     hall = Hall(model, other)
@@ -448,9 +456,9 @@ async def test_who_finds_no_place_in_time_is_told_so():
     gate = asyncio.Event()
 
     class Slow(Played):
-        async def begin(self, plan: Plan, run_id: str) -> Begun:
+        async def begin(self, plan: Plan, run_id: str) -> BegunCall:
             answer = Spoken([[TEXT], [DONE]], gate)
-            return Begun(answer, answer)
+            return BegunCall(answer, answer)
 
     hall = Hall(Slow("a"), rules=WardRules(streams_max=1, queue_s=0.01))
     first = hall.model.stream(PLAN, "run_1")

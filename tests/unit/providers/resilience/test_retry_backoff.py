@@ -3,7 +3,7 @@
 import pytest
 
 from treadle.core.errors import CROWDED, BrokenStream, CircuitOpen, UpstreamError, UpstreamStatus, UpstreamTimeout
-from treadle.providers.resilience.retry_backoff import Budget, RetryRules, goes_elsewhere, is_sickness, pause_s
+from treadle.providers.resilience.retry_backoff import RetryBudget, RetryRules, goes_elsewhere, is_sickness, pause_s
 
 RULES = RetryRules(retries=2, backoff_s=0.5, backoff_s_max=0.8, retry_after_s_max=60.0)
 
@@ -56,7 +56,7 @@ def test_a_provider_is_not_asked_before_it_said_and_not_at_all_when_it_asks_for_
 
 def test_repeated_calls_are_a_share_of_all_calls():
     """Some in advance, then a tenth."""
-    budget = Budget(RetryRules(share=0.1, spare=2.0))
+    budget = RetryBudget(RetryRules(share=0.1, spare=2.0))
     assert [budget.spend() for _ in range(3)] == [True, True, False]
     for _ in range(9):
         budget.earn()

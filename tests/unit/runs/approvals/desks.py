@@ -9,7 +9,7 @@ import msgspec
 from store.sample import run_row
 from treadle.core.ids import CountingIds
 from treadle.core.tool_definitions import CallContext
-from treadle.engine.ports import Plea, Ticket
+from treadle.engine.ports import PendingApproval, PermissionRequest
 from treadle.journal.journal_interface import SessionRow
 from treadle.journal.sqlite.store import SqliteStore
 from treadle.runs.approvals.decisions import Approvals
@@ -18,7 +18,7 @@ from unit.engine.fakes import FakeClock, call, server
 
 CONTEXT = CallContext(run_id="run_1", session_id="sess_1")
 OFFER = server("wipe", effect="destructive")
-PLEA = Plea(call=call("wipe", arguments='{"b":1, "a":"x"}'), offer=OFFER, reasons=("wipe is destructive",))
+PLEA = PermissionRequest(call=call("wipe", arguments='{"b":1, "a":"x"}'), offer=OFFER, reasons=("wipe is destructive",))
 WAIT_S = 10.0
 
 
@@ -32,10 +32,10 @@ class Office:
         self.desk = ApprovalDesk(store, clock, ids, rules)
         self.service = Approvals(store, clock, ids)
 
-    async def ticket(self, plea: Plea = PLEA, context: CallContext = CONTEXT) -> Ticket:
+    async def ticket(self, plea: PermissionRequest = PLEA, context: CallContext = CONTEXT) -> PendingApproval:
         """Ask, and be told to wait."""
         ticket = await self.desk.ask(plea, context)
-        assert isinstance(ticket, Ticket), ticket
+        assert isinstance(ticket, PendingApproval), ticket
         return ticket
 
 
@@ -54,6 +54,6 @@ async def office(rules: DeskRules | None = None, **run: Any) -> AsyncIterator[Of
         await store.close()
 
 
-def other_call(call_id: str, arguments: str = '{"a":"x","b":1}', **fields: Any) -> Plea:
+def other_call(call_id: str, arguments: str = '{"a":"x","b":1}', **fields: Any) -> PermissionRequest:
     """The same tool, called again."""
     return msgspec.structs.replace(PLEA, call=call("wipe", call_id=call_id, arguments=arguments), **fields)

@@ -8,7 +8,7 @@ import pytest
 
 from treadle.core.errors import StoreError
 from treadle.engine.ports import Verdict
-from treadle.journal.approvals_interface import Question
+from treadle.journal.approvals_interface import ApprovalQuestion
 from treadle.journal.sqlite.approvals import SqliteApprovals
 from treadle.runs.approvals.decisions import Answer, Remember
 from treadle.runs.approvals.durable_approver import DeskRules
@@ -22,7 +22,7 @@ async def test_a_question_is_kept_with_all_that_a_person_needs() -> None:
         ticket = await at.ticket()
         row = await at.service.find(ticket.approval_id)
         digest = digest_of("wipe", "python", '{"a":"x","b":1}', "run_1")
-        assert row.question == Question(
+        assert row.question == ApprovalQuestion(
             tool="wipe",
             source="python",
             arguments='{"a":"x","b":1}',

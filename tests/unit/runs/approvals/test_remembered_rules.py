@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from treadle.core.errors import ProtocolError
-from treadle.journal.approvals_interface import Question, Rule, RuleRow
+from treadle.journal.approvals_interface import ApprovalQuestion, ApprovalRule, RuleRow
 from treadle.runs.approvals.remembered_rules import (
     PATTERN_CHARS_MAX,
     PATTERNS_MAX,
@@ -15,13 +15,15 @@ from treadle.runs.approvals.remembered_rules import (
 )
 
 
-def question(arguments: str = '{"path":"src/a.py"}', **fields: object) -> Question:
+def question(arguments: str = '{"path":"src/a.py"}', **fields: object) -> ApprovalQuestion:
     """A question about one call."""
-    made = Question(tool="put", source="python", arguments=arguments, digest="d", session_id="sess_1", project="/p")
+    made = ApprovalQuestion(
+        tool="put", source="python", arguments=arguments, digest="d", session_id="sess_1", project="/p"
+    )
     return msgspec.structs.replace(made, **fields)
 
 
-def row(rule: Rule, session_id: str | None = None) -> RuleRow:
+def row(rule: ApprovalRule, session_id: str | None = None) -> RuleRow:
     """A rule as it is kept."""
     return RuleRow(id="rule_1", created_at=1.0, rule=rule, session_id=session_id)
 
@@ -173,15 +175,15 @@ def test_what_a_person_must_allow_by_name_is_remembered_by_name_only() -> None:
         reasons=("put always needs approval", "it asks to write protected paths: AGENTS.md"),
     )
     rules = {
-        name: row(Rule(kind="pattern", tool="put", source="local", project="/p", patterns=patterns))
+        name: row(ApprovalRule(kind="pattern", tool="put", source="local", project="/p", patterns=patterns))
         for name, patterns in {"name": {"path": "AGENTS.md"}, "glob": {"path": "*"}, "free": {"text": "*"}}.items()
     }
-    assert not agrees(row(Rule(kind="tool", tool="put", source="local", project="/p")), asked)
+    assert not agrees(row(ApprovalRule(kind="tool", tool="put", source="local", project="/p")), asked)
     assert [name for name, each in rules.items() if agrees(each, asked)] == ["name"]
     assert agrees(row(make_rule("call", asked, {}, is_everywhere=True)), asked)
     git = msgspec.structs.replace(
         asked, arguments='{"command":"git add .","git":true}', reasons=("it asks to write the git repository",)
     )
-    assert not agrees(row(Rule(kind="tool", tool="put", source="local", project="/p")), git)
-    pattern = Rule(kind="pattern", tool="put", source="local", project="/p", patterns={"command": "git add ."})
+    assert not agrees(row(ApprovalRule(kind="tool", tool="put", source="local", project="/p")), git)
+    pattern = ApprovalRule(kind="pattern", tool="put", source="local", project="/p", patterns={"command": "git add ."})
     assert not agrees(row(pattern), git)

@@ -10,8 +10,8 @@ from treadle.core.journal_entries import entry_of_item
 from treadle.core.tool_definitions import AUTO, GUEST, Offer, ServerTool, ToolPolicy, ToolSpec
 from treadle.engine.limits import GATEWAY_LIMITS
 from treadle.runs.recovery.required_tools import Lacking, Needs
-from treadle.runs.recovery.run_record import Record
-from treadle.runs.run_setup import Frame, FramedOffer
+from treadle.runs.recovery.run_record import RunRecord
+from treadle.runs.run_setup import FramedOffer, RunFrame
 
 WRITE, READ = ToolPolicy(effect="write"), ToolPolicy(effect="read")
 
@@ -21,7 +21,7 @@ def tool(name: str, policy: ToolPolicy = WRITE, source: str = "python") -> Serve
     return ServerTool(spec=ToolSpec(name=name), policy=policy, source=source)
 
 
-def record(*offered: ServerTool, called: str = "", side: Any = "server") -> Record:
+def record(*offered: ServerTool, called: str = "", side: Any = "server") -> RunRecord:
     """Return a run that was offered these tools, and called one of them."""
     offers = tuple(
         FramedOffer(name=each.name, offer=Offer(spec=each.spec, side=side, policy=each.policy, source=each.source))
@@ -29,10 +29,10 @@ def record(*offered: ServerTool, called: str = "", side: Any = "server") -> Reco
     )
     call = CallItem(id="fc_1", call_id="c1", name=called, arguments="{}", side="server")
     return cast(
-        "Record",
+        "RunRecord",
         SimpleNamespace(
             blueprint=SimpleNamespace(
-                row=SimpleNamespace(id="run_1"), frame=Frame(offers=offers, choice=AUTO, limits=GATEWAY_LIMITS)
+                row=SimpleNamespace(id="run_1"), frame=RunFrame(offers=offers, choice=AUTO, limits=GATEWAY_LIMITS)
             ),
             recorded=[entry_of_item(call, at=1.0)] if called else [],
         ),
@@ -55,7 +55,7 @@ def record(*offered: ServerTool, called: str = "", side: Any = "server") -> Reco
     ],
 )
 def test_what_is_lacking_decides_who_goes_on(
-    there: list[ServerTool], asked: Record, elsewhere: bool, left: tuple[str, ...]
+    there: list[ServerTool], asked: RunRecord, elsewhere: bool, left: tuple[str, ...]
 ) -> None:
     """A tool that was called is waited for; one that was only offered while another process has it; others are not."""
     needs = Needs(lambda: there, lambda _: elsewhere)

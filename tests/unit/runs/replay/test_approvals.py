@@ -19,7 +19,7 @@ from treadle.journal.approvals_interface import ApprovalRow
 from treadle.journal.journal_interface import RunRow
 from treadle.journal.sqlite.approvals import SqliteApprovals
 from treadle.journal.sqlite.store import SqliteStore
-from treadle.runs import Rooms, Runs, RunsOptions
+from treadle.runs import RunDependencies, Runs, RunsOptions
 from treadle.runs.active_run import RunHandle
 from treadle.runs.approvals.decisions import Answer, Approvals
 from treadle.runs.approvals.durable_approver import ApprovalDesk, DeskRules
@@ -86,7 +86,7 @@ async def process(
     store = SqliteStore(":memory:", clock=clock.now)
     await store.open()
     table = Table(model, TOOLS)
-    rooms = Rooms(
+    rooms = RunDependencies(
         store=store,
         models=table,
         tools=table,

@@ -8,7 +8,7 @@ import pytest
 from treadle.config import Settings, StoreSection
 from treadle.config.runner_settings import RunnerSection
 from treadle.core.errors import ConfigError
-from treadle.runs.runners.local_runner import Here
+from treadle.runs.runners.local_runner import LocalRunner
 from treadle.runs.runners.runner_interface import Unplaced
 from treadle.runs.runners.shared_store_runner import Claims
 from treadle.runtime.store_and_limits import make_runner
@@ -20,12 +20,12 @@ SQLITE = StoreSection(url="sqlite:///t.db")
 @pytest.mark.parametrize(
     ("store", "kind", "workers", "wanted"),
     [
-        (SQLITE, "auto", 1, Here),
+        (SQLITE, "auto", 1, LocalRunner),
         (SQLITE, "auto", 2, Claims),
         (POSTGRES, "auto", 1, Claims),
-        (POSTGRES, "process", 4, Here),
+        (POSTGRES, "process", 4, LocalRunner),
         (SQLITE, "claims", 1, Claims),
-        (StoreSection(persistence="off"), "claims", 1, Here),
+        (StoreSection(persistence="off"), "claims", 1, LocalRunner),
     ],
 )
 def test_the_store_and_the_workers_decide_unless_somebody_does(

@@ -13,10 +13,10 @@ from treadle.core.plan import Plan
 from treadle.core.request import Request
 from treadle.journal.journal_interface import SessionRow
 from treadle.journal.sqlite.store import SqliteStore
-from treadle.runs import Rooms, Runs, RunsOptions
+from treadle.runs import RunDependencies, Runs, RunsOptions
 from treadle.runs.active_run import RunHandle
-from treadle.runs.runners.local_runner import Here
-from treadle.runs.runners.runner_interface import Host, Leaving, Runner, Unplaced
+from treadle.runs.runners.local_runner import LocalRunner
+from treadle.runs.runners.runner_interface import Leaving, RunDriver, RunHost, Unplaced
 from treadle.runs.runners.shared_store_runner import Claims
 from treadle.runtime import RandomIds
 from treadle.telemetry import Metrics
@@ -51,13 +51,13 @@ class Placed:
         self.problem = problem
         self.placed: list[str] = []
         self.has_placed = asyncio.Event()
-        self.host: Host | None = None
+        self.host: RunHost | None = None
         self.closed = 0
 
     def room(self, driven: int) -> int | None:
         return None
 
-    async def open(self, host: Host) -> None:
+    async def open(self, host: RunHost) -> None:
         self.host = host
 
     async def place(self, run_id: str) -> None:
@@ -80,10 +80,10 @@ async def store() -> AsyncIterator[SqliteStore]:
 
 
 @asynccontextmanager
-async def process(store: SqliteStore, model: FakeModel, runner: Runner, owner: str = "one") -> AsyncIterator[Runs]:
+async def process(store: SqliteStore, model: FakeModel, runner: RunDriver, owner: str = "one") -> AsyncIterator[Runs]:
     """Open the runs of one process."""
     table = Table(model, ())
-    rooms = Rooms(
+    rooms = RunDependencies(
         store=store,
         models=table,
         tools=table,
@@ -114,7 +114,7 @@ async def ended(handle: RunHandle) -> RunEnded:
 
 async def test_a_process_without_a_bound_drives_what_it_takes_in(store: SqliteStore) -> None:
     """With either runner of our own: no detour over the store."""
-    for runner in (Here(), Claims()):
+    for runner in (LocalRunner(), Claims()):
         async with process(store, FakeModel(say("hello")), runner) as runs:
             handle = await runs.start(asked())
             assert runs.find_live(handle.run_id) is not None
@@ -255,7 +255,7 @@ async def test_a_run_that_is_not_there_is_seen_to_at_once(store: SqliteStore) ->
 
 async def test_runs_that_nobody_placed_are_found(store: SqliteStore) -> None:
     """They were begun before another runner was chosen."""
-    async with process(store, Held(say("one")), Here()) as runs:
+    async with process(store, Held(say("one")), LocalRunner()) as runs:
         handle = await runs.start(asked())
     runner = Placed()
     async with process(store, FakeModel(say("one")), runner, "two"):
@@ -275,14 +275,17 @@ async def test_a_process_that_leaves_hands_over_and_takes_nothing_any_more(store
         with pytest.raises(Leaving):
             await seeing
         assert await runs.take_over() == []
-    async with process(store, FakeModel(say("later")), Here(), "two") as other:
+    async with process(store, FakeModel(say("later")), LocalRunner(), "two") as other:
         assert (await ended(other.attach(await _row(store, handle.run_id)))).status == "completed"
 
 
 async def test_the_runs_of_a_process_known_to_be_dead_go_on_at_once(store: SqliteStore) -> None:
     """Nobody waits for its leases; those of the living stay."""
     model = Held(say("gone"))
-    async with process(store, model, Here()) as dead, process(store, FakeModel(say("on")), Here(), "two") as other:
+    async with (
+        process(store, model, LocalRunner()) as dead,
+        process(store, FakeModel(say("on")), LocalRunner(), "two") as other,
+    ):
         handle = await dead.start(asked(background=False))
         await model.asked.wait()
         await other.bury("nobody")

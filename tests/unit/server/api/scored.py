@@ -7,16 +7,16 @@ import msgspec
 
 from treadle.core.items import CallItem, text_message
 from treadle.core.journal_entries import Entry, entry_of_item
-from treadle.evals.graders import Evidence, Verdict
-from treadle.evals.results.result_folder import RunFolder, RunInfo
-from treadle.evals.results.sample_rows import Row
+from treadle.evals.graders import GraderEvidence, GraderVerdict
+from treadle.evals.results.result_folder import EvalRunInfo, RunFolder
+from treadle.evals.results.sample_rows import SampleRow
 from treadle.evals.transcript import PlayedRun, Transcript
 
 PLAN = Entry(kind="plan", name="m", data=msgspec.Raw(b'{"round":1,"fingerprint":"f","items":1}'), at=1.0)
 CALL = CallItem(id="fc_1", call_id="c1", name="draft.patch", arguments='{"path":"/a"}', side="server")
 
 
-def evidence() -> Evidence:
+def evidence() -> GraderEvidence:
     """What was kept of one play."""
     entries = (
         entry_of_item(text_message("user", "Set foo."), at=0.5, is_input=True),
@@ -24,16 +24,18 @@ def evidence() -> Evidence:
         entry_of_item(text_message("assistant", "Done."), at=2.0),
         entry_of_item(CALL, at=2.5),
     )
-    return Evidence(transcript=Transcript(runs=(PlayedRun(entries=entries),)), before={"foo": ""}, after={"foo": "bar"})
+    return GraderEvidence(
+        transcript=Transcript(runs=(PlayedRun(entries=entries),)), before={"foo": ""}, after={"foo": "bar"}
+    )
 
 
 def write(folder: Path, name: str, started_at: float, *outcomes: Any, **info: Any) -> None:
     """Write a run as `treadle eval` does."""
     run = RunFolder(folder / name)
-    run.create(RunInfo(name=name.partition("-")[2], started_at=started_at, models=("m",), **info))
+    run.create(EvalRunInfo(name=name.partition("-")[2], started_at=started_at, models=("m",), **info))
     for number, outcome in enumerate(outcomes):
-        verdict = Verdict(grader="state", passed=outcome == "pass", reason="/foo")
-        row = Row(
+        verdict = GraderVerdict(grader="state", passed=outcome == "pass", reason="/foo")
+        row = SampleRow(
             key=f"s{number}/x.{number}", scenario=f"s{number}", outcome=outcome, verdicts=(verdict,), cost_usd=0.5
         )
         run.add(row, None if outcome == "broken" else evidence())

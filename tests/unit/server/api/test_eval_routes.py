@@ -6,7 +6,7 @@ import pytest
 
 from treadle.config import ServerSection
 from treadle.evals.results.result_folder import RunFolder
-from treadle.evals.results.sample_rows import Row
+from treadle.evals.results.sample_rows import SampleRow
 from unit.server.api.conftest import get, refused
 from unit.server.api.scored import write
 from unit.server.conftest import OpenApp
@@ -128,7 +128,7 @@ async def test_samples_are_read_again_only_when_they_changed(
         opened.clear()
         await get(app, PATH)
         assert opened == []
-        RunFolder(folder / "2-new").add(Row(key="s9/x.9", scenario="s9", outcome="pass"), None)
+        RunFolder(folder / "2-new").add(SampleRow(key="s9/x.9", scenario="s9", outcome="pass"), None)
         runs = (await get(app, PATH)).json()["runs"]
     assert opened == [folder / "2-new" / "samples.jsonl"]
     assert runs[0]["outcomes"] == {"pass": 2, "fail": 1, "broken": 1}

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from treadle.journal.keys_interface import Grant
+from treadle.journal.keys_interface import KeyGrant
 from treadle.server.app import App
 from unit.server.api.conftest import PATH
 from unit.server.visit import JSON_TYPE, LOCAL, Visit
@@ -27,7 +27,7 @@ async def ask(app: App, key: str, method: str, path: str, body: object = None) -
 
 async def new_key(app: App, name: str, **grant: object) -> str:
     """Make a key and return its text."""
-    _, token = await app.service.clients.keyring.create(name, msgspec.convert(grant, Grant))
+    _, token = await app.service.clients.keyring.create(name, msgspec.convert(grant, KeyGrant))
     return token.text
 
 

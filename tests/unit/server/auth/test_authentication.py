@@ -8,7 +8,7 @@ import pytest
 from treadle.config import ServerSection, Settings, StoreSection
 from treadle.config.access_settings import KeysSection
 from treadle.core.errors import ConfigError
-from treadle.journal.keys_interface import Grant
+from treadle.journal.keys_interface import KeyGrant
 from treadle.runtime import Parts, Runtime
 from treadle.server.app import App
 from treadle.server.auth.authentication import asks_for_key
@@ -126,7 +126,7 @@ async def test_a_revoked_and_an_expired_key_say_so_to_their_holder(locked: App) 
     await keyring.revoke("old")
     visit = await ask(locked, "GET", "/v1/models", key=key)
     assert (visit.status, visit.json()["error"]["code"]) == (401, "revoked_api_key")
-    _, token = await keyring.create("brief", Grant(), expires_in_s=1e-6)
+    _, token = await keyring.create("brief", KeyGrant(), expires_in_s=1e-6)
     visit = await ask(locked, "GET", "/v1/models", key=token.text)
     assert (visit.status, visit.json()["error"]["code"]) == (401, "expired_api_key")
 

@@ -6,7 +6,7 @@ import pytest
 
 from treadle.journal.journal_interface import Store
 from treadle.server.auth.login_state import LOOK_S, SharedLogins
-from treadle.server.auth.page_access import Gate
+from treadle.server.auth.page_access import PageGate
 from treadle.server.auth.signed_tickets import Tickets
 
 
@@ -59,13 +59,13 @@ def clock() -> HandClock:
     return HandClock()
 
 
-def process(shelf: Shelf, clock: HandClock) -> tuple[SharedLogins, Gate]:
+def process(shelf: Shelf, clock: HandClock) -> tuple[SharedLogins, PageGate]:
     """Return what one of several processes knows."""
-    gate = Gate(Tickets(b"s" * 32, 0.0), needs_login=True)
+    gate = PageGate(Tickets(b"s" * 32, 0.0), needs_login=True)
     return SharedLogins(gate, cast("Store", shelf), clock), gate
 
 
-def ticket(gate: Gate, clock: HandClock) -> str:
+def ticket(gate: PageGate, clock: HandClock) -> str:
     """Return the ticket of a new link."""
     return gate.link_path("ada", "admin", clock.now()).partition("#")[2]
 

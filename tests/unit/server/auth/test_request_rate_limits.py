@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from treadle.config.access_settings import ApiRate, KeysSection, RatesSection
-from treadle.journal.keys_interface import Budget, Rates
+from treadle.journal.keys_interface import KeyBudget, KeyRates
 from treadle.server.app import App
 from treadle.server.auth.request_rate_limits import bare, neighbourhood
 from unit.server.conftest import OpenApp
@@ -45,7 +45,7 @@ async def test_a_key_has_its_requests_per_minute(
 ) -> None:
     """Two, and a third is 429 in the API's envelope, with what was left all along and when to come back."""
     async with open_app(keys=ALWAYS) as app:
-        key = await make_key(app, "two", rates=Rates(requests_per_min=2))
+        key = await make_key(app, "two", rates=KeyRates(requests_per_min=2))
         other = await make_key(app, "free")
         left = []
         for _ in range(2):
@@ -184,7 +184,7 @@ def test_whoever_has_a_network_is_one(text: str, counted: str) -> None:
 async def test_tokens_are_counted_when_a_run_has_ended(open_app: OpenApp) -> None:
     """The run that goes over the limit is finished; the next one waits for the minute to pass."""
     async with open_app(keys=ALWAYS) as app:
-        key = await make_key(app, "few", rates=Rates(tokens_per_min=1))
+        key = await make_key(app, "few", rates=KeyRates(tokens_per_min=1))
         first = await ask(app, "POST", "/v1/responses", key=key, body=RESPONSES)
         assert (first.status, first.headers["x-ratelimit-remaining-tokens"]) == (200, "1")
         refused = await ask(app, "POST", "/v1/responses", key=key, body=RESPONSES)
@@ -197,7 +197,7 @@ async def test_tokens_are_counted_when_a_run_has_ended(open_app: OpenApp) -> Non
 async def test_a_budget_that_is_used_up_is_told_once_and_for_all(open_app: OpenApp) -> None:
     """429 with a word that trying again is of no use; what was begun under an idempotency key is still attached to."""
     async with open_app(keys=ALWAYS) as app:
-        key = await make_key(app, "poor", budget=Budget(tokens=1))
+        key = await make_key(app, "poor", budget=KeyBudget(tokens=1))
         header = [("idempotency-key", "first")]
         first = await ask(app, "POST", "/v1/responses", key=key, body=RESPONSES, headers=header)
         refused = await ask(app, "POST", "/v1/responses", key=key, body=RESPONSES)
@@ -216,7 +216,7 @@ async def test_runs_at_once_are_bounded_while_they_go_on(open_app: OpenApp) -> N
     """The second is refused, also as a turn, a fork or an answer with two choices; then there is room again."""
     model = HeldModel()
     async with open_app(model=model, keys=ALWAYS) as app:
-        key = await make_key(app, "one", rates=Rates(runs_max=1))
+        key = await make_key(app, "one", rates=KeyRates(runs_max=1))
         begun = await ask(app, "POST", "/treadle/v1/runs", key=key, body={"input": "hi", "model": "demo"})
         assert begun.status == 201
         refused = await ask(app, "POST", "/v1/chat/completions", key=key, body=CHAT)

@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from treadle.config.access_settings import KeysSection
-from treadle.journal.approvals_interface import ApprovalRow, Question, Rule, RuleRow
-from treadle.journal.keys_interface import Budget, Rates
+from treadle.journal.approvals_interface import ApprovalQuestion, ApprovalRow, ApprovalRule, RuleRow
+from treadle.journal.keys_interface import KeyBudget, KeyRates
 from treadle.server.app import TABLE, App
 from unit.server.conftest import OpenApp
 from unit.server.keys import ask, make_key
@@ -207,12 +207,12 @@ class House:
 
     async def _ask_somebody(self, run_id: str) -> None:
         store, key_id = self.app.service.runtime.store, await self.key_id()
-        question = Question(tool="wipe", source="local", arguments="{}", digest="0" * 64)
+        question = ApprovalQuestion(tool="wipe", source="local", arguments="{}", digest="0" * 64)
         row = ApprovalRow(
             id="appr_mine", run_id=run_id, call_id="c", created_at=1.0, expires_at=2e9, question=question, key_id=key_id
         )
         await store.approvals.file(row)
-        rule = Rule(kind="tool", tool="wipe")
+        rule = ApprovalRule(kind="tool", tool="wipe")
         await store.approvals.add_rule(RuleRow(id="rule_mine", created_at=1.0, rule=rule, key_id=key_id))
 
     async def key_id(self) -> str:
@@ -338,7 +338,7 @@ async def test_a_role_lets_a_key_see_everybody_and_an_operator_act(house: House)
 async def test_an_operator_is_not_measured_by_what_another_key_has_used(house: House) -> None:
     """Its budget is for its own runs; what it does for another counts for that one."""
     operator = await make_key(
-        house.app, "operator", role="operator", budget=Budget(tokens=1), rates=Rates(tokens_per_min=1)
+        house.app, "operator", role="operator", budget=KeyBudget(tokens=1), rates=KeyRates(tokens_per_min=1)
     )
     turns = f"/treadle/v1/sessions/{house.ids['session_id']}/turns"
     assert (await ask(house.app, "POST", turns, key=operator, body={"input": "and?"})).status == 201

@@ -5,7 +5,7 @@ import pytest
 from treadle.config import ServerSection
 from treadle.config.access_settings import KeysSection
 from treadle.core.errors import StoreError
-from treadle.journal.keys_interface import Grant, KeyRow
+from treadle.journal.keys_interface import KeyGrant, KeyRow
 from treadle.runs import run_service as service
 from treadle.server.app import App
 from treadle.server.auth import authentication as identity
@@ -51,7 +51,7 @@ async def test_an_expired_key_is_told_nothing_more_of_a_run(open_app: OpenApp) -
     model = HeldModel()
     async with open_app(model, keys=ALWAYS) as app:
         keyring, store = app.service.clients.keyring, app.service.runtime.store
-        key = (await keyring.create("short", Grant(), expires_in_s=3_600.0))[1].text
+        key = (await keyring.create("short", KeyGrant(), expires_in_s=3_600.0))[1].text
         run = await ask(app, "POST", "/treadle/v1/runs", key=key, body={"input": "hi"})
         stream = follow(app, f"/treadle/v1/runs/{run.json()['id']}/events", key)
         await stream.until(b"text.delta")

@@ -8,7 +8,7 @@ import pytest
 
 from treadle.core.errors import StoreError
 from treadle.server.chat_page import list_changes as module
-from treadle.server.chat_page.list_changes import Change, Changes
+from treadle.server.chat_page.list_changes import ListChange, ListChanges
 
 BOUND_S = 5.0
 
@@ -51,20 +51,20 @@ def shelf() -> Shelf:
 
 
 @pytest.fixture
-async def changes(shelf: Shelf) -> Changes:
+async def changes(shelf: Shelf) -> ListChanges:
     """The changes of a shelf that has been looked at once."""
-    made = Changes({"thing": shelf.look}, HandClock())
+    made = ListChanges({"thing": shelf.look}, HandClock())
     await made.look()
     return made
 
 
-async def _next(told: AsyncIterator[list[Change]]) -> list[tuple[int, str, bytes]]:
+async def _next(told: AsyncIterator[list[ListChange]]) -> list[tuple[int, str, bytes]]:
     async with asyncio.timeout(BOUND_S):
         batch = await anext(told)
     return [(change.number, change.topic, change.data) for change in batch]
 
 
-async def test_what_was_there_already_is_no_change(changes: Changes, shelf: Shelf) -> None:
+async def test_what_was_there_already_is_no_change(changes: ListChanges, shelf: Shelf) -> None:
     """The first look only learns; after it new and other rows are told, whole."""
     async with aclosing(changes.follow(0)) as told:
         shelf.rows = {"a": {"n": 2}, "b": {"n": 1}}
@@ -75,7 +75,7 @@ async def test_what_was_there_already_is_no_change(changes: Changes, shelf: Shel
 
 
 async def test_a_row_pushed_out_by_others_is_not_gone(
-    changes: Changes, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+    changes: ListChanges, shelf: Shelf, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where as many rows are seen as are looked at, a missing one may just be older."""
     monkeypatch.setattr(module, "WINDOW", 1)
@@ -85,7 +85,7 @@ async def test_a_row_pushed_out_by_others_is_not_gone(
         assert await _next(told) == [(1, "thing", b'{"n":1}')]
 
 
-async def test_a_cursor_goes_on_where_it_was(changes: Changes, shelf: Shelf) -> None:
+async def test_a_cursor_goes_on_where_it_was(changes: ListChanges, shelf: Shelf) -> None:
     """Nothing is told twice, nothing left out; a cursor of another process, or of long ago, is not known."""
     start = changes.cursor()
     for n in range(3):
@@ -101,7 +101,7 @@ async def test_a_cursor_goes_on_where_it_was(changes: Changes, shelf: Shelf) -> 
         assert changes.place(cursor) is None
 
 
-async def test_only_so_much_is_kept(changes: Changes, shelf: Shelf) -> None:
+async def test_only_so_much_is_kept(changes: ListChanges, shelf: Shelf) -> None:
     """Whoever was away longer reads the lists again."""
     start = changes.cursor()
     for n in range(module.KEPT_MAX + 1):
@@ -110,7 +110,7 @@ async def test_only_so_much_is_kept(changes: Changes, shelf: Shelf) -> None:
     assert changes.place(start) is None
 
 
-async def test_nobody_is_looked_after_when_nobody_listens(changes: Changes, shelf: Shelf) -> None:
+async def test_nobody_is_looked_after_when_nobody_listens(changes: ListChanges, shelf: Shelf) -> None:
     """The task ends with the last listener and begins again with the next."""
     first, second = changes.follow(0), changes.follow(0)
     shelf.rows = {"a": {"n": 5}}
@@ -125,7 +125,7 @@ async def test_nobody_is_looked_after_when_nobody_listens(changes: Changes, shel
         assert await _next(third) == [(2, "thing", b'{"n":6}')]
 
 
-async def test_a_store_that_is_away_is_looked_at_again(changes: Changes, shelf: Shelf) -> None:
+async def test_a_store_that_is_away_is_looked_at_again(changes: ListChanges, shelf: Shelf) -> None:
     """The failure is nobody's end."""
     shelf.fails = True
     await changes.look()
@@ -137,7 +137,7 @@ async def test_a_store_that_is_away_is_looked_at_again(changes: Changes, shelf: 
 
 
 @pytest.mark.parametrize("number", ["", "-1", "1e3", "99", "0" * 17, "\u00b2", "\u0661"])
-async def test_a_cursor_that_was_never_given_out_is_no_place(changes: Changes, number: str) -> None:
+async def test_a_cursor_that_was_never_given_out_is_no_place(changes: ListChanges, number: str) -> None:
     """Whatever stands behind the right beginning, also digits of other scripts."""
     epoch = changes.cursor().partition(".")[0]
     assert changes.place(f"{epoch}.{number}") is None

@@ -7,13 +7,13 @@ import pytest
 from treadle.core.errors import ProtocolError
 from treadle.core.items import FilePart, ImagePart, MessageItem, TextPart
 from treadle.core.journal_entries import entry_of_item
-from treadle.server.chat_page.questions import FILES_MAX, File, ask_again, file_name_of, question, read_files
+from treadle.server.chat_page.questions import FILES_MAX, QuestionFile, ask_again, file_name_of, question, read_files
 
 ALL = ("image", "file")
 
 
-def _file(name: str = "a.txt", media_type: str = "text/plain", data: bytes = b"hello") -> File:
-    return File(name=name, media_type=media_type, data=base64.b64encode(data).decode())
+def _file(name: str = "a.txt", media_type: str = "text/plain", data: bytes = b"hello") -> QuestionFile:
+    return QuestionFile(name=name, media_type=media_type, data=base64.b64encode(data).decode())
 
 
 def test_a_text_file_is_read_out() -> None:
@@ -45,11 +45,13 @@ def test_pictures_and_files_go_as_they_are() -> None:
         (_file("t.txt", "text/plain", b"\xff"), (), "takes no files that are no text", "files[0]"),
         (_file(""), ALL, "name has 1 to", "files[0].name"),
         (_file("a\nb"), ALL, "printable", "files[0].name"),
-        (File(name="a", media_type="image/png", data="%%"), ALL, "base64", "files[0].data"),
+        (QuestionFile(name="a", media_type="image/png", data="%%"), ALL, "base64", "files[0].data"),
         (_file("p", 'image/x";evil="'), ALL, "media_type", "files[0].media_type"),
     ],
 )
-def test_what_cannot_go_is_refused_by_name(file: File, takes: tuple[str, ...], message: str, param: str) -> None:
+def test_what_cannot_go_is_refused_by_name(
+    file: QuestionFile, takes: tuple[str, ...], message: str, param: str
+) -> None:
     """The error says which file and what of it."""
     with pytest.raises(ProtocolError, match=message) as refused:
         read_files([file], takes)

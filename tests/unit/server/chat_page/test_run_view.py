@@ -26,7 +26,7 @@ from treadle.core.events import (
 )
 from treadle.core.items import CallItem, FilePart, ImagePart, MessageItem, ReasoningItem, ResultItem, TextPart
 from treadle.core.request import Note
-from treadle.server.chat_page.run_view import SHOWN_BYTES_MAX, Screen, ending, merge, shown_output
+from treadle.server.chat_page.run_view import SHOWN_BYTES_MAX, ChatRunView, ending, merge, shown_output
 
 CALL = CallItem(id="fc_1", call_id="c1", name="look", arguments="", side="server")
 WHOLE = CallItem(id="fc_1", call_id="c1", name="look", arguments='{"a":1}', side="server")
@@ -72,8 +72,8 @@ def _finished(rc: str = "ok", *, is_error: bool = False, text: str = "gone") -> 
     return ToolFinished(index=1, call=WHOLE, result=result, source="python", duration_s=0.25)
 
 
-def _screen(*events: RunEvent, mode: Any = "cards") -> Screen:
-    screen = Screen(mode)
+def _screen(*events: RunEvent, mode: Any = "cards") -> ChatRunView:
+    screen = ChatRunView(mode)
     for event in events:
         screen.feed(event)
     return screen
@@ -81,7 +81,7 @@ def _screen(*events: RunEvent, mode: Any = "cards") -> Screen:
 
 def test_text_grows_and_ends() -> None:
     """Pieces say where they belong; the end adds nothing that came already."""
-    screen = Screen()
+    screen = ChatRunView()
     ops = [op for event in _said("Hello world") for op in screen.feed(event)]
     assert ops == [
         {"op": "part", "part": {"kind": "text", "text": "", "done": False, "id": 0}},
@@ -97,7 +97,7 @@ def test_whatever_is_heard_twice_changes_nothing(texts: list[str], data: st.Data
     """A page that starts anywhere and hears a stretch again ends at the same picture."""
     events: list[RunEvent] = [ItemAdded(index=0, item=MessageItem(id="m", role="assistant"))]
     events += [TextDelta(index=0, text=text) for text in texts]
-    screen = Screen()
+    screen = ChatRunView()
     told = [screen.feed(event) for event in events]
     cut = data.draw(st.integers(1, len(told)))
     back = data.draw(st.integers(1, cut))
@@ -143,7 +143,7 @@ def test_a_card_goes_through_its_states() -> None:
         index=1, call=WHOLE, approval_id="apr_1", status="approved", by="ada", arguments='{"a":2}'
     )
     steps: list[RunEvent] = [*_called(), asked, decided, ToolStarted(index=1, call=WHOLE), _finished()]
-    screen, states = Screen(), list[str]()
+    screen, states = ChatRunView(), list[str]()
     for event in steps:
         screen.feed(event)
         states.append(screen.parts[0]["state"])
@@ -176,7 +176,7 @@ def test_a_call_of_an_earlier_run_gets_its_card() -> None:
 
 def test_the_thin_mode_has_lines_instead_of_cards() -> None:
     """Neither arguments nor results are in it, also not in the changes."""
-    screen = Screen("text")
+    screen = ChatRunView("text")
     events: list[RunEvent] = [*_called(), ToolStarted(index=1, call=WHOLE), _finished(text="secret")]
     ops = [op for event in events for op in screen.feed(event)]
     assert [op["part"]["text"] for op in ops] == ["Calling look…"] * 3 + ["Called look."]
@@ -248,7 +248,7 @@ def test_what_is_no_text_is_named() -> None:
 
 def test_notes_and_unknown_indexes_change_nothing() -> None:
     """Not everything that happens is for the page."""
-    screen = Screen()
+    screen = ChatRunView()
     assert screen.feed(Noted(note=Note(code="x", action="dropped", message="m"))) == []
     assert screen.feed(TextDelta(index=9, text="x")) == []
     assert screen.feed(ArgumentsDelta(index=9, text="x")) == []

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from treadle.http.asgi import GONE_IN_SCOPE
-from treadle.server.delivery.client_disconnects import Presence
+from treadle.server.delivery.client_disconnects import ClientPresence
 from treadle.server.http_exchange import Exchange
 
 BOUND_S = 20.0
@@ -38,7 +38,7 @@ class Client:
             await exchange.disconnected()
             leave()
 
-        presence = None if exchange.attend(leave) else Presence(None, NEVER_S, until_gone())
+        presence = None if exchange.attend(leave) else ClientPresence(None, NEVER_S, until_gone())
 
         def end() -> None:
             is_there.clear()
@@ -120,7 +120,7 @@ async def test_silence_is_broken_again_and_again_but_not_while_one_is_being_brok
         if len(broken) == 4:
             again.set()
 
-    presence = Presence(break_silence, 0.001)
+    presence = ClientPresence(break_silence, 0.001)
     await _until(began)
     looks = asyncio.get_running_loop().create_future()
     asyncio.get_running_loop().call_later(0.02, looks.set_result, None)
@@ -138,7 +138,7 @@ async def test_who_writes_is_not_silent() -> None:
     async def break_silence() -> None:
         broken.set()
 
-    presence = Presence(break_silence, 0.05)
+    presence = ClientPresence(break_silence, 0.05)
     loop = asyncio.get_running_loop()
     until = loop.time() + 0.2
     while loop.time() < until:

@@ -29,7 +29,7 @@ from treadle.core.request import Request, Surface
 from treadle.protocols.codec_interfaces import Encoder
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.stream_deduplication import DIVERGED
-from treadle.server.delivery.replay_encoders import FoldedRun, MendedRun, OneRun, RunIds
+from treadle.server.delivery.replay_encoders import AppendOnlyWriter, FoldedRun, OneRun, RunIds
 from treadle.server.delivery.stream_event_ids import Frames, Position, read_position
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
@@ -65,8 +65,8 @@ def _after(number: int, first: int = 1) -> Frames:
     return Frames(position=Position(number), first=first)
 
 
-def _telling(protocol: ProtocolName, frames: Frames | None = None) -> MendedRun:
-    return MendedRun(_encoder(protocol), frames, closes=protocol == "responses")
+def _telling(protocol: ProtocolName, frames: Frames | None = None) -> AppendOnlyWriter:
+    return AppendOnlyWriter(_encoder(protocol), frames, closes=protocol == "responses")
 
 
 def test_ids_of_a_run_are_the_same_whenever_it_is_told() -> None:
@@ -149,7 +149,7 @@ def test_a_client_that_catches_up_needs_no_keep_alive() -> None:
 def test_a_stream_goes_on_after_a_break(protocol: ProtocolName) -> None:
     """The client reads the answer once."""
     events = [STARTED, ROUND, *_begun(0, "Hel"), BROKEN, ROUND, *_whole(1, "Hell", "o!"), COMPLETED]
-    frames = _told(MendedRun(_encoder(protocol)), *events)
+    frames = _told(AppendOnlyWriter(_encoder(protocol)), *events)
     body = b"".join(frames)
     assert [b"Hel" in body, b'"lo!"' in body or b'"l"' in body, DIVERGED.encode() in body] == [True, True, False]
 
@@ -158,7 +158,7 @@ def test_a_stream_goes_on_after_a_break(protocol: ProtocolName) -> None:
 def test_a_client_that_saw_more_than_is_known_gets_an_error(protocol: ProtocolName) -> None:
     """What it has read of the broken part cannot be compared with anything."""
     events = [STARTED, ROUND, *_begun(0, "Hel"), BROKEN, ROUND, *_whole(1, "Hello"), COMPLETED]
-    telling = MendedRun(_encoder(protocol), _after(50))
+    telling = AppendOnlyWriter(_encoder(protocol), _after(50))
     body = b"".join(_told(telling, *events))
     assert b"/treadle/v1/runs/run_1/events" in body
     assert b"Hello" not in body
@@ -186,7 +186,7 @@ def test_a_break_in_a_later_round_repeats_nothing_of_the_rounds_before(protocol:
     first = [STARTED, ROUND, *_whole(0, "One.")]
     second = RoundStarted(round=2, fingerprint="g")
     events = [*first, second, *_begun(1, "Tw"), RoundBroken(round=2), second, *_whole(2, "T", "wo."), COMPLETED]
-    body = b"".join(_told(MendedRun(_encoder(protocol)), *events))
+    body = b"".join(_told(AppendOnlyWriter(_encoder(protocol)), *events))
     assert [body.count(b"One."), body.count(b'Tw"'), body.count(b'"o."'), DIVERGED.encode() in body] == [1, 1, 1, False]
 
 
@@ -222,7 +222,7 @@ def test_the_end_is_not_heard_at_once_and_nothing_before_it(protocol: ProtocolNa
 @pytest.mark.parametrize("protocol", MENDED)
 def test_a_piece_that_is_heard_alone_after_a_break_is_mended(protocol: ProtocolName) -> None:
     """What the client has been told is left out of it, as of any batch."""
-    telling = MendedRun(_encoder(protocol))
+    telling = AppendOnlyWriter(_encoder(protocol))
     _told(telling, STARTED, ROUND, *_begun(0, "a", "b"), BROKEN, ROUND, *_begun(0))
     repeated = Numbered(event=TextDelta(index=0, text="a"), seq=9)
     assert telling.hear([repeated]) == []
@@ -307,7 +307,7 @@ def test_a_response_in_one_piece_is_what_its_stream_ends_with() -> None:
     for events in (BREAK, RECOVERED):
         streamed = _telling("responses")
         last = _told(streamed, *events)[-1].decode()
-        folded = MendedRun(_encoder("responses", stream=False), closes=True)
+        folded = AppendOnlyWriter(_encoder("responses", stream=False), closes=True)
         assert _told(folded, *events) == []
         assert folded.body().decode() in last
 
@@ -434,10 +434,10 @@ def test_a_failed_end_reaches_a_client_that_names_more_than_the_run_had(protocol
 def test_a_reader_in_the_background_goes_on_behind_a_recovery_by_its_number() -> None:
     """It was shown only what the journal has, so that its number is still true: nothing is compared."""
     told = [STARTED, ROUND, *_begun(0, "Hel"), RunRecovered(), BROKEN, ROUND, *_whole(0, "Hel", "lo"), COMPLETED]
-    whole = _told(MendedRun(_encoder("responses"), closes=True, step=0), *told)
+    whole = _told(AppendOnlyWriter(_encoder("responses"), closes=True, step=0), *told)
     for seen in range(1, len(whole)):
         frames = Frames(position=Position(number=seen - 1), first=0, shows_ids=False)
-        rest = _told(MendedRun(_encoder("responses"), frames, closes=True, step=0), *told)
+        rest = _told(AppendOnlyWriter(_encoder("responses"), frames, closes=True, step=0), *told)
         assert rest == whole[seen:], seen
 
 

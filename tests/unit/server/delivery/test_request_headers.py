@@ -7,7 +7,7 @@ import pytest
 from treadle.config import Route, ServerSection, Settings, ToolsSection
 from treadle.core.errors import ProtocolError
 from treadle.core.request import Request, Surface
-from treadle.http.asgi import Message
+from treadle.http.asgi import AsgiMessage
 from treadle.server.delivery.request_headers import (
     answers_plainly,
     asks_plainly,
@@ -23,10 +23,10 @@ SETTINGS = Settings(server=ServerSection(reconnect_s=7.0))
 
 
 def _exchange(body: bytes = b"{}", *, path: str = "/v1/chat/completions", **headers: str) -> Exchange:
-    async def receive() -> Message:
+    async def receive() -> AsgiMessage:
         raise NotImplementedError
 
-    async def send(_: Message) -> None:
+    async def send(_: AsgiMessage) -> None:
         raise NotImplementedError
 
     named = [(name.replace("_", "-").encode(), value.encode("latin-1")) for name, value in headers.items()]

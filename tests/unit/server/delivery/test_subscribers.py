@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from treadle.server.delivery.subscribers import Audience
+from treadle.server.delivery.subscribers import Subscribers
 
 BOUND_S = 5.0
 
@@ -41,7 +41,7 @@ class Run:
 
 async def test_the_last_reader_ends_the_run() -> None:
     """Not the first of two."""
-    audience, run = Audience(Clock()), Run()
+    audience, run = Subscribers(Clock()), Run()
     audience.enter(run.run_id)
     audience.enter(run.run_id)
     await audience.leave(run, 0.0)
@@ -53,7 +53,7 @@ async def test_the_last_reader_ends_the_run() -> None:
 async def test_a_run_may_go_on_by_itself() -> None:
     """Without any reader."""
     clock = Clock()
-    audience, run = Audience(clock), Run()
+    audience, run = Subscribers(clock), Run()
     audience.enter(run.run_id)
     await audience.leave(run, None)
     assert (run.cancelled.is_set(), clock.slept) == (False, [])
@@ -62,7 +62,7 @@ async def test_a_run_may_go_on_by_itself() -> None:
 async def test_a_run_waits_for_its_reader_for_a_while() -> None:
     """Then it ends."""
     clock = Clock()
-    audience, run = Audience(clock), Run()
+    audience, run = Subscribers(clock), Run()
     audience.enter(run.run_id)
     await audience.leave(run, 60.0)
     await asyncio.sleep(0)
@@ -76,7 +76,7 @@ async def test_a_run_waits_for_its_reader_for_a_while() -> None:
 async def test_a_reader_who_comes_back_stops_the_waiting(returns: bool) -> None:
     """Whoever it is; so does the end of the server."""
     clock = Clock()
-    audience, run = Audience(clock), Run()
+    audience, run = Subscribers(clock), Run()
     audience.enter(run.run_id)
     await audience.leave(run, 60.0)
     if returns:
@@ -92,7 +92,7 @@ async def test_a_reader_who_comes_back_stops_the_waiting(returns: bool) -> None:
 async def test_a_request_that_comes_again_finds_what_waits_for_it() -> None:
     """Once, and as long as it waits."""
     clock = Clock()
-    audience, run = Audience(clock), Run()
+    audience, run = Subscribers(clock), Run()
     audience.enter(run.run_id)
     await audience.leave(run, 0.9, "digest")
     assert (audience.find("other"), audience.find("digest"), audience.find("digest")) == (None, run, None)

@@ -9,9 +9,15 @@ from treadle.core.items import text_message, text_of
 from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.core.tool_definitions import ServerTool, ToolSpec
 from treadle.core.usage import Usage
-from treadle.terminal.conversation.host_interface import Ask, Decision, ProposalInfo, RunInfo, SessionInfo
+from treadle.terminal.conversation.host_interface import (
+    CallDecision,
+    CallQuestion,
+    HostRunInfo,
+    ProposalInfo,
+    SessionInfo,
+)
 from treadle.terminal.editor.screen_interface import Actions
-from treadle.terminal.rendering.approval_card import Choice
+from treadle.terminal.rendering.approval_card import CardChoice
 
 
 class FakeHost:
@@ -20,12 +26,12 @@ class FakeHost:
     def __init__(self, *, keeps: bool = True, place: str = "") -> None:
         self.keeps = keeps
         self.place = place
-        self.asked: list[Ask] = []
+        self.asked: list[CallQuestion] = []
         self.runs: dict[str, list[RunEvent]] = {}
-        self.rows: list[RunInfo] = []
+        self.rows: list[HostRunInfo] = []
         self.known: dict[str, SessionInfo] = {}
         self.entries: dict[str, list[Entry]] = {}
-        self.decided: list[tuple[str, Decision]] = []
+        self.decided: list[tuple[str, CallDecision]] = []
         self.cancelled: list[str] = []
         self.open_proposals: list[ProposalInfo] = []
         self.deeds: list[str] = []
@@ -39,7 +45,7 @@ class FakeHost:
         """Return the level."""
         return self.level
 
-    async def start(self, ask: Ask) -> str:
+    async def start(self, ask: CallQuestion) -> str:
         """Start a run that answers with the prompt, or with what was given."""
         said = text_of(ask.items[-1].content)  # pyright: ignore[reportAttributeAccessIssue]
         if said == "fail":
@@ -52,7 +58,7 @@ class FakeHost:
         self.runs[run_id] = [started, *told]
         session = self.known.get(ask.session_id or "")
         previous = session.head_run_id if session else None
-        self.rows.insert(0, RunInfo(id=run_id, status="completed", previous_id=previous, session_id=ask.session_id))
+        self.rows.insert(0, HostRunInfo(id=run_id, status="completed", previous_id=previous, session_id=ask.session_id))
         self.entries[run_id] = [entry_of_item(item, at=0.0, is_input=True) for item in ask.items]
         if session is not None:
             self.known[session.id] = SessionInfo(
@@ -73,7 +79,7 @@ class FakeHost:
         self.cancelled.append(run_id)
         self.holds.set()
 
-    async def decide(self, approval_id: str, decision: Decision) -> None:
+    async def decide(self, approval_id: str, decision: CallDecision) -> None:
         """Remember the decision."""
         if any(known == approval_id for known, _ in self.decided):
             raise Conflict("decided already")
@@ -125,11 +131,11 @@ class FakeHost:
         """Return everything."""
         return [entry for run in reversed(self.rows) for entry in self.entries.get(run.id, [])]
 
-    async def list_runs(self, limit: int, *, session_id: str | None = None) -> list[RunInfo]:
+    async def list_runs(self, limit: int, *, session_id: str | None = None) -> list[HostRunInfo]:
         """Return runs, newest first."""
         return [run for run in self.rows if session_id in (None, run.session_id)][:limit]
 
-    async def find_run(self, run_id: str) -> RunInfo:
+    async def find_run(self, run_id: str) -> HostRunInfo:
         """Return one."""
         for run in self.rows:
             if run.id == run_id:
@@ -186,7 +192,7 @@ class FakeFace:
         self.offered: list[str] = []
         self.keys: list[str] = []
         self.answers: list[str | None] = []
-        self.asked: list[list[Choice]] = []
+        self.asked: list[list[CardChoice]] = []
         self.labels: list[str] = []
         self.redrawn = 0
         self.deeds: list[str] = []
@@ -210,7 +216,7 @@ class FakeFace:
         """Return the next line."""
         return self.typed.pop(0) if self.typed else None
 
-    async def choose(self, choices: list[Choice]) -> str | None:
+    async def choose(self, choices: list[CardChoice]) -> str | None:
         """Return the next key; without one nobody ever answers."""
         self.asked.append(choices)
         if not self.keys:

@@ -8,7 +8,7 @@ from treadle.core.errors import ConfigError, Conflict, NotFound
 from treadle.core.events import RunEnded, RunEvent, RunStarted, ToolFinished
 from treadle.core.items import CallItem, text_message, text_result
 from treadle.terminal.conversation.conversation import Conversation, name_of
-from treadle.terminal.conversation.host_interface import Ask, RunInfo, SessionInfo
+from treadle.terminal.conversation.host_interface import CallQuestion, HostRunInfo, SessionInfo
 from unit.terminal.conversation.fake import FakeHost
 
 
@@ -113,7 +113,7 @@ async def test_a_cancel_before_the_run_exists_is_not_lost() -> None:
     """Ctrl-C while the run is being made durable cancels it as soon as it is there."""
 
     class Slow(FakeHost):
-        async def start(self, ask: Ask) -> str:
+        async def start(self, ask: CallQuestion) -> str:
             """Be cancelled meanwhile."""
             self.holds.clear()
             conversation.cancel()
@@ -155,7 +155,7 @@ async def test_news_are_runs_that_somebody_else_began() -> None:
     assert await conversation.news() is None
     await send(conversation, "one")
     assert await conversation.news() is None
-    host.rows.insert(0, RunInfo(id="run_other", status="running", session_id="sess_1"))
+    host.rows.insert(0, HostRunInfo(id="run_other", status="running", session_id="sess_1"))
     news = await conversation.news()
     assert news is not None
     assert news.id == "run_other"

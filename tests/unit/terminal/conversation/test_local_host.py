@@ -15,8 +15,8 @@ from treadle.core.usage import Usage
 from treadle.runtime import Runtime
 from treadle.runtime.injected_parts import Parts
 from treadle.terminal.conversation.conversation import Conversation
-from treadle.terminal.conversation.host_interface import Decision
-from treadle.terminal.conversation.local_host import Here, folder_of
+from treadle.terminal.conversation.host_interface import CallDecision
+from treadle.terminal.conversation.local_host import LocalHost, folder_of
 from treadle.tools import tool
 from treadle.workspace.workspace_state import Change
 from treadle.workspace.workspace_store import PROGRAM
@@ -47,7 +47,7 @@ async def send(conversation: Conversation, text: str) -> list[RunEvent]:
 
 async def test_a_conversation_is_kept_found_forked_and_forgotten(runtime: Runtime) -> None:
     """Its session names the folder, its runs and its words."""
-    host = Here(runtime)
+    host = LocalHost(runtime)
     conversation = Conversation(host, "demo", folder="/here")
     await send(conversation, "hello")
     await send(conversation, "again")
@@ -69,12 +69,12 @@ async def test_a_conversation_is_kept_found_forked_and_forgotten(runtime: Runtim
 
 async def test_a_question_is_answered_and_the_call_runs(runtime: Runtime) -> None:
     """With other arguments, where they were changed."""
-    host = Here(runtime)
+    host = LocalHost(runtime)
     conversation = Conversation(host, "demo")
     results: list[ToolFinished] = []
     async for event in conversation.send(text_message("user", "Use wipe_disk `sda`")):
         if isinstance(event, ApprovalRequested):
-            answer = Decision(approve=True, by="ada", digest=event.digest, arguments='{"name":"sdb"}')
+            answer = CallDecision(approve=True, by="ada", digest=event.digest, arguments='{"name":"sdb"}')
             await host.decide(event.approval_id, answer)
         if isinstance(event, ToolFinished):
             results.append(event)
@@ -83,11 +83,11 @@ async def test_a_question_is_answered_and_the_call_runs(runtime: Runtime) -> Non
 
 async def test_a_run_that_was_begun_elsewhere_is_watched_to_its_end(runtime: Runtime) -> None:
     """From its first event; also one that has ended."""
-    host = Here(runtime)
+    host = LocalHost(runtime)
     conversation = Conversation(host, "demo")
     told = await send(conversation, "hello")
     assert conversation.run_id is not None
-    again = [event async for event in Conversation(Here(runtime), "demo").watch(conversation.run_id)]
+    again = [event async for event in Conversation(LocalHost(runtime), "demo").watch(conversation.run_id)]
     assert [type(event) for event in again if isinstance(event, RunEnded)] == [RunEnded]
     assert len(again) == len(told)
     with pytest.raises(NotFound):
@@ -96,7 +96,7 @@ async def test_a_run_that_was_begun_elsewhere_is_watched_to_its_end(runtime: Run
 
 async def test_proposals_are_decided_as_they_were_shown(runtime: Runtime) -> None:
     """Confirmed against the version that was read; rejected with a reason."""
-    host, desk = Here(runtime), runtime.workspaces
+    host, desk = LocalHost(runtime), runtime.workspaces
     held = await desk.create("trip")
     for value in ("Turku", "Tampere"):
         changes = (Change(path="/facts/city", value=value),)
@@ -111,7 +111,7 @@ async def test_proposals_are_decided_as_they_were_shown(runtime: Runtime) -> Non
 
 async def test_models_tools_and_prices_are_those_of_the_runtime(runtime: Runtime) -> None:
     """Unknown is unknown."""
-    host = Here(runtime)
+    host = LocalHost(runtime)
     assert (host.place, host.keeps) == ("", True)
     assert "wipe_disk" in [each.name for each in await host.tools()]
     assert await host.cost("run", "demo", Usage(input_tokens=1_000_000)) == 1.0

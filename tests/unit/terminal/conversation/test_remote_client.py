@@ -12,7 +12,7 @@ from aiohttp import web
 from treadle.core.errors import Conflict, Unauthorised
 from treadle.core.events import RoundStarted, RunEnded, RunEvent
 from treadle.terminal.conversation import remote_client as client
-from treadle.terminal.conversation.remote_client import Client, Unreachable
+from treadle.terminal.conversation.remote_client import RemoteClient, Unreachable
 from treadle.terminal.conversation.remote_host import Elsewhere
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -41,9 +41,9 @@ async def served(answer: Answer) -> AsyncGenerator[str, None]:
 
 
 @asynccontextmanager
-async def connected(url: str) -> AsyncGenerator[Client, None]:
+async def connected(url: str) -> AsyncGenerator[RemoteClient, None]:
     """Open a client."""
-    asked = Client(url)
+    asked = RemoteClient(url)
     await asked.open()
     try:
         yield asked
@@ -218,7 +218,7 @@ async def test_a_person_is_shown_only_to_a_server_that_asks_for_one() -> None:
         return web.json_response({"error": {"code": "person_needed", "message": "no", "status": 401}}, status=401)
 
     async with served(answer) as url:
-        asked = Client(url, person=lambda: "tr_person_1")
+        asked = RemoteClient(url, person=lambda: "tr_person_1")
         await asked.open()
         assert await asked.post("/free", {}, dict[str, Any]) == {"done": True}
         assert await asked.post("/decide", {"approve": True}, dict[str, Any]) == {"done": True}

@@ -21,11 +21,11 @@ from treadle.core.items import CallItem, text_message, text_result
 from treadle.core.journal_entries import entry_of_item
 from treadle.core.json import write_json
 from treadle.core.request import Note
-from treadle.terminal.permissions.permission_policy import Policy, question_of
+from treadle.terminal.permissions.permission_policy import PermissionPolicy, question_of
 from treadle.terminal.permissions.remembered_permissions import Allowances
-from treadle.terminal.rendering.approval_card import Choice, card_lines
-from treadle.terminal.rendering.run_renderer import Screen
-from treadle.terminal.rendering.styles import Look
+from treadle.terminal.rendering.approval_card import CardChoice, card_lines
+from treadle.terminal.rendering.run_renderer import RunRenderer
+from treadle.terminal.rendering.styles import TextStyle
 from unit.terminal.editor.test_screen_app import Seat, seat
 
 CORPUS = {
@@ -73,7 +73,7 @@ def events(text: str) -> list[RunEvent]:
 
 def draw(here: Seat, text: str) -> None:
     """Show a text in every way that a screen has."""
-    screen = Screen(here.face, Look(rich=True))
+    screen = RunRenderer(here.face, TextStyle(rich=True))
     for event in events(text):
         screen.show(event)
     screen.error(ErrorInfo(code="x", message=text, hint=text))
@@ -90,7 +90,9 @@ def draw(here: Seat, text: str) -> None:
         call_id="c", name="bash", arguments=write_json({"command": plain, "cwd": plain}).decode(), side="server"
     )
     asked = ApprovalRequested(index=0, call=call, approval_id="a", source="local", reasons=(text,))
-    screen.lines(card_lines(Policy("ask", Allowances("/w"), sandbox=3), question_of(asked, "/w"), lambda _: None))
+    screen.lines(
+        card_lines(PermissionPolicy("ask", Allowances("/w"), sandbox=3), question_of(asked, "/w"), lambda _: None)
+    )
     here.face.paint(lambda columns, rows: [])
     screen.show(TextDelta(index=3, text=f"open {text}"))
 
@@ -106,7 +108,7 @@ async def test_nothing_of_the_corpus_reaches_the_terminal(
         monkeypatch.setattr(here.actions, "status_line", lambda: f"status {text}")
         here.actions.activity = f"… {text}".replace("\n", "")
         draw(here, text)
-        asked = asyncio.ensure_future(here.face.choose([Choice(key="y", word="yes", meaning=f"once {text}")]))
+        asked = asyncio.ensure_future(here.face.choose([CardChoice(key="y", word="yes", meaning=f"once {text}")]))
         await here.sees("[y] once")
         asked.cancel()
         here.face.offer(storable(text))

@@ -8,9 +8,9 @@ import pty
 import pytest
 
 from treadle.terminal.editor.plain_mode import PlainFace
-from treadle.terminal.rendering.approval_card import Choice
+from treadle.terminal.rendering.approval_card import CardChoice
 
-CHOICES = [Choice(key="y", word="yes", meaning="once"), Choice(key="n", word="no", meaning="not this")]
+CHOICES = [CardChoice(key="y", word="yes", meaning="once"), CardChoice(key="n", word="no", meaning="not this")]
 
 
 async def test_lines_of_a_pipe_are_read_until_its_end() -> None:

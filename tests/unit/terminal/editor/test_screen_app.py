@@ -19,11 +19,11 @@ from treadle.terminal.editor import screen_app as inline_app
 from treadle.terminal.editor.input_buffer import open_history
 from treadle.terminal.editor.screen_app import Inline
 from treadle.terminal.editor.tab_completion import Completions
-from treadle.terminal.rendering.approval_card import Choice
-from treadle.terminal.rendering.styles import Look
+from treadle.terminal.rendering.approval_card import CardChoice
+from treadle.terminal.rendering.styles import TextStyle
 
 COLUMNS, ROWS = 60, 12
-CHOICES = [Choice(key="y", word="yes", meaning="once"), Choice(key="n", word="no", meaning="not this")]
+CHOICES = [CardChoice(key="y", word="yes", meaning="once"), CardChoice(key="n", word="no", meaning="not this")]
 
 
 class Actions:
@@ -123,7 +123,7 @@ async def seat(tmp_path: Path, *, is_animated: bool = True) -> AsyncIterator[Sea
         lambda: list(history.get_strings()),
     )
     with create_pipe_input() as keys, create_app_session(input=keys):
-        face = Inline(out, Look(rich=True), history=history, completer=completer, is_animated=is_animated)
+        face = Inline(out, TextStyle(rich=True), history=history, completer=completer, is_animated=is_animated)
         actions = Actions()
         await face.open()
         face.serve(actions)
@@ -306,7 +306,7 @@ async def test_a_question_that_is_over_leaves_the_next_one_alone(tmp_path: Path)
     async with seat(tmp_path) as here:
         old = asyncio.ensure_future(here.face.choose(CHOICES))
         await here.sees("[y] once")
-        new = asyncio.ensure_future(here.face.choose([Choice(key="z", word="zed", meaning="another")]))
+        new = asyncio.ensure_future(here.face.choose([CardChoice(key="z", word="zed", meaning="another")]))
         await here.sees("[z] another")
         old.cancel()
         await asyncio.wait({old})
@@ -318,7 +318,7 @@ async def test_what_would_be_remembered_is_shown_whole(tmp_path: Path) -> None:
     """A choice that is longer than the line is broken, never cut: it may end in another command."""
     meaning = " ".join(f"word{number}" for number in range(20))
     async with seat(tmp_path) as here:
-        asked = asyncio.ensure_future(here.face.choose([Choice(key="s", word="session", meaning=meaning)]))
+        asked = asyncio.ensure_future(here.face.choose([CardChoice(key="s", word="session", meaning=meaning)]))
         await here.sees("word19")
         assert meaning in " ".join(line.strip() for line in here.lines)
         asked.cancel()
@@ -505,7 +505,7 @@ async def test_the_live_part_cannot_be_driven_by_text(tmp_path: Path) -> None:
     """Status, queue and questions are cleaned."""
     async with seat(tmp_path) as here:
         here.actions.is_running = True
-        asked = asyncio.ensure_future(here.face.choose([Choice(key="y", word="y", meaning="run \x1b]0;x\x07")]))
+        asked = asyncio.ensure_future(here.face.choose([CardChoice(key="y", word="y", meaning="run \x1b]0;x\x07")]))
         await here.sees("[y] run ␛]0;x␇")
         assert b"\x1b]0;x" not in here.raw
         asked.cancel()

@@ -9,13 +9,13 @@ from treadle.core.errors import ProtocolError
 from treadle.core.events import ApprovalDecided, ApprovalRequested, ToolFinished
 from treadle.core.items import CallItem, text_result
 from treadle.core.json import write_json
-from treadle.terminal.conversation.host_interface import Decision
+from treadle.terminal.conversation.host_interface import CallDecision
 from treadle.terminal.permissions.ask_user import Asker
-from treadle.terminal.permissions.permission_policy import Mode, Policy
+from treadle.terminal.permissions.permission_policy import Mode, PermissionPolicy
 from treadle.terminal.permissions.remembered_permissions import Allowances
 from treadle.terminal.rendering.drawing_surface import Stream
-from treadle.terminal.rendering.run_renderer import Screen
-from treadle.terminal.rendering.styles import Look
+from treadle.terminal.rendering.run_renderer import RunRenderer
+from treadle.terminal.rendering.styles import TextStyle
 from unit.terminal.conversation.fake import FakeFace, FakeHost
 
 
@@ -40,11 +40,11 @@ class Scene:
     def __init__(self, *keys: str, mode: Mode = "ask", can_ask: bool = True) -> None:
         self.host, self.face, self.out = FakeHost(), FakeFace(can_ask=can_ask), io.StringIO()
         self.face.keys = list(keys)
-        self.policy = Policy(mode, Allowances("/w"), sandbox=3)
-        screen = Screen(Stream(self.out), Look())
+        self.policy = PermissionPolicy(mode, Allowances("/w"), sandbox=3)
+        screen = RunRenderer(Stream(self.out), TextStyle())
         self.asker = Asker(self.host, self.policy, self.face, screen, lambda _: None, "/w")
 
-    async def decided(self, count: int = 1) -> list[tuple[str, Decision]]:
+    async def decided(self, count: int = 1) -> list[tuple[str, CallDecision]]:
         """Wait for so many decisions."""
         for _ in range(10_000):
             if len(self.host.decided) >= count:
@@ -99,7 +99,7 @@ async def test_a_change_that_is_refused_is_asked_about_again() -> None:
     """The error names what is wrong."""
 
     class Strict(FakeHost):
-        async def decide(self, approval_id: str, decision: Decision) -> None:
+        async def decide(self, approval_id: str, decision: CallDecision) -> None:
             """Refuse other arguments."""
             if decision.arguments is not None:
                 raise ProtocolError("The arguments are not valid.", param="arguments")
@@ -108,7 +108,9 @@ async def test_a_change_that_is_refused_is_asked_about_again() -> None:
     scene = Scene("e", "n")
     scene.face.answers = ["rm y"]
     scene.host = Strict()
-    scene.asker = Asker(scene.host, scene.policy, scene.face, Screen(Stream(scene.out), Look()), lambda _: None, "/w")
+    scene.asker = Asker(
+        scene.host, scene.policy, scene.face, RunRenderer(Stream(scene.out), TextStyle()), lambda _: None, "/w"
+    )
     scene.asker.follow(event("rm x"))
     [(_, decision)] = await scene.decided()
     assert not decision.approve
@@ -120,7 +122,7 @@ async def test_a_server_that_cannot_run_a_command_read_only_has_the_person_asked
     """It refuses the argument. Where nobody can be asked, the command does not run."""
 
     class Older(FakeHost):
-        async def decide(self, approval_id: str, decision: Decision) -> None:
+        async def decide(self, approval_id: str, decision: CallDecision) -> None:
             """Refuse arguments that are not known."""
             if decision.arguments is not None:
                 raise ProtocolError("There is no read_only.", param="arguments")
@@ -128,7 +130,9 @@ async def test_a_server_that_cannot_run_a_command_read_only_has_the_person_asked
 
     scene = Scene("y", can_ask=can_ask)
     scene.host = Older()
-    scene.asker = Asker(scene.host, scene.policy, scene.face, Screen(Stream(scene.out), Look()), lambda _: None, "/w")
+    scene.asker = Asker(
+        scene.host, scene.policy, scene.face, RunRenderer(Stream(scene.out), TextStyle()), lambda _: None, "/w"
+    )
     scene.asker.follow(event("ls"))
     [(_, decision)] = await scene.decided()
     assert (decision.approve, decision.arguments, len(scene.face.asked)) == (can_ask, None, 1 if can_ask else 0)
@@ -159,7 +163,7 @@ async def test_a_question_answered_elsewhere_goes_away() -> None:
 async def test_whoever_comes_second_is_no_error() -> None:
     """The run tells what stands."""
     scene = Scene("y")
-    scene.host.decided.append(("apr_1", Decision(approve=False)))
+    scene.host.decided.append(("apr_1", CallDecision(approve=False)))
     scene.asker.follow(event("rm x"))
     for _ in range(100):
         await asyncio.sleep(0)

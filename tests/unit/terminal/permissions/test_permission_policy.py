@@ -7,11 +7,13 @@ import pytest
 from treadle.core.events import ApprovalRequested
 from treadle.core.items import CallItem
 from treadle.core.json import read_json, write_json
-from treadle.terminal.permissions.permission_policy import Mode, Policy, Question, question_of
+from treadle.terminal.permissions.permission_policy import Mode, PermissionPolicy, PermissionQuestion, question_of
 from treadle.terminal.permissions.remembered_permissions import Allowances, Allowed
 
 
-def ask(tool: str, reasons: tuple[str, ...] | None = None, source: str = "local", **arguments: object) -> Question:
+def ask(
+    tool: str, reasons: tuple[str, ...] | None = None, source: str = "local", **arguments: object
+) -> PermissionQuestion:
     """Return a question about a call."""
     call = CallItem(call_id="c", name=tool, arguments=write_json(arguments).decode(), side="server")
     why = (f"{tool} always needs approval",) if reasons is None else reasons
@@ -19,14 +21,14 @@ def ask(tool: str, reasons: tuple[str, ...] | None = None, source: str = "local"
     return question_of(event, "/w")
 
 
-def bash(command: str, **more: object) -> Question:
+def bash(command: str, **more: object) -> PermissionQuestion:
     """Return a question about a command line."""
     return ask("bash", command=command, **more)
 
 
-def policy(mode: Mode = "ask", sandbox: int | None = 3) -> Policy:
+def policy(mode: Mode = "ask", sandbox: int | None = 3) -> PermissionPolicy:
     """Return a policy that remembers nothing yet."""
-    return Policy(mode, Allowances("/w"), sandbox=sandbox)
+    return PermissionPolicy(mode, Allowances("/w"), sandbox=sandbox)
 
 
 READING = [
@@ -86,7 +88,7 @@ def test_no_command_runs_unasked_but_read_only(line: str, level: int, mode: Mode
         (ask("other"), 3),
     ],
 )
-def test_everything_else_is_asked(question: Question, sandbox: int | None) -> None:
+def test_everything_else_is_asked(question: PermissionQuestion, sandbox: int | None) -> None:
     """Unconfined, with a network, after untrusted output, from text, of another source, or with effects."""
     assert policy("ask", sandbox).decide(question) is None
 
@@ -193,7 +195,7 @@ def test_a_rule_holds_in_its_folder_only() -> None:
         (ask("it", ("it asks to write the git repository",)), 3),
     ],
 )
-def test_nothing_is_remembered_where_it_would_grant_too_much(question: Question, sandbox: int | None) -> None:
+def test_nothing_is_remembered_where_it_would_grant_too_much(question: PermissionQuestion, sandbox: int | None) -> None:
     """And nothing is offered to be."""
     chosen = policy("ask", sandbox)
     assert chosen.rules_for(question, "session") == []
@@ -259,12 +261,12 @@ NAMED = ("file_write always needs approval", "it asks to write protected paths: 
 def test_a_protected_path_is_asked_about_by_its_name(tmp_path: Path, mode: Mode) -> None:
     """No mode and no rule for the tool answers; a rule for the path does, for both tools, and for no other path."""
     asked = ask("file_write", NAMED, path="./AGENTS.md", content="x", protected=True)
-    made = Policy(mode, Allowances("/w", tmp_path / "allowed.json"), sandbox=3)
+    made = PermissionPolicy(mode, Allowances("/w", tmp_path / "allowed.json"), sandbox=3)
     made.allowances.add(Allowed(tool="file_write"), "session")
     assert made.decide(asked) is None
     assert [rule.words for rule in made.rules_for(asked, "project")] == ["writing the protected path AGENTS.md"]
     made.remember(asked, "project")
-    again = Policy(mode, Allowances("/w", tmp_path / "allowed.json"), sandbox=3)
+    again = PermissionPolicy(mode, Allowances("/w", tmp_path / "allowed.json"), sandbox=3)
     edited = ask("file_edit", path="AGENTS.md", old="x", new="y", protected=True)
     assert [(each.approve, each.by) for each in (again.decide(asked), again.decide(edited)) if each] == [
         (True, "policy: remembered AGENTS.md")
@@ -274,14 +276,14 @@ def test_a_protected_path_is_asked_about_by_its_name(tmp_path: Path, mode: Mode)
     shell = bash("echo > AGENTS.md", protected=["AGENTS.md"])
     assert [again.decide(each) for each in (other, tainted, shell)] == [None] * 3
     assert again.rules_for(shell, "session") == []
-    planned = Policy("plan", again.allowances, sandbox=3).decide(other)
+    planned = PermissionPolicy("plan", again.allowances, sandbox=3).decide(other)
     assert planned is not None
     assert not planned.approve
 
 
-def here(mode: Mode = "ask", *writable: str, sandbox: int | None = 3) -> Policy:
+def here(mode: Mode = "ask", *writable: str, sandbox: int | None = 3) -> PermissionPolicy:
     """Return the policy of a chat whose tools run here."""
-    return Policy(mode, Allowances("/w"), sandbox=sandbox, writable=writable)
+    return PermissionPolicy(mode, Allowances("/w"), sandbox=sandbox, writable=writable)
 
 
 @pytest.mark.parametrize(
@@ -292,7 +294,7 @@ def here(mode: Mode = "ask", *writable: str, sandbox: int | None = 3) -> Policy:
         (bash("touch x && git commit -m y"), "git=true"),
     ],
 )
-def test_what_would_fail_after_a_yes_is_not_asked_about(question: Question, words: str) -> None:
+def test_what_would_fail_after_a_yes_is_not_asked_about(question: PermissionQuestion, words: str) -> None:
     """The model reads how to ask for it, so that a person is asked once."""
     decided = here().decide(question)
     assert decided is not None
@@ -315,7 +317,7 @@ def test_what_would_fail_after_a_yes_is_not_asked_about(question: Question, word
         (bash("git stash list"), here()),
     ],
 )
-def test_what_could_succeed_is_asked_about(question: Question, made: Policy) -> None:
+def test_what_could_succeed_is_asked_about(question: PermissionQuestion, made: PermissionPolicy) -> None:
     """The settings allow it, it asks already, or it is not known to write what is protected."""
     assert made.decide(question) is None
 

@@ -7,21 +7,21 @@ import pytest
 from treadle.core.events import ApprovalRequested
 from treadle.core.items import CallItem
 from treadle.core.json import write_json
-from treadle.terminal.permissions.permission_policy import Policy, Question, question_of
+from treadle.terminal.permissions.permission_policy import PermissionPolicy, PermissionQuestion, question_of
 from treadle.terminal.permissions.remembered_permissions import Allowances
 from treadle.terminal.rendering.approval_card import card_lines, choices_for, diff_of, file_reader
 
-POLICY = Policy("ask", Allowances("/w"), sandbox=2)
+POLICY = PermissionPolicy("ask", Allowances("/w"), sandbox=2)
 
 
-def ask(tool: str, **arguments: object) -> Question:
+def ask(tool: str, **arguments: object) -> PermissionQuestion:
     """Return a question."""
     call = CallItem(call_id="c", name=tool, arguments=write_json(arguments).decode(), side="server")
     why = (f"{tool} always needs approval",)
     return question_of(ApprovalRequested(index=0, call=call, approval_id="a", source="local", reasons=why), "/w")
 
 
-def shown(question: Question, files: dict[str, str] | None = None) -> list[str]:
+def shown(question: PermissionQuestion, files: dict[str, str] | None = None) -> list[str]:
     """Return the lines of a card."""
     return [text for _, text in card_lines(POLICY, question, (files or {}).get)]
 

@@ -5,10 +5,10 @@ import re
 import pytest
 
 from treadle.terminal.rendering import code_highlighting as code
-from treadle.terminal.rendering.code_highlighting import Code, language_of
-from treadle.terminal.rendering.styles import THEMES, Look
+from treadle.terminal.rendering.code_highlighting import HighlightedCode, language_of
+from treadle.terminal.rendering.styles import THEMES, TextStyle
 
-LOOK = Look(rich=True, colour=True)
+LOOK = TextStyle(rich=True, colour=True)
 SAMPLES = {
     "python": 'def f(x):\n\t"""Two\n\tlines."""\n\treturn f"{x!r}" + 1  # why\n',
     "js": "/** a\n * b\n */\nconst x = `t ${y}\nmore`; // end\n",
@@ -21,9 +21,9 @@ SAMPLES = {
 }
 
 
-def painted(language: str, text: str, look: Look = LOOK) -> list[str]:
+def painted(language: str, text: str, look: TextStyle = LOOK) -> list[str]:
     """Return the lines of a code with their colours."""
-    block = Code(language, look)
+    block = HighlightedCode(language, look)
     return [block.line(line) for line in text.split("\n")]
 
 
@@ -52,7 +52,7 @@ def test_a_string_and_a_comment_go_on_in_the_next_line() -> None:
 def test_what_is_not_known_has_one_colour() -> None:
     """A fence without a language, or one of a language that is not in the table."""
     assert painted("", "x = 1") == painted("klingon", "x = 1") == ["\x1b[36mx = 1\x1b[0m"]
-    assert not Code("klingon", LOOK).is_known
+    assert not HighlightedCode("klingon", LOOK).is_known
 
 
 def test_a_very_long_line_is_not_read() -> None:
@@ -64,9 +64,9 @@ def test_a_very_long_line_is_not_read() -> None:
 @pytest.mark.parametrize("theme", THEMES)
 def test_every_theme_paints_code(theme: str) -> None:
     """And `none`, like a terminal without colours, paints nothing."""
-    lines = painted("python", SAMPLES["python"], Look(rich=True, colour=True, theme=theme))
+    lines = painted("python", SAMPLES["python"], TextStyle(rich=True, colour=True, theme=theme))
     assert ("\x1b[" in "".join(lines)) is (theme != "none")
-    assert painted("python", "x = 1", Look(rich=True)) == ["x = 1"]
+    assert painted("python", "x = 1", TextStyle(rich=True)) == ["x = 1"]
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from treadle.terminal.rendering.markdown_blocks import (
     DEPTH_MAX,
-    Code,
+    CodeBlock,
     Heading,
+    HorizontalRule,
     List,
     Paragraph,
     Quote,
-    Rule,
     Table,
     read_document,
 )
@@ -25,11 +25,11 @@ from treadle.terminal.rendering.markdown_blocks import (
         ("# One #\n###### Six\n#no", (Heading(1, "One"), Heading(6, "Six"), Paragraph("#no"))),
         ("#\ntext", (Heading(1, ""), Paragraph("text"))),
         ("One\n===\nTwo\n---\n", (Heading(1, "One"), Heading(2, "Two"))),
-        ("***\n - - -\n___", (Rule(), Rule(), Rule())),
-        ("```py x\na\n  b\n```\nc", (Code("py", ("a", "  b")), Paragraph("c"))),
-        ("~~~\n```\n~~~", (Code("", ("```",)),)),
-        ("```\nopen", (Code("", ("open",)),)),
-        ("    a\n\n    b\n\nc", (Code("", ("a", "", "b")), Paragraph("c"))),
+        ("***\n - - -\n___", (HorizontalRule(), HorizontalRule(), HorizontalRule())),
+        ("```py x\na\n  b\n```\nc", (CodeBlock("py", ("a", "  b")), Paragraph("c"))),
+        ("~~~\n```\n~~~", (CodeBlock("", ("```",)),)),
+        ("```\nopen", (CodeBlock("", ("open",)),)),
+        ("    a\n\n    b\n\nc", (CodeBlock("", ("a", "", "b")), Paragraph("c"))),
         ("> a\n> b\nlazy\n\nc", (Quote((Paragraph("a\nb\nlazy"),)), Paragraph("c"))),
         ("> > a", (Quote((Quote((Paragraph("a"),)),)),)),
         ("- a\n- b", (List(((Paragraph("a"),), (Paragraph("b"),)), None),)),
@@ -41,11 +41,14 @@ from treadle.terminal.rendering.markdown_blocks import (
             "- a\n  - b\n    - c",
             (List(((Paragraph("a"), List(((Paragraph("b"), List(((Paragraph("c"),),), None)),), None)),), None),),
         ),
-        ("1. a\n\n   ```\n   x\n   ```\n2. b", (List(((Paragraph("a"), Code("", ("x",))), (Paragraph("b"),)), 1),)),
+        (
+            "1. a\n\n   ```\n   x\n   ```\n2. b",
+            (List(((Paragraph("a"), CodeBlock("", ("x",))), (Paragraph("b"),)), 1),),
+        ),
         ("-\n- b", (List(((), (Paragraph("b"),)), None),)),
         ("in 1986. was\n1986. a year", (Paragraph("in 1986. was\n1986. a year"),)),
         ("so:\n- a", (Paragraph("so:"), List(((Paragraph("a"),),), None))),
-        ("- a\n---\nb", (List(((Paragraph("a"),),), None), Rule(), Paragraph("b"))),
+        ("- a\n---\nb", (List(((Paragraph("a"),),), None), HorizontalRule(), Paragraph("b"))),
         (
             "| a | b |\n|:-:|--:|\n| 1 | 2 |\n| 3 |\n\nx",
             (Table((("a", "b"), ("1", "2"), ("3", "")), ("centre", "right")), Paragraph("x")),
@@ -53,7 +56,7 @@ from treadle.terminal.rendering.markdown_blocks import (
         ("a | b\n- | -\n1 \\| 2 | 3", (Table((("a", "b"), ("1 | 2", "3")), ("left", "left")),)),
         ("a | b\nno dashes", (Paragraph("a | b\nno dashes"),)),
         ("a | b\n---", (Heading(2, "a | b"),)),
-        ("\ta", (Code("", ("a",)),)),
+        ("\ta", (CodeBlock("", ("a",)),)),
     ],
 )
 def test_each_block_is_read(text: str, blocks: tuple[object, ...]) -> None:
@@ -88,7 +91,7 @@ def texts(value: object) -> list[object]:
             return [text for each in value for text in texts(each)]
         case Table():
             return texts(value.rows)
-        case Heading() | Paragraph() | Code() | Quote() | List():
+        case Heading() | Paragraph() | CodeBlock() | Quote() | List():
             return [text for name in value.__struct_fields__ for text in texts(getattr(value, name))]
         case _:
             return []

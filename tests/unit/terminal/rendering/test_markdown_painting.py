@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 
 from treadle.terminal.rendering.column_width import columns
 from treadle.terminal.rendering.streaming_markdown import render
-from treadle.terminal.rendering.styles import Look
+from treadle.terminal.rendering.styles import TextStyle
 
-PLAIN = Look(rich=True)
-COLOURED = Look(rich=True, colour=True)
+PLAIN = TextStyle(rich=True)
+COLOURED = TextStyle(rich=True, colour=True)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import io
 from treadle.core.events import ApprovalDecided, ApprovalRequested, RunEnded, ToolFinished, ToolStarted
 from treadle.core.items import CallItem, text_result
 from treadle.terminal.rendering import progress_line as waiting
-from treadle.terminal.rendering.progress_line import Activity, Waiting, ticking
+from treadle.terminal.rendering.progress_line import Activity, ProgressLine, ticking
 
 CALLS = [CallItem(call_id=name, name=name, arguments="{}") for name in ("one\x1b", "two")]
 
@@ -15,7 +15,7 @@ def test_it_names_what_runs_and_counts_the_seconds() -> None:
     """One tool by its name, several by their number, none as waiting; an unchanged line is not written again."""
     now = [0.0]
     out = io.StringIO()
-    line = Waiting(out, is_shown=True, clock=lambda: now[0])
+    line = ProgressLine(out, is_shown=True, clock=lambda: now[0])
     shown: list[str] = []
 
     def look() -> None:

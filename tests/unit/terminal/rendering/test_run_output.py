@@ -30,7 +30,7 @@ from treadle.core.usage import Usage
 from treadle.terminal.conversation.host_interface import SessionInfo
 from treadle.terminal.rendering.event_messages import ANSWERS_ANEW
 from treadle.terminal.rendering.jsonl_output import DOCUMENTED
-from treadle.terminal.rendering.run_output import WRITERS, Writer
+from treadle.terminal.rendering.run_output import WRITERS, RunOutput
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
 CALL = CallItem(call_id="call_1", name="add", arguments='{"a":1}', side="server")
@@ -42,7 +42,7 @@ def finished(rc: str = "ok") -> ToolFinished:
     return ToolFinished(index=0, call=CALL, result=text_result(CALL, "x", is_error=rc != "ok", rc=rc), duration_s=0.002)
 
 
-def write(form: str, *events: RunEvent) -> tuple[str, str, Writer]:
+def write(form: str, *events: RunEvent) -> tuple[str, str, RunOutput]:
     """Return what a form puts on stdout and stderr, and the writer."""
     out, notes = io.StringIO(), io.StringIO()
     writer = WRITERS[form](out, notes)

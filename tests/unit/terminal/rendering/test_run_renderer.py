@@ -28,9 +28,9 @@ from treadle.core.journal_entries import entry_of_item
 from treadle.core.request import Note
 from treadle.terminal.rendering.drawing_surface import Painter, Stream
 from treadle.terminal.rendering.event_messages import ANSWERS_ANEW
-from treadle.terminal.rendering.run_renderer import Screen
-from treadle.terminal.rendering.styles import Look
-from treadle.terminal.rendering.tool_results import Folds
+from treadle.terminal.rendering.run_renderer import RunRenderer
+from treadle.terminal.rendering.styles import TextStyle
+from treadle.terminal.rendering.tool_results import FoldedResults
 
 CALL = CallItem(call_id="call_1", name="glob", arguments='{"pattern":"*.c","path":"src/"}', side="server")
 OTHER = CallItem(call_id="call_2", name="add", arguments="{}", side="server")
@@ -39,7 +39,7 @@ OTHER = CallItem(call_id="call_2", name="add", arguments="{}", side="server")
 def show(*events: RunEvent) -> str:
     """Return what a plain screen shows of the events."""
     out = io.StringIO()
-    screen = Screen(Stream(out), Look())
+    screen = RunRenderer(Stream(out), TextStyle())
     for event in events:
         screen.show(event)
     return out.getvalue()
@@ -68,7 +68,7 @@ def test_a_call_that_is_made_again_is_shown_once_or_marked(texts: tuple[str, ...
     round_ = RoundStarted(round=1, fingerprint="f")
     begun = [ItemAdded(index=n, item=MessageItem(id=f"m{n}", role="assistant")) for n in range(2)]
     out = io.StringIO()
-    screen = Screen(Stream(out), Look())
+    screen = RunRenderer(Stream(out), TextStyle())
     for event in (
         RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0),
         *(round_, begun[0], TextDelta(index=0, text="Hel"), RunRecovered(), RoundBroken(round=1, indexes=(0,))),
@@ -115,7 +115,7 @@ def test_results_of_any_shape_are_shown(text: str, lines: str) -> None:
 def test_a_long_result_is_folded_and_unfolded_step_by_step() -> None:
     """The lines beyond the fold are counted, and shown when asked for, so many at a time."""
     out = io.StringIO()
-    screen = Screen(Stream(out), Look(), folds=Folds(preview_lines=2, full_lines=3))
+    screen = RunRenderer(Stream(out), TextStyle(), folds=FoldedResults(preview_lines=2, full_lines=3))
     screen.show(ToolStarted(index=1, call=OTHER))
     screen.show(finished("a\nb\nc\nd\ne\nf", OTHER))
     assert out.getvalue().splitlines()[1:] == [
@@ -137,7 +137,7 @@ def test_a_long_result_is_folded_and_unfolded_step_by_step() -> None:
 def test_a_new_run_forgets_what_was_folded() -> None:
     """Only the results of the last turn can be unfolded."""
     out = io.StringIO()
-    screen = Screen(Stream(out), Look(), folds=Folds(preview_lines=1))
+    screen = RunRenderer(Stream(out), TextStyle(), folds=FoldedResults(preview_lines=1))
     screen.show(finished("a\nb"))
     screen.show(RunStarted(run_id="r", response_id="p", model="m", created_at=0.0))
     screen.unfold()
@@ -202,7 +202,7 @@ def test_nothing_of_models_and_tools_reaches_the_terminal_raw(event: RunEvent) -
 def status(ended: RunEnded, *words: str) -> str:
     """Return the line about a turn."""
     out = io.StringIO()
-    Screen(Stream(out), Look()).status(words, ended)
+    RunRenderer(Stream(out), TextStyle()).status(words, ended)
     return out.getvalue()
 
 
@@ -224,7 +224,7 @@ def test_a_failed_turn_says_why_and_what_to_do() -> None:
 def test_no_color_means_no_colour_codes() -> None:
     """Without colour only the paint of the open block uses escape sequences."""
     out = io.StringIO()
-    Screen(Stream(out), Look(rich=False, colour=False)).show(ToolStarted(index=1, call=CALL))
+    RunRenderer(Stream(out), TextStyle(rich=False, colour=False)).show(ToolStarted(index=1, call=CALL))
     assert "\x1b" not in out.getvalue()
 
 
@@ -260,7 +260,7 @@ def test_the_finished_text_is_the_same_however_it_came(size: int) -> None:
     lines = [f"line number {number} of the answer" for number in range(40)]
     text = "\n\n".join(lines[:20]) + "\n\n```\n" + "\n".join(lines[20:]) + "\n```\n"
     glass = Glass(30, 8)
-    screen = Screen(glass, Look(rich=True, colour=True))
+    screen = RunRenderer(glass, TextStyle(rich=True, colour=True))
     for start in range(0, len(text), size):
         screen.show(TextDelta(index=0, text=text[start : start + size]))
     screen.show(RunEnded(status="completed"))
@@ -279,7 +279,7 @@ def seen(text: str, columns: int, rows: int) -> list[str]:
 def test_code_is_set_in_and_its_fences_are_not_shown() -> None:
     """A person wants the code, not the marks around it."""
     glass = Glass(30, 12)
-    screen = Screen(glass, Look(rich=True))
+    screen = RunRenderer(glass, TextStyle(rich=True))
     for piece in ("Like ", "so:\n\n```py", "thon\nx = 1\n\nif x:\n    y\n``", "`\nDone", "."):
         screen.show(TextDelta(index=0, text=piece))
     screen.show(RunEnded(status="completed"))
@@ -289,7 +289,7 @@ def test_code_is_set_in_and_its_fences_are_not_shown() -> None:
 def test_lines_of_our_own_are_broken_between_words() -> None:
     """On a screen no word is cut, and what follows is set in like the first line."""
     glass = Glass(20, 8)
-    screen = Screen(glass, Look(rich=True))
+    screen = RunRenderer(glass, TextStyle(rich=True))
     screen.show(finished("some words that are too long for it", OTHER))
     screen.error(ErrorInfo(code="x", message="there is no such thing here"))
     assert glass.written.splitlines() == [
@@ -301,7 +301,7 @@ def test_lines_of_our_own_are_broken_between_words() -> None:
 def test_an_open_block_higher_than_the_screen_is_painted_by_its_end() -> None:
     """What has left the screen is not painted over: only the last lines are, until the block is finished."""
     glass = Glass(20, 6)
-    screen = Screen(glass, Look(rich=True))
+    screen = RunRenderer(glass, TextStyle(rich=True))
     for number in range(30):
         screen.show(TextDelta(index=0, text=f"- item {number}\n"))
     assert [line.strip() for line in glass.open] == [f"• item {number}" for number in range(24, 30)]
@@ -313,7 +313,7 @@ def test_an_open_block_higher_than_the_screen_is_painted_by_its_end() -> None:
 def test_an_open_line_of_code_is_shown_before_it_ends() -> None:
     """Broken where the screen ends."""
     glass = Glass(12, 6)
-    screen = Screen(glass, Look(rich=True))
+    screen = RunRenderer(glass, TextStyle(rich=True))
     screen.show(TextDelta(index=0, text="```\nabcdefghijklmnop"))
     assert glass.open == ["  abcdefghij", "klmnop"]
 
@@ -321,7 +321,7 @@ def test_an_open_line_of_code_is_shown_before_it_ends() -> None:
 def test_a_diff_in_a_result_is_shown_as_one() -> None:
     """Added and removed lines in their colours, the counts below."""
     out = io.StringIO()
-    screen = Screen(Stream(out), Look(colour=True))
+    screen = RunRenderer(Stream(out), TextStyle(colour=True))
     diff = "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-old\n+new"
     body = {"output": "Wrote 4 bytes to x", "bytes": 4, "added": 1, "removed": 1, "diff": diff}
     screen.show(finished(msgspec.json.encode(body).decode()))
@@ -352,7 +352,7 @@ def test_what_was_said_before_is_shown_as_it_was() -> None:
         )
     ]
     out = io.StringIO()
-    screen = Screen(Stream(out), Look())
+    screen = RunRenderer(Stream(out), TextStyle())
     screen.recall(entries)
     assert out.getvalue() == ('\n> two\n  lines\n● glob(pattern="*.c", path="src/")\n  Interrupted.\nDone.\n')
     assert screen.answer == "Done."
@@ -371,7 +371,7 @@ def test_long_arguments_are_cut_and_can_be_seen_whole() -> None:
     """A file that is written does not flood the screen."""
     call = CallItem(call_id="c", name="file_write", arguments=msgspec.json.encode({"content": "x" * 5000}).decode())
     out = io.StringIO()
-    screen = Screen(Stream(out), Look())
+    screen = RunRenderer(Stream(out), TextStyle())
     screen.show(ToolStarted(index=0, call=call))
     assert "characters (Ctrl-O or /full shows them)" in out.getvalue()
     assert len(out.getvalue()) < 2_500
@@ -380,7 +380,7 @@ def test_long_arguments_are_cut_and_can_be_seen_whole() -> None:
 def test_code_has_the_colours_of_its_language() -> None:
     """Each line when it is finished, a string over two of them included; the next block begins afresh."""
     glass = Glass(60, 9)
-    screen = Screen(glass, Look(rich=True, colour=True))
+    screen = RunRenderer(glass, TextStyle(rich=True, colour=True))
     screen.show(TextDelta(index=0, text='```python\nx = """a\nb"""\n```\n\n```\nx = 1\n```\n'))
     assert glass.written.split("\n") == [
         '  x = \x1b[32m"""a\x1b[0m',
@@ -395,7 +395,7 @@ def test_code_has_the_colours_of_its_language() -> None:
 def test_an_open_line_of_code_is_as_wide_as_the_terminal_makes_it() -> None:
     """Tabs and wide characters are counted in columns."""
     glass = Glass(12, 6)
-    screen = Screen(glass, Look(rich=True))
+    screen = RunRenderer(glass, TextStyle(rich=True))
     screen.show(TextDelta(index=0, text="```\n\tab漢字"))
     assert glass.open == ["        ab漢", "字"]
 
@@ -403,7 +403,7 @@ def test_an_open_line_of_code_is_as_wide_as_the_terminal_makes_it() -> None:
 def test_the_last_folded_result_is_unfolded_first() -> None:
     """It is the one that stands before the person's eyes; then the one before it."""
     out = io.StringIO()
-    screen = Screen(Stream(out), Look(), folds=Folds(preview_lines=1, full_lines=5))
+    screen = RunRenderer(Stream(out), TextStyle(), folds=FoldedResults(preview_lines=1, full_lines=5))
     screen.show(finished("one\ntwo"))
     screen.show(finished("three\nfour", OTHER))
     out.truncate(0)
@@ -415,7 +415,7 @@ def test_the_last_folded_result_is_unfolded_first() -> None:
 def test_a_long_paste_does_not_fill_the_scrollback() -> None:
     """Its beginning is shown, and how much more was sent; a message that is a little longer is shown whole."""
     out = io.StringIO()
-    screen = Screen(Stream(out), Look())
+    screen = RunRenderer(Stream(out), TextStyle())
     screen.said("\n".join(f"row {number}" for number in range(100)) + "\n")
     lines = out.getvalue().splitlines()
     assert lines[1:3] == ["> row 0", "  row 1"]

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from treadle.terminal.rendering.streaming_markdown import BLOCK_CHARS_MAX, Block, Blocks, render, wrap
-from treadle.terminal.rendering.styles import Look
+from treadle.terminal.rendering.styles import TextStyle
 
 TEXT = """# Title
 
@@ -92,8 +92,8 @@ def test_an_endless_block_is_let_go() -> None:
 def test_markdown_is_rendered_within_the_width() -> None:
     """Marks become looks, and lines are broken at the width."""
     text = "some **bold** words that are long"
-    assert render(text, 14, Look(rich=True, colour=True)) == "some \x1b[1mbold\x1b[0m\nwords that are\nlong"
-    assert render(text, 14, Look(rich=True)) == "some bold\nwords that are\nlong"
+    assert render(text, 14, TextStyle(rich=True, colour=True)) == "some \x1b[1mbold\x1b[0m\nwords that are\nlong"
+    assert render(text, 14, TextStyle(rich=True)) == "some bold\nwords that are\nlong"
 
 
 @pytest.mark.parametrize(
@@ -113,14 +113,14 @@ def test_lines_are_broken_between_words(text: str, lines: list[str]) -> None:
 
 def test_tags_stay_visible() -> None:
     """Markup that is no markdown is shown, not swallowed: it may be a stray tool call."""
-    shown = render("<tool_call>{}</tool_call>\n<div>x</div>", 80, Look(rich=True))
+    shown = render("<tool_call>{}</tool_call>\n<div>x</div>", 80, TextStyle(rich=True))
     assert "<tool_call>{}</tool_call>" in shown
     assert "<div>x</div>" in shown
 
 
 def test_links_show_where_they_lead() -> None:
     """No link hides its address behind a text."""
-    shown = render("[bank](http://evil.example/x)", 80, Look(rich=True))
+    shown = render("[bank](http://evil.example/x)", 80, TextStyle(rich=True))
     assert "http://evil.example/x" in shown
     assert "\x1b]8" not in shown
 
@@ -128,7 +128,7 @@ def test_links_show_where_they_lead() -> None:
 def test_nothing_ends_in_blanks() -> None:
     """Painted blanks would be copied along, and become lines of their own in a narrower window."""
     text = "> quote\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n# Head"
-    for line in render(text, 40, Look(rich=True, colour=True)).split("\n"):
+    for line in render(text, 40, TextStyle(rich=True, colour=True)).split("\n"):
         assert re.sub(r"\x1b\[[0-9;]*m", "", line) == re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip()
         assert not line or "\x1b[" not in line or line.endswith("\x1b[0m")
 
@@ -136,14 +136,14 @@ def test_nothing_ends_in_blanks() -> None:
 def test_code_in_a_list_looks_like_code() -> None:
     """Set in and painted, without a box around it."""
     text = "1. first\n\n    ```python\n    x = 1\n    ```\n\n2. second"
-    assert render(text, 40, Look(rich=True)).split("\n") == [" 1 first", "     x = 1", " 2 second"]
-    assert "\x1b[33m1\x1b[0m" in render(text, 40, Look(rich=True, colour=True))
+    assert render(text, 40, TextStyle(rich=True)).split("\n") == [" 1 first", "     x = 1", " 2 second"]
+    assert "\x1b[33m1\x1b[0m" in render(text, 40, TextStyle(rich=True, colour=True))
 
 
 @pytest.mark.parametrize(("theme", "style"), [("dark", "36"), ("light", "34"), ("contrast", "1;96"), ("none", "")])
 def test_a_theme_is_for_markdown_too(theme: str, style: str) -> None:
     """No black boxes on white paper, and no colour at all where none is wanted."""
-    shown = render("`code`", 40, Look(rich=True, colour=True, theme=theme))
+    shown = render("`code`", 40, TextStyle(rich=True, colour=True, theme=theme))
     assert shown == (f"\x1b[{style}mcode\x1b[0m" if style else "code")
 
 

@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from treadle.terminal.rendering.styles import THEMES, Look, look_of
+from treadle.terminal.rendering.styles import THEMES, TextStyle, look_of
 
 
 class Terminal(io.StringIO):
@@ -18,29 +18,31 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize(
     ("out", "env", "look"),
     [
-        (Terminal(), {"TERM": "xterm-256color"}, Look(rich=True, colour=True)),
-        (Terminal(), {"TERM": "xterm", "NO_COLOR": "1"}, Look(rich=True, colour=False)),
-        (Terminal(), {"TERM": "xterm", "NO_COLOR": ""}, Look(rich=True, colour=True)),
-        (Terminal(), {"TERM": "dumb"}, Look()),
-        (Terminal(), {}, Look()),
-        (io.StringIO(), {"TERM": "xterm"}, Look()),
+        (Terminal(), {"TERM": "xterm-256color"}, TextStyle(rich=True, colour=True)),
+        (Terminal(), {"TERM": "xterm", "NO_COLOR": "1"}, TextStyle(rich=True, colour=False)),
+        (Terminal(), {"TERM": "xterm", "NO_COLOR": ""}, TextStyle(rich=True, colour=True)),
+        (Terminal(), {"TERM": "dumb"}, TextStyle()),
+        (Terminal(), {}, TextStyle()),
+        (io.StringIO(), {"TERM": "xterm"}, TextStyle()),
     ],
 )
-def test_the_look_fits_the_terminal(out: io.StringIO, env: dict[str, str], look: Look) -> None:
+def test_the_look_fits_the_terminal(out: io.StringIO, env: dict[str, str], look: TextStyle) -> None:
     """NO_COLOR, TERM=dumb and pipes are honoured."""
     assert look_of(out, env) == look
 
 
 def test_plain_wins_and_every_theme_has_every_style() -> None:
     """A screen reader's terminal is a terminal all the same."""
-    assert look_of(Terminal(), {"TERM": "xterm"}, is_plain=True) == Look()
+    assert look_of(Terminal(), {"TERM": "xterm"}, is_plain=True) == TextStyle()
     assert {frozenset(theme) for theme in THEMES.values()} == {frozenset(THEMES["dark"])}
-    assert Look(colour=True, theme="none").style("error", "x") == "x"
+    assert TextStyle(colour=True, theme="none").style("error", "x") == "x"
 
 
 def test_styles_need_colour() -> None:
     """Without colour, and for plain or empty text, nothing is added."""
-    assert Look(colour=True).style("dim", "x") == "\x1b[2mx\x1b[0m"
-    assert [Look().style("dim", "x"), Look(colour=True).style("plain", "x"), Look(colour=True).style("dim", "")] == [
-        *("x", "x", "")
-    ]
+    assert TextStyle(colour=True).style("dim", "x") == "\x1b[2mx\x1b[0m"
+    assert [
+        TextStyle().style("dim", "x"),
+        TextStyle(colour=True).style("plain", "x"),
+        TextStyle(colour=True).style("dim", ""),
+    ] == [*("x", "x", "")]

@@ -12,13 +12,13 @@ from treadle.core.events import RunEvent, TextDelta, ToolFinished
 from treadle.core.items import CallItem, text_result
 from treadle.core.journal_entries import Entry
 from treadle.terminal.conversation import chat_loop as chat
-from treadle.terminal.conversation.chat_loop import Chat
+from treadle.terminal.conversation.chat_loop import ChatLoop
 from treadle.terminal.conversation.conversation import Conversation
-from treadle.terminal.conversation.host_interface import ProposalInfo, RunInfo, SessionInfo
-from treadle.terminal.permissions.permission_policy import Policy
+from treadle.terminal.conversation.host_interface import HostRunInfo, ProposalInfo, SessionInfo
+from treadle.terminal.permissions.permission_policy import PermissionPolicy
 from treadle.terminal.permissions.remembered_permissions import Allowances, Allowed
-from treadle.terminal.rendering.run_renderer import Screen
-from treadle.terminal.rendering.styles import Look
+from treadle.terminal.rendering.run_renderer import RunRenderer
+from treadle.terminal.rendering.styles import TextStyle
 from treadle.terminal.slash_commands.command_registry import COMMANDS
 from unit.terminal.conversation.fake import FakeFace, FakeHost
 
@@ -31,9 +31,9 @@ class Talk:
     def __init__(self, tmp_path: Path, *, rich: bool = False) -> None:
         self.host, self.face = FakeHost(), FakeFace()
         conversation = Conversation(self.host, "m", folder=str(tmp_path))
-        screen = Screen(self.face, Look(rich=rich))
-        policy = Policy("ask", Allowances("/w"), sandbox=3)
-        self.chat = Chat(conversation, self.face, screen, policy, COMMANDS, str(tmp_path))
+        screen = RunRenderer(self.face, TextStyle(rich=rich))
+        policy = PermissionPolicy("ask", Allowances("/w"), sandbox=3)
+        self.chat = ChatLoop(conversation, self.face, screen, policy, COMMANDS, str(tmp_path))
 
     async def say(self, *lines: str) -> list[str]:
         """Say the lines and return what is shown below each of them."""
@@ -123,7 +123,7 @@ async def test_help_on_a_narrow_screen_has_each_meaning_below_its_name(tmp_path:
 
 async def test_a_run_is_asked_to_end_once(talk: Talk) -> None:
     """One that has ended is not asked again."""
-    talk.host.rows = [RunInfo(id="run_8", status="completed"), RunInfo(id="run_9", status="running")]
+    talk.host.rows = [HostRunInfo(id="run_8", status="completed"), HostRunInfo(id="run_9", status="running")]
     assert await talk.say("/kill run_9") == ["run_9 was asked to end"]
     assert await talk.say("/kill run_8") == ["run_8 has ended: completed"]
     assert talk.host.cancelled == ["run_9"]
@@ -238,7 +238,7 @@ async def test_a_proposal_of_a_turn_is_pointed_at(talk: Talk) -> None:
 
 async def test_runs_that_go_on_are_listed(talk: Talk) -> None:
     """Those that have ended are not."""
-    talk.host.rows = [RunInfo(id="run_a", status="running", model="m"), RunInfo(id="run_b", status="completed")]
+    talk.host.rows = [HostRunInfo(id="run_a", status="running", model="m"), HostRunInfo(id="run_b", status="completed")]
     assert (await talk.say("/ps"))[0] == "   run_a  running  m"
 
 

@@ -15,12 +15,12 @@ from treadle.core.errors import NotFound, ToolError, ToolFailed
 from treadle.core.json import read_json
 from treadle.tools import ToolContext
 from treadle.tools.local import bash_tool as bash_module
-from treadle.tools.local.bash_tool import Written, make_bash
-from treadle.tools.local.output_read import Shelf, make_output_read
+from treadle.tools.local.bash_tool import CommandOutput, make_bash
+from treadle.tools.local.output_read import OutputStore, make_output_read
 from treadle.tools.local.result_limits import DEFAULT_CAPS, LocalCaps
 from treadle.tools.local.safe_open import Root
 from treadle.tools.result_rendering import write_text
-from treadle.tools.sandbox import Found, Rules, Sandbox, can_read_only, find_level
+from treadle.tools.sandbox import CommandSandbox, FoundLevel, SandboxRules, can_read_only, find_level
 
 CONTEXT = ToolContext(run_id="run_1", session_id="sess_1")
 
@@ -28,10 +28,10 @@ CONTEXT = ToolContext(run_id="run_1", session_id="sess_1")
 class Shell:
     """The shell tool and the one that pages its outputs, over a shelf in memory."""
 
-    def __init__(self, place: pathlib.Path, sandbox: Sandbox) -> None:
+    def __init__(self, place: pathlib.Path, sandbox: CommandSandbox) -> None:
         self.kept: dict[str, bytes] = {}
         self.sandbox = sandbox
-        self.shelf = shelf = Shelf(self._put, self._get)
+        self.shelf = shelf = OutputStore(self._put, self._get)
         self._bash, self._read = make_bash(Root(place), sandbox, shelf), make_output_read(shelf)
 
     async def run(self, command: str, context: ToolContext = CONTEXT, **options: Any) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class Shell:
 @pytest.fixture
 async def shell(tmp_path: pathlib.Path) -> AsyncIterator[Shell]:
     """A shell at the best level of this machine."""
-    sandbox = Sandbox()
+    sandbox = CommandSandbox()
     yield Shell(tmp_path, sandbox)
     await asyncio.to_thread(sandbox.close)
 
@@ -172,7 +172,7 @@ async def test_pages_end_on_characters(shell: Shell) -> None:
 
 def test_what_is_shown_fits_whatever_it_takes_to_write_it() -> None:
     """Control characters grow sixfold in JSON; the cut follows."""
-    written = Written()
+    written = CommandOutput()
     written.take(b"\x1b" * 40_000)
     shown = written.shown(5_000, None)
     assert (shown.missing_from is not None, shown.replaced) == (True, 0)
@@ -195,9 +195,9 @@ async def test_a_result_fits_into_the_smallest_cap(shell: Shell, command: str, b
 
 async def test_the_cap_can_be_raised(tmp_path: pathlib.Path) -> None:
     """A command shows as much as is configured."""
-    sandbox = Sandbox()
+    sandbox = CommandSandbox()
     try:
-        run = make_bash(Root(tmp_path), sandbox, Shelf(), LocalCaps(bash_bytes_max=300_000))
+        run = make_bash(Root(tmp_path), sandbox, OutputStore(), LocalCaps(bash_bytes_max=300_000))
         answer = await run(ToolContext(output_bytes_max=400_000), "seq 1 30000")
         assert read_json(write_text(answer, "s3"))["output"] == "".join(f"{each}\n" for each in range(1, 30001))
     finally:
@@ -235,9 +235,9 @@ async def test_the_end_of_what_is_kept_says_that_there_was_more(tmp_path: pathli
 
 async def test_without_a_shelf_the_rest_is_only_counted(tmp_path: pathlib.Path) -> None:
     """No handle is named that leads nowhere."""
-    sandbox = Sandbox()
+    sandbox = CommandSandbox()
     try:
-        answer = await make_bash(Root(tmp_path), sandbox, Shelf())(CONTEXT, "seq 1 30000")
+        answer = await make_bash(Root(tmp_path), sandbox, OutputStore())(CONTEXT, "seq 1 30000")
         done = read_json(write_text(answer, "s3"))
         assert "next" not in done
         assert "bytes left out]" in done["output"]
@@ -280,7 +280,7 @@ async def test_the_scratch_space_of_a_read_only_command_is_its_own_and_goes_with
 @needs_confinement
 async def test_a_network_that_is_allowed_is_not_for_what_runs_read_only(tmp_path: pathlib.Path) -> None:
     """Neither when it asks for one nor when it takes one."""
-    sandbox = Sandbox(Rules(network=True))
+    sandbox = CommandSandbox(SandboxRules(network=True))
     shell = Shell(tmp_path, sandbox)
     with pytest.raises(ToolError, match="no network"):
         await shell.run("ls", read_only=True, network=True)
@@ -294,7 +294,7 @@ async def test_a_machine_that_cannot_keep_a_command_from_writing_does_not_run_it
     tmp_path: pathlib.Path, command: str
 ) -> None:
     """A decision that was made elsewhere is held to, or not carried out."""
-    sandbox = Sandbox(found=Found(level=0))
+    sandbox = CommandSandbox(found=FoundLevel(level=0))
     shell = Shell(tmp_path, sandbox)
     with pytest.raises(ToolFailed, match="Nothing on this machine keeps a command from writing"):
         await shell.run(command, read_only=True)
@@ -321,7 +321,7 @@ async def test_a_read_only_command_reads_no_secret_of_the_folder_at_any_level(
     (outside / "kept").write_text("a-secret")
     (root / "out").symlink_to(outside)
     (root / "a" / "out").symlink_to(outside / "kept")
-    sandbox = Sandbox(found=msgspec.structs.replace(found, level=level))
+    sandbox = CommandSandbox(found=msgspec.structs.replace(found, level=level))
     done = await Shell(root, sandbox).run(
         "cat .env a/b/.env .ssh/id_rsa out/kept a/out; cd a/b && cat file ../../a/b/file; ls", read_only=True
     )
@@ -345,8 +345,8 @@ async def test_no_other_folder_opens_a_secret_to_a_read_only_command(tmp_path: p
     (root / ".env").write_text("a-secret")
     reads = (str(tmp_path / "home"), str(root / "data"))
     environ = {"PATH": f"{root}/bin:/usr/bin:/bin"}
-    for rules in (Rules(), Rules(read=reads), Rules(write=reads)):
-        sandbox = Sandbox(rules, found=msgspec.structs.replace(found, level=level), environ=environ)
+    for rules in (SandboxRules(), SandboxRules(read=reads), SandboxRules(write=reads)):
+        sandbox = CommandSandbox(rules, found=msgspec.structs.replace(found, level=level), environ=environ)
         done = await Shell(root, sandbox).run("cat .env */.env */file", read_only=True)
         assert done["output"].endswith("texttext")
         assert "a-secret" not in done["output"]
@@ -365,7 +365,7 @@ async def test_what_was_not_searched_for_secrets_is_closed_to_a_read_only_comman
         path.parent.mkdir(exist_ok=True)
         path.write_text("a-secret")
     for level in range(1, find_level().level + 1):
-        sandbox = Sandbox(found=msgspec.structs.replace(find_level(), level=level))
+        sandbox = CommandSandbox(found=msgspec.structs.replace(find_level(), level=level))
         done = await Shell(tmp_path, sandbox).run("cat .env deep/.env; ls", read_only=True)
         assert "file59" in done["output"]
         assert "a-secret" not in done["output"]

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from treadle.core.errors import ToolError
 from treadle.core.json import read_json
 from treadle.tools import ToolContext
-from treadle.tools.local.file_read import Line, Lines, make_file_read
+from treadle.tools.local.file_read import FileLine, FileLines, make_file_read
 from treadle.tools.local.result_limits import DEFAULT_CAPS, LocalCaps
 from treadle.tools.local.safe_open import Root
-from treadle.tools.result_rendering import Answer, write_text
+from treadle.tools.result_rendering import ToolAnswer, write_text
 
 LINE_CHARS_MAX = DEFAULT_CAPS.line_chars_max
 
@@ -355,7 +355,7 @@ def test_summaries_count_lines(place: pathlib.Path) -> None:
     (place / "d" / "x").write_text("")
 
     def summary(path: str) -> str | None:
-        answer: Answer = make_file_read(Root(place))(ToolContext(), path)
+        answer: ToolAnswer = make_file_read(Root(place))(ToolContext(), path)
         return answer.summary
 
     assert [summary(path) for path in ("a", "d", "b")] == ["1 line read", "1 entry read", "File not found: b"]
@@ -366,7 +366,7 @@ def test_summaries_count_lines(place: pathlib.Path) -> None:
 @given(st.text(st.sampled_from("ab\n\ré"), max_size=60), st.lists(st.integers(1, 7)))
 def test_lines_do_not_depend_on_how_the_text_is_cut(text: str, cuts: list[int]) -> None:
     """Any cutting into pieces gives the same lines, and together they are the text."""
-    lines, found, rest = Lines(LINE_CHARS_MAX), list[Line](), text
+    lines, found, rest = FileLines(LINE_CHARS_MAX), list[FileLine](), text
     for size in cuts:
         found.extend(lines.feed(rest[:size]))
         rest = rest[size:]

@@ -9,9 +9,9 @@ from treadle.core.errors import ToolError
 from treadle.core.json import read_json
 from treadle.tools import ToolContext
 from treadle.tools.local.file_read import make_file_read
-from treadle.tools.local.file_write import HASHED_BYTES_MAX, Seen, digest, make_file_edit, make_file_write
+from treadle.tools.local.file_write import HASHED_BYTES_MAX, SeenFiles, digest, make_file_edit, make_file_write
 from treadle.tools.local.safe_open import Root
-from treadle.tools.result_rendering import Answer, write_text
+from treadle.tools.result_rendering import ToolAnswer, write_text
 
 SESSION = ToolContext(run_id="run_1", session_id="sess_1")
 
@@ -20,7 +20,7 @@ class Tools:
     """The three tools that know of each other, on one root."""
 
     def __init__(self, place: pathlib.Path) -> None:
-        root, seen = Root(place), Seen()
+        root, seen = Root(place), SeenFiles()
         self._read, self._write = make_file_read(root, seen), make_file_write(root, seen)
         self._edit = make_file_edit(root, seen)
 
@@ -34,7 +34,7 @@ class Tools:
         return body(self._edit(SESSION, path, old, new, **options))
 
 
-def body(answer: Answer) -> dict[str, Any]:
+def body(answer: ToolAnswer) -> dict[str, Any]:
     """Return what the model reads."""
     return read_json(write_text(answer, "s3"))
 
@@ -222,7 +222,7 @@ def test_a_person_allows_a_protected_path_by_its_name(tmp_path: pathlib.Path, to
 def test_the_settings_may_allow_protected_paths(tmp_path: pathlib.Path) -> None:
     """Those that are named, and what lies in them."""
     root = Root(tmp_path, writable=["AGENTS.md", ".github/"])
-    write = make_file_write(root, Seen())
+    write = make_file_write(root, SeenFiles())
     for path in ("AGENTS.md", ".github/workflows/a.yml"):
         write(SESSION, path, "x")
     with pytest.raises(ToolError, match="call again with protected=true"):

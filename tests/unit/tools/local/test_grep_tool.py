@@ -15,16 +15,16 @@ from treadle.tools.local.grep_tool import Records, find_ripgrep, make_grep
 from treadle.tools.local.result_limits import DEFAULT_CAPS, LocalCaps
 from treadle.tools.local.safe_open import Root
 from treadle.tools.result_rendering import write_text
-from treadle.tools.sandbox import Found, Sandbox, find_level
-from treadle.tools.sandbox.helper_messages import Ended
+from treadle.tools.sandbox import CommandSandbox, FoundLevel, find_level
+from treadle.tools.sandbox.helper_messages import CommandEnded
 
-LEVELS = {"ripgrep": None, "worker": Found(level=0)}
+LEVELS = {"ripgrep": None, "worker": FoundLevel(level=0)}
 
 
 class Search:
     """The tool's function, with what the model reads parsed back."""
 
-    def __init__(self, place: pathlib.Path, sandbox: Sandbox, ripgrep: str | None) -> None:
+    def __init__(self, place: pathlib.Path, sandbox: CommandSandbox, ripgrep: str | None) -> None:
         self._place, self._sandbox, self._ripgrep = place, sandbox, ripgrep
 
     async def __call__(self, pattern: str, allow: tuple[str, ...] = (), **options: Any) -> dict[str, Any]:
@@ -39,7 +39,7 @@ async def search(request: pytest.FixtureRequest, tmp_path: pathlib.Path) -> Asyn
     """A search by ripgrep, and one by our own worker."""
     if request.param == "ripgrep" and (find_ripgrep() is None or find_level().level == 0):
         pytest.skip("there is no ripgrep, or nothing to confine it")
-    sandbox = Sandbox(found=LEVELS[request.param])
+    sandbox = CommandSandbox(found=LEVELS[request.param])
     yield Search(tmp_path, sandbox, find_ripgrep() if request.param == "ripgrep" else None)
     await asyncio.to_thread(sandbox.close)
 
@@ -111,13 +111,13 @@ def test_a_file_that_cannot_be_read_is_named_and_breaks_nothing() -> None:
     for matches in (b"", b"./a\x001:x\n"):
         records = Records("content", lambda _: False)
         assert records.take(matches + data)
-        grep_module._check(Ended(ending="exited", code=2), records)
+        grep_module._check(CommandEnded(ending="exited", code=2), records)
         asked = msgspec.convert(
             {**dict.fromkeys(("pattern", "path", "include"), "x"), "mode": "content", "context": 0}
             | {"ignore_case": False, "fixed": False, "limit": 10},
             grep_module.Search,
         )
-        ended = Ended(ending="exited", code=2)
+        ended = CommandEnded(ending="exited", code=2)
         found = read_json(write_text(grep_module._answer(asked, records, ended, 65_536, DEFAULT_CAPS), "s3"))
         assert found == {
             "output": "a:1: x" if matches else "",

@@ -12,7 +12,7 @@ from treadle.runtime.toolset import make_local_tools
 from treadle.tools import RunnerLimits
 from treadle.tools.blocked_ports import OwnPorts
 from treadle.tools.local import LOCAL_NAMES, READING, LocalCaps, local_tools
-from treadle.tools.sandbox import Sandbox
+from treadle.tools.sandbox import CommandSandbox
 
 from ..fakes import CONTEXT, call, make_runner
 
@@ -99,7 +99,7 @@ async def test_what_a_setting_raises_is_what_a_tool_gives(place: pathlib.Path) -
     section = ToolsSection(
         local=LocalSection(enabled=("file_read",), root=str(place), file_read_bytes_max=100_000, line_chars_max=95_000)
     )
-    sandbox = Sandbox()
+    sandbox = CommandSandbox()
     runner = make_runner(
         *make_local_tools(section, sandbox, SqliteStore(":memory:"), OwnPorts()),
         limits=RunnerLimits(output_bytes_max=200_000),

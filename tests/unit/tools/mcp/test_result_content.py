@@ -13,10 +13,10 @@ from treadle.core.items import FilePart, ImagePart, TextPart
 from treadle.core.json import write_json
 from treadle.tools.json_schema import Validator
 from treadle.tools.mcp.result_content import BLOCKS_MAX, read_result
-from treadle.tools.result_rendering import Answer, write_text
+from treadle.tools.result_rendering import ToolAnswer, write_text
 
 
-def read(*content: types.ContentBlock, **more: Any) -> Answer:
+def read(*content: types.ContentBlock, **more: Any) -> ToolAnswer:
     """Read a result of these blocks."""
     return asyncio.run(read_result(types.CallToolResult(content=list(content), **more)))
 

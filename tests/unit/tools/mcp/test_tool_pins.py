@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from treadle.core.errors import ConfigError
-from treadle.tools.mcp.tool_pins import CHANGED, NEW, REFUSED, TEXT_BYTES_MAX, Look, Pins
+from treadle.tools.mcp.tool_pins import CHANGED, NEW, REFUSED, TEXT_BYTES_MAX, Pins, ToolAppearance
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -15,9 +15,9 @@ def pins(request: pytest.FixtureRequest, tmp_path: Path) -> Pins:
     return Pins(tmp_path / "deep" / "pins.json" if request.param == "file" else None)
 
 
-def looks(digests: dict[str, str]) -> dict[str, Look]:
+def looks(digests: dict[str, str]) -> dict[str, ToolAppearance]:
     """Return how tools with these digests look."""
-    return {name: Look(digest=digest, text=f"{name} does {digest}") for name, digest in digests.items()}
+    return {name: ToolAppearance(digest=digest, text=f"{name} does {digest}") for name, digest in digests.items()}
 
 
 def test_the_first_look_counts(pins: Pins) -> None:
@@ -110,8 +110,8 @@ def test_old_and_new_words_are_kept_to_be_compared(pins: Pins) -> None:
 
 def test_a_huge_look_is_kept_in_part(pins: Pins) -> None:
     """The digest is of all of it."""
-    pins.check("here", {"a": Look(digest="1", text="x")})
-    pins.check("here", {"a": Look(digest="2", text="x" * (2 * TEXT_BYTES_MAX))})
+    pins.check("here", {"a": ToolAppearance(digest="1", text="x")})
+    pins.check("here", {"a": ToolAppearance(digest="2", text="x" * (2 * TEXT_BYTES_MAX))})
     assert len(pins.waiting("here")[0].now) == TEXT_BYTES_MAX
 
 

@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from treadle.tools.sandbox import Found, Rules, Sandbox
+from treadle.tools.sandbox import CommandSandbox, FoundLevel, SandboxRules
 from treadle.tools.sandbox import helper_client as client
 from treadle.tools.sandbox.helper_client import Helper, Scratch
-from treadle.tools.sandbox.helper_messages import Ended, Order
+from treadle.tools.sandbox.helper_messages import CommandEnded, CommandOrder
 
 
 @pytest.fixture
@@ -20,12 +20,12 @@ async def helper() -> AsyncIterator[Helper]:
     await asyncio.to_thread(made.close)
 
 
-def order(command: str, **options: object) -> Order:
+def order(command: str, **options: object) -> CommandOrder:
     """Order a shell command without confinement."""
-    return Order(argv=["/bin/sh", "-c", command], cwd="/", env={"PATH": os.defpath}, **options)  # type: ignore[arg-type]
+    return CommandOrder(argv=["/bin/sh", "-c", command], cwd="/", env={"PATH": os.defpath}, **options)  # type: ignore[arg-type]
 
 
-async def run(helper: Helper, asked: Order) -> tuple[bytes, Ended]:
+async def run(helper: Helper, asked: CommandOrder) -> tuple[bytes, CommandEnded]:
     """Run an order and return what it wrote and how it ended."""
     written: list[bytes] = []
     ended = await helper.run(asked, lambda piece: not written.append(piece))  # type: ignore[func-returns-value]
@@ -34,7 +34,7 @@ async def run(helper: Helper, asked: Order) -> tuple[bytes, Ended]:
 
 async def test_a_command_runs_and_ends(helper: Helper) -> None:
     """With its exit code, also when a signal ended it."""
-    assert await run(helper, order("echo hi; exit 7")) == (b"hi\n", Ended(ending="exited", code=7))
+    assert await run(helper, order("echo hi; exit 7")) == (b"hi\n", CommandEnded(ending="exited", code=7))
     assert (await run(helper, order("kill -9 $$")))[1].code == 137
 
 
@@ -46,9 +46,9 @@ async def test_an_order_to_run_read_only_is_refused_where_nothing_keeps_it(helpe
 
 async def test_a_program_that_is_not_there_is_refused(helper: Helper) -> None:
     """The reason is told, as is one of the working folder."""
-    missing = Order(argv=["/nonexistent"], cwd="/", env={})
+    missing = CommandOrder(argv=["/nonexistent"], cwd="/", env={})
     assert (await run(helper, missing))[1].ending == "refused"
-    nowhere = Order(argv=["/bin/sh", "-c", ":"], cwd="/nonexistent", env={})
+    nowhere = CommandOrder(argv=["/bin/sh", "-c", ":"], cwd="/nonexistent", env={})
     assert "/nonexistent" in (await run(helper, nowhere))[1].message
 
 
@@ -86,8 +86,8 @@ def test_scratch_space_is_kept_by_key_and_removed(tmp_path: pathlib.Path, monkey
 
 def test_an_order_follows_the_rules(tmp_path: pathlib.Path) -> None:
     """Level, folders, network and time; a search may write nothing."""
-    rules = Rules(env=("MY_FLAG",), read=("/srv/data",), write=("/srv/out",))
-    box = Sandbox(rules, found=Found(level=3, abi=7), environ={"MY_FLAG": "1", "PATH": "/bin"})
+    rules = SandboxRules(env=("MY_FLAG",), read=("/srv/data",), write=("/srv/out",))
+    box = CommandSandbox(rules, found=FoundLevel(level=3, abi=7), environ={"MY_FLAG": "1", "PATH": "/bin"})
     made = box.command(["/bin/true"], cwd="/w", write=["/w"], place=str(tmp_path), timeout_s=5)
     assert (made.level, made.abi, made.network, made.cpu_s) == (3, 7, False, 10)
     assert "/srv/data" in made.read

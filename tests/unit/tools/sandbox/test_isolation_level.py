@@ -6,7 +6,7 @@ import pytest
 
 from treadle.core.errors import ConfigError
 from treadle.tools.sandbox import (
-    Found,
+    FoundLevel,
     can_read_only,
     choose_level,
     describe,
@@ -28,7 +28,7 @@ def test_a_level_is_found_by_trying() -> None:
 
 def test_a_level_that_is_not_there_is_never_replaced_by_another() -> None:
     """It is an error that names the key, the reason and the best there is."""
-    found = Found(level=1, abi=2, missing={"L3": "no namespaces", "L2": "Landlock is of version 2, 4 is needed"})
+    found = FoundLevel(level=1, abi=2, missing={"L3": "no namespaces", "L2": "Landlock is of version 2, 4 is needed"})
     with pytest.raises(ConfigError, match="L2 is not to be had here: Landlock is of version 2") as caught:
         choose_level("L2", found)
     assert (caught.value.param, caught.value.hint) == (
@@ -40,18 +40,18 @@ def test_a_level_that_is_not_there_is_never_replaced_by_another() -> None:
 
 def test_a_lower_level_can_be_chosen() -> None:
     """L1 is an old kernel, L0 none at all."""
-    found = Found(level=3, abi=7)
+    found = FoundLevel(level=3, abi=7)
     assert choose_level("L1", found).abi == 3
-    assert choose_level("L2", found) == Found(level=2, abi=7)
-    assert choose_level("L0", found) == Found(level=0)
+    assert choose_level("L2", found) == FoundLevel(level=2, abi=7)
+    assert choose_level("L0", found) == FoundLevel(level=0)
 
 
 def test_what_a_level_lacks_is_said() -> None:
     """Better levels with their reasons, and what commands can do all the same."""
-    said = shortfalls(Found(level=1, abi=2, missing={"L2": "old kernel"}))
+    said = shortfalls(FoundLevel(level=1, abi=2, missing={"L2": "old kernel"}))
     assert said[0] == "L2 is not to be had here: old kernel"
     assert "at L1: files outside can be emptied (truncate)" in said
-    assert shortfalls(Found(level=3, abi=7)) == []
+    assert shortfalls(FoundLevel(level=3, abi=7)) == []
 
 
 def test_a_probe_that_fails_means_no_confinement(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -90,9 +90,9 @@ def test_the_filter_of_reading_jumps_only_within_itself(machine: str, is_guarded
 
 def test_reading_is_there_from_the_first_level_on() -> None:
     """Below it there is nothing that could keep a command from writing."""
-    assert [can_read_only(Found(level=each, abi=7)) for each in range(4)] == [False, True, True, True]
-    assert "a person is asked about every one" in describe_read_only(Found(level=0))
-    assert "mount namespace" in describe_read_only(Found(level=3, abi=7))
+    assert [can_read_only(FoundLevel(level=each, abi=7)) for each in range(4)] == [False, True, True, True]
+    assert "a person is asked about every one" in describe_read_only(FoundLevel(level=0))
+    assert "mount namespace" in describe_read_only(FoundLevel(level=3, abi=7))
 
 
 def test_the_helper_imports_nothing_but_the_standard_library(tmp_path: pathlib.Path) -> None:

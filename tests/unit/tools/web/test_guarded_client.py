@@ -24,9 +24,9 @@ class Site:
         self.asked: list[str] = []
 
     def client(self, lookup: Lookup | None = None, **options: object) -> GuardedClient:
-        from treadle.tools.web.ssrf_guard import Policy
+        from treadle.tools.web.ssrf_guard import WebPolicy
 
-        policy = Policy(**{"ports": (self.port,), "networks": LOOPBACK, **options})  # type: ignore[arg-type]
+        policy = WebPolicy(**{"ports": (self.port,), "networks": LOOPBACK, **options})  # type: ignore[arg-type]
         return GuardedClient(policy, lookup=lookup or self._look_up)
 
     @property

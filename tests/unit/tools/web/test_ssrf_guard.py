@@ -1,7 +1,7 @@
 import pytest
 
 from treadle.core.errors import ToolError
-from treadle.tools.web.ssrf_guard import Policy, read_url
+from treadle.tools.web.ssrf_guard import WebPolicy, read_url
 
 REFUSED = [
     "http://127.0.0.1/",
@@ -56,7 +56,7 @@ REFUSED = [
 def test_a_url_that_leads_inside_or_is_spelt_oddly_is_refused(url: str) -> None:
     """Before any name is looked up, with the code of a refusal."""
     with pytest.raises(ToolError) as caught:
-        read_url(url, Policy())
+        read_url(url, WebPolicy())
     assert caught.value.info.code == "url_refused"
 
 
@@ -72,13 +72,13 @@ def test_a_url_that_leads_inside_or_is_spelt_oddly_is_refused(url: str) -> None:
 )
 def test_a_public_url_passes_as_it_will_be_asked(url: str, host: str, asked: str) -> None:
     """The host is folded once, so that what is checked is what is asked."""
-    target = read_url(url, Policy())
+    target = read_url(url, WebPolicy())
     assert (target.host, target.url) == (host, asked)
 
 
 def test_hosts_can_be_narrowed() -> None:
     """Names by pattern, addresses by themselves."""
-    policy = Policy(hosts=("*.example.org", "1.1.1.1"))
+    policy = WebPolicy(hosts=("*.example.org", "1.1.1.1"))
     assert read_url("https://a.example.org/", policy).host == "a.example.org"
     assert read_url("https://1.1.1.1/", policy).host == "1.1.1.1"
     for url in ("https://example.org.evil.net/", "https://example.org/", "https://8.8.8.8/"):
@@ -88,7 +88,7 @@ def test_hosts_can_be_narrowed() -> None:
 
 def test_a_private_network_can_be_allowed_by_itself() -> None:
     """It and no other."""
-    policy = Policy(networks=("10.1.0.0/16",))
+    policy = WebPolicy(networks=("10.1.0.0/16",))
     assert policy.refusal("10.1.2.3") is None
     assert policy.refusal("10.2.0.1") == "is not a public address"
     assert policy.refusal("nonsense") == "is not an address"
@@ -97,4 +97,4 @@ def test_a_private_network_can_be_allowed_by_itself() -> None:
 def test_a_url_has_a_length() -> None:
     """Nobody needs a longer one."""
     with pytest.raises(ToolError, match="longer than"):
-        read_url("https://example.org/" + "a" * 5_000, Policy())
+        read_url("https://example.org/" + "a" * 5_000, WebPolicy())
