@@ -32,6 +32,21 @@ ABOUT = (
 )
 _PARAMETER = re.compile(r"\{([a-z_]+)\}")
 _REF = "#/components/schemas/{name}"
+# The names of schemas are public: generators of clients make classes of them. Classes may be renamed, schemas may not.
+_PUBLISHED = {
+    "ApprovalDecision": "Decision",
+    "ApprovalRule": "Rule",
+    "DecisionBody": "Choice",
+    "EndpointHealth": "Health",
+    "KeyBudget": "Budget",
+    "KeyRates": "Rates",
+    "QuestionFile": "File",
+    "SessionTurn": "Turn",
+    "TurnQuestion": "Question",
+    "WaitingCounts": "Waiting",
+    "WorkspaceFinding": "Finding",
+    "WorkspaceRecord": "Record",
+}
 _CACHED: tuple[Header, ...] = ((b"cache-control", b"no-cache"),)
 _NAME: Schema = {"type": ["string", "null"]}
 _OPENAI_ERROR = fields(message={"type": "string"}, type={"type": "string"}, param=_NAME, code=_NAME)
@@ -67,9 +82,10 @@ def written() -> bytes:
 
 def document(table: tuple[Operation, ...] = TABLE) -> dict[str, Any]:
     """Make the document."""
-    kinds = sorted({kind for operation in table for kind in _kinds(operation)}, key=lambda kind: kind.__qualname__)
+    kinds = sorted({kind for operation in table for kind in _kinds(operation)}, key=_schema_name)
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
-    forms = dict(zip(kinds, schemas, strict=True))
+    forms = {kind: _with_published_names(schema) for kind, schema in zip(kinds, schemas, strict=True)}
+    components = {_PUBLISHED.get(name, name): _with_published_names(schema) for name, schema in components.items()}
     paths: dict[str, dict[str, Any]] = {}
     for operation in table:
         methods = paths.setdefault(operation.shown_path, {})
@@ -83,6 +99,26 @@ def document(table: tuple[Operation, ...] = TABLE) -> dict[str, Any]:
         "components": {"schemas": {**components, **ERRORS}, "securitySchemes": _SECURITY},
         "security": [{}, *({name: []} for name in _SECURITY)],
     }
+
+
+def _schema_name(kind: type) -> str:
+    return _PUBLISHED.get(kind.__qualname__, kind.__qualname__)
+
+
+def _with_published_names(schema: Any) -> Any:
+    """Rename references and titles to the published names."""
+    if isinstance(schema, list):
+        return [_with_published_names(part) for part in cast(list[Any], schema)]
+    if not isinstance(schema, dict):
+        return schema
+    renamed: dict[str, Any] = {}
+    for key, value in cast(dict[str, Any], schema).items():
+        if key in ("$ref", "title") and isinstance(value, str):
+            prefix, slash, name = value.rpartition("/")
+            renamed[key] = prefix + slash + _PUBLISHED.get(name, name)
+        else:
+            renamed[key] = _with_published_names(value)
+    return renamed
 
 
 def _operation(operation: Operation, forms: dict[type, Schema]) -> Schema:
