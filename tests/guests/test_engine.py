@@ -14,17 +14,17 @@ from treadle.wasm.engine.wasmtime_engine import EngineSpec, engine_of, load_wasm
 OUT_OF_BOUNDS = """
 import faulthandler, threading
 from treadle.wasm.engine.wasmtime_engine import *
-from treadle.wasm.engine.guest_instance import Control, Sandbox
-from treadle.wasm.engine.guest_limits import SandboxLimits, Stopped
+from treadle.wasm.engine.guest_instance import Control, GuestSandbox
+from treadle.wasm.engine.guest_limits import SandboxLimits, GuestStopped
 spec = EngineSpec()
 module = load_wasmtime().Module(engine_of(spec), '''%s''')
 faulthandler.enable()
 def run():
-    sandbox = Sandbox(module, spec, Control(SandboxLimits()))
+    sandbox = GuestSandbox(module, spec, Control(SandboxLimits()))
     sandbox.start({}, lambda m, n: None)
     try:
         sandbox.call(sandbox.function("run", ((), ("i32",))))
-    except Stopped as stopped:
+    except GuestStopped as stopped:
         print(stopped.stop.code)
 threading.stack_size(THREAD_STACK_BYTES)
 thread = threading.Thread(target=run)

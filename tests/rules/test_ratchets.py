@@ -21,8 +21,8 @@ BOUNDS = {
     "folders of packages": 60,
     "folders with fewer than three modules": 0,
     "modules under 60 lines": 84,
-    "repeated names of public classes": 137,
-    "lines of source": 114_400,
+    "repeated names of public classes": 19,
+    "lines of source": 114_620,
 }
 
 

@@ -17,7 +17,7 @@
         BrokenStream            502     it ended without a finish, or spoke nonsense
         CircuitOpen             503     Treadle does not ask it for a while
       ToolError                 -     becomes a result the model can read, never a 5xx
-        UnknownTool · InvalidArguments · ToolTimeout · ToolFailed · OutputTooLarge · NotApproved · Interrupted
+        UnknownTool · InvalidArguments · ToolTimeout · ToolFailed · OutputTooLarge · NotApproved · ToolInterrupted
       StoreError                503   the journal cannot be written or read
       WorkspaceConflict         409   facts or draft moved on meanwhile
       ConfigError               -     the configuration is wrong; names the key
@@ -317,7 +317,7 @@ class NotApproved(ToolError):
     code = "denied"
 
 
-class RunInterrupted(ToolError):
+class ToolInterrupted(ToolError):
     """The call was interrupted and its outcome is not known."""
 
     code = "interrupted"

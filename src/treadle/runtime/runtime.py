@@ -118,12 +118,8 @@ class Runtime:
         space = self.settings.workspace
         self.workspaces = Workspaces(self.store, ids=self.ids, clock=self.clock.now, expires_s=space.expires_s)
         modules = guest_modules(self.settings, env)
-        self._quarters = GuestPool(
-            Compiler(compiled_folder(self.settings, env)),
-            live_max=self.settings.guests.live_max,
-            meter=self.metrics,
-            tracer=tracer,
-        )
+        compiler, live_max = Compiler(compiled_folder(self.settings, env)), self.settings.guests.live_max
+        self._quarters = GuestPool(compiler, live_max=live_max, meter=self.metrics, tracer=tracer)
         self._add_tools(modules)
         self.mcp = mcp.make_servers(self.settings, env, self.registry, self._know_tools, self.own_ports.closed)
         client = make_client(self.settings, endpoints, cassettes, self.clock)

@@ -27,12 +27,12 @@ import msgspec
 import uvloop
 from pathlib import Path
 from treadle.config import LocalSection, ServerSection, Settings, StoreSection, ToolsSection, Upstream
-from treadle.runtime import Parts, Runtime, SystemClock, process
+from treadle.runtime import Parts, Runtime, SystemClock, runtime
 from treadle.server.server_process import serve
 
 # PostgreSQL counts leases by its own clock: a short one does not keep the next life waiting.
-options = process.runs_options
-process.runs_options = lambda settings: msgspec.structs.replace(options(settings), lease_s=4.0)
+options = runtime.runs_options
+runtime.runs_options = lambda settings: msgspec.structs.replace(options(settings), lease_s=4.0)
 
 class Later(SystemClock):
     # Each life begins a while later, so that the lease of the one before has ended and its question has not.

@@ -19,7 +19,7 @@ from treadle.core.journal_entries import Entry
 from treadle.core.usage import Usage
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.journal.keys_interface import Charge, KeyBudget, KeyGrant, Reservation, ReservationResult, Spent
-from treadle.journal.keys_interface import SlidingWindow as Limits
+from treadle.journal.keys_interface import KeyRates as Limits
 from treadle.journal.open_store import open_store
 from treadle.runtime import SystemClock
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import apsw
 
 from treadle.core.errors import StoreError
-from treadle.journal.sqlite.connection import store_error
+from treadle.journal.sqlite.connection import select, store_error
 from treadle.journal.sqlite.database_files import JournalFiles
 
 log = logging.getLogger("treadle.journal")
@@ -14,6 +14,10 @@ log = logging.getLogger("treadle.journal")
 CHECK_S = 0.5
 """How often the files of a journal are looked at while nothing is written."""
 
+FREE_BYTES_MIN = 1_048_576
+"""With less room than this on its disk a journal is taken to be full: it would not even hold the next run."""
+
+_FILLER = "INSERT OR REPLACE INTO replicas (owner, facts, started_at, seen_at) VALUES ('', ?, 0, 0)", "x" * 65_536
 _DAMAGE = (apsw.CorruptError, apsw.NotADBError)
 _RESTORE = "stop this process, and restore a backup (`treadle store restore`) or move the file away"
 _RESTART = "stop this process, put the right files back (`treadle store check` reads them), and start it again"
@@ -70,3 +74,9 @@ class JournalHealth:
         self._damage = message, code, hint
         log.critical("%s; no work is taken any more: %s", message, hint, extra={"code": code})
         self._when_damaged()
+
+
+def write_and_delete(connection: apsw.Connection) -> None:
+    """Check that the disk takes a write: a row is inserted and deleted again."""
+    select(connection, *_FILLER)
+    select(connection, "DELETE FROM replicas WHERE owner = ''")

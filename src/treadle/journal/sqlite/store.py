@@ -41,7 +41,7 @@ from treadle.journal.sqlite.approvals import SqliteApprovals
 from treadle.journal.sqlite.change_watch import Changes, ChangeWatch
 from treadle.journal.sqlite.connection import MEMORY, connect, select, store_error
 from treadle.journal.sqlite.database_files import JournalFiles
-from treadle.journal.sqlite.health_check import JournalHealth
+from treadle.journal.sqlite.health_check import FREE_BYTES_MIN, JournalHealth, write_and_delete
 from treadle.journal.sqlite.keys import SqliteKeys
 from treadle.journal.sqlite.login_tickets import SqliteTickets
 from treadle.journal.sqlite.migrations import migrate, read_migrations
@@ -66,9 +66,6 @@ READERS = 2
 LAY_S = 0.05
 """How long the start of a run of which nobody hears yet may wait for the first write to it."""
 
-FREE_BYTES_MIN = 1_048_576
-"""With less room than this on its disk a journal is taken to be full: it would not even hold the next run."""
-_PAD = "INSERT OR REPLACE INTO replicas (owner, facts, started_at, seen_at) VALUES ('', ?, 0, 0)", "x" * 65_536
 
 T = TypeVar("T")
 
@@ -192,7 +189,7 @@ class SqliteStore:
         if free < FREE_BYTES_MIN:
             raise store_error(apsw.FullError(f"{free} bytes are free"), self._path)
         if not writer.is_well:
-            await self._jot(_write_something)
+            await self._jot(write_and_delete)
 
     def _probe(self) -> int:
         """Read something by a connection that nobody else uses, and return how many bytes are free on the disk."""
@@ -601,11 +598,4 @@ class SqliteStore:
         self._connections.close()
 
     def _pools(self) -> list[SimpleQueue[apsw.Connection]]:
-        """Return where each reading connection waits for work."""
         return [*[self._idle] * self._reading, self._polling, self._probing] if self._reading else []
-
-
-def _write_something(connection: apsw.Connection) -> None:
-    """Take room in the database and give it back: all of it is written."""
-    select(connection, *_PAD)
-    select(connection, "DELETE FROM replicas WHERE owner = ''")

@@ -41,7 +41,7 @@ note("orphaned")
 """
 MASTER = """
 import logging, socket, sys
-from treadle.server.workers import master
+from treadle.server.workers import worker_supervisor as master
 logging.basicConfig(level="INFO", stream=sys.stderr)
 master.PAUSE_S_MAX = 0.1
 listener = socket.create_server(("127.0.0.1", 0))
