@@ -66,7 +66,6 @@ READERS = 2
 LAY_S = 0.05
 """How long the start of a run of which nobody hears yet may wait for the first write to it."""
 
-
 T = TypeVar("T")
 
 
