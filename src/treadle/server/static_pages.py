@@ -17,7 +17,9 @@ import msgspec
 
 from treadle.core.errors import NotFound
 from treadle.http.asgi import Header
+from treadle.server.auth.route_permissions import OPEN
 from treadle.server.http_exchange import Exchange
+from treadle.server.route import PAGE, Content, RouteGroup
 from treadle.server.script_bundle import join
 from treadle.server.script_minify import squeeze
 from treadle.server.server_state import Service
@@ -130,6 +132,11 @@ async def chat(service: Service, exchange: Exchange) -> None:
     await send_page(exchange, "index.html")
 
 
+async def console(service: Service, exchange: Exchange) -> None:
+    """GET /console and all below it: one page, which reads its address itself."""
+    await send_page(exchange, "console/index.html")
+
+
 async def static(service: Service, exchange: Exchange) -> None:
     """GET /web/…: a script or a style sheet.
 
@@ -181,3 +188,18 @@ def _takes_gzip(exchange: Exchange) -> bool:
     """Tell whether the client names gzip, and not to forbid it."""
     named = (part.partition(";") for part in exchange.header(b"accept-encoding").lower().split(","))
     return any(name.strip() == "gzip" and quality.strip() not in ("q=0", "q=0.0") for name, _, quality in named)
+
+
+_ROWS = RouteGroup("Pages", OPEN)
+ROUTES = (
+    _ROWS.get("/", chat, "Show the chat", {200: (PAGE,)}),
+    _ROWS.get("/console", console, "Show the console", {200: (PAGE,)}),
+    _ROWS.get("/console/{view*}", console, "Show a view of the console", {200: (PAGE,)}),
+    _ROWS.get(
+        "/web/{file*}",
+        static,
+        "Give a script or a style sheet of the pages",
+        {200: (Content("*/*"),), 304: ()},
+        is_quiet=True,
+    ),
+)

@@ -12,7 +12,9 @@ from treadle.core.json import canonical_json
 from treadle.journal.approvals_interface import ApprovalDecision, ApprovalRow, ApprovalRule, ApprovalStatus, RuleRow
 from treadle.runs.approvals.decisions import Answer, Approvals, Remember
 from treadle.server.api.page_cursor import read_before
+from treadle.server.auth.route_permissions import TREADLE
 from treadle.server.http_exchange import NO_RETRY, Exchange, read_body, read_number
+from treadle.server.route import BEFORE, FLAG, LIMIT, TEXT, RouteGroup, fields, gives, listed, one_of, text
 from treadle.server.server_state import Service
 
 PAGE_MAX = 200
@@ -181,3 +183,44 @@ async def _conflict(service: Service, exchange: Exchange, error: Conflict) -> No
 
 def _desk(service: Service) -> Approvals:
     return service.runtime.approvals
+
+
+_STATUS = one_of("status", "only those", *_STATUSES)
+_ROWS = RouteGroup("Approvals", TREADLE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/approvals",
+        index,
+        "List calls that wait for a person, or waited",
+        gives(ApprovalPage),
+        query=(LIMIT, BEFORE, _STATUS, text("run", "of this run")),
+    ),
+    _ROWS.get(
+        "/treadle/v1/approvals/rules",
+        rules,
+        "List what is agreed to without asking",
+        gives(fields(rules=listed(RuleView))),
+    ),
+    _ROWS.row(
+        "DELETE",
+        "/treadle/v1/approvals/rules/{rule_id}",
+        forget_rule,
+        "Ask again from now on",
+        gives(fields(id=TEXT, deleted=FLAG)),
+    ),
+    _ROWS.get("/treadle/v1/approvals/{approval_id}", get, "Show an approval", gives(ApprovalView)),
+    _ROWS.post(
+        "/treadle/v1/approvals/{approval_id}",
+        decide,
+        "Approve or deny a call, once",
+        gives(ApprovalView),
+        body=DecisionBody,
+    ),
+    _ROWS.post(
+        "/treadle/v1/approvals/{approval_id}/decide",
+        decide,
+        "Approve or deny a call, once",
+        gives(ApprovalView),
+        body=DecisionBody,
+    ),
+)

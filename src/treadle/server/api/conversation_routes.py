@@ -30,8 +30,10 @@ from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.responses.client_item_order import server_call_id
 from treadle.runs.conversation_history import read_history
 from treadle.server import run_response as stream
-from treadle.server.api.response_items import ShownItem, list_of, read_page, show_items
+from treadle.server.api.response_items import LISTED, PAGES, ShownItem, list_of, read_page, show_items
+from treadle.server.auth.route_permissions import RESPONSES
 from treadle.server.http_exchange import Exchange, read_body
+from treadle.server.route import ANY, COUNT, FLAG, TEXT, RouteGroup, fields, gives, listed, request
 from treadle.server.server_state import Service
 
 ITEMS_MAX = 20
@@ -348,3 +350,51 @@ def _view(row: SessionRow) -> dict[str, object]:
         "created_at": int(row.created_at),
         "metadata": row.metadata or _EMPTY,
     }
+
+
+_METADATA = request(metadata={}, items={})
+_SHOWN = fields(id=TEXT, object={"const": "conversation"}, created_at=COUNT, metadata=ANY)
+_ROWS = RouteGroup("Conversations", RESPONSES)
+ROUTES = (
+    _ROWS.post("/v1/conversations", create, "Make a conversation", gives(_SHOWN), body=_METADATA, needs_body=False),
+    _ROWS.get("/v1/conversations/{conversation_id}", get, "Show a conversation", gives(_SHOWN)),
+    _ROWS.post(
+        "/v1/conversations/{conversation_id}",
+        update,
+        "Give a conversation other metadata",
+        gives(_SHOWN),
+        body=_METADATA,
+        needs_body=False,
+    ),
+    _ROWS.row(
+        "DELETE",
+        "/v1/conversations/{conversation_id}",
+        delete,
+        "Forget a conversation; its responses stay",
+        gives(fields(id=TEXT, object=TEXT, deleted=FLAG)),
+    ),
+    _ROWS.get(
+        "/v1/conversations/{conversation_id}/items",
+        list_items,
+        "List the items of a conversation",
+        gives(LISTED),
+        query=PAGES,
+    ),
+    _ROWS.post(
+        "/v1/conversations/{conversation_id}/items",
+        create_items,
+        "Add items to a conversation",
+        gives(LISTED),
+        body=request("items", items=listed({})),
+    ),
+    _ROWS.get(
+        "/v1/conversations/{conversation_id}/items/{item_id}", get_item, "Show an item of a conversation", gives(ANY)
+    ),
+    _ROWS.row(
+        "DELETE",
+        "/v1/conversations/{conversation_id}/items/{item_id}",
+        delete_item,
+        "Take an item out of a conversation",
+        gives(_SHOWN),
+    ),
+)

@@ -16,7 +16,9 @@ import msgspec
 from treadle.core.errors import NotFound, ProtocolError
 from treadle.core.journal_entries import Entry
 from treadle.runs.views.trace_tree import Trace, trace_of
+from treadle.server.auth.route_permissions import OPERATE
 from treadle.server.http_exchange import Exchange, read_number
+from treadle.server.route import BEFORE, FLAG, LIMIT, RouteGroup, fields, gives, listed
 from treadle.server.server_state import Service
 
 RUN = "run.json"
@@ -267,3 +269,19 @@ def _read(file: Path) -> bytes:
         return file.read_bytes() if file.stat().st_size <= FILE_BYTES_MAX else b""
     except OSError:
         return b""
+
+
+_ROWS = RouteGroup("Evals", OPERATE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/evals",
+        index,
+        "List the runs of scenarios, newest first",
+        gives(fields(runs=listed(EvalRun), has_more=FLAG)),
+        query=(LIMIT, BEFORE),
+    ),
+    _ROWS.get("/treadle/v1/evals/{run}", get, "Show a run of scenarios with its samples", gives(EvalDetail)),
+    _ROWS.get(
+        "/treadle/v1/evals/{run}/samples/{key*}", sample, "Show a sample with its transcript", gives(SampleDetail)
+    ),
+)

@@ -9,8 +9,10 @@ from functools import partial
 import msgspec
 
 from treadle.core.errors import ProtocolError
-from treadle.runtime.guest_runs import describe_guest, run_guest
+from treadle.runtime.guest_runs import GuestRun, GuestView, describe_guest, run_guest
+from treadle.server.auth.route_permissions import PREPARE, TREADLE
 from treadle.server.http_exchange import Exchange, read_body
+from treadle.server.route import COUNT, RouteGroup, fields, gives, listed
 from treadle.server.run_response import read
 from treadle.server.server_state import Service
 
@@ -58,3 +60,20 @@ async def create(service: Service, exchange: Exchange) -> None:
         gone.cancel()
         work.cancel()
         await asyncio.wait((work, gone))
+
+
+_ROWS = RouteGroup("Guests", TREADLE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/guests", index, "List the session guests", gives(fields(guests=listed(GuestView), live=COUNT))
+    ),
+    _ROWS.post(
+        "/treadle/v1/guests/{name}/runs",
+        create,
+        "Run a guest to its end",
+        gives(GuestRun),
+        access=PREPARE,
+        body=NewGuestRun,
+        needs_body=False,
+    ),
+)

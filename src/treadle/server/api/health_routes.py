@@ -5,7 +5,11 @@ Nothing here asks the store: it is when the store is away that these must answer
 
 import msgspec
 
+from treadle.providers.resilience.endpoint_guard_state import EndpointHealth
+from treadle.runtime.replica_comparison import Replica
+from treadle.server.auth.route_permissions import METRICS, OPEN, OPERATE
 from treadle.server.http_exchange import NO_STORE, Exchange
+from treadle.server.route import TEXT, Content, RouteGroup, fields, gives, listed
 from treadle.server.server_state import Service
 from treadle.telemetry.prometheus import CONTENT_TYPE, write_text
 
@@ -62,3 +66,40 @@ def _obstacle(service: Service) -> str | None:
     runtime = service.runtime
     problem = runtime.health.problem or runtime.replicas.problem
     return None if problem is None else f"store: {problem.info.message}"
+
+
+_ROWS = RouteGroup("Operations", OPEN)
+_IS_OK = gives(fields(status=TEXT))
+REPLICAS = _ROWS.get(
+    "/treadle/v1/replicas",
+    replicas,
+    "Compare the processes of the journal; list runs that wait for a tool",
+    gives(fields(replicas=listed(Replica), waiting=listed(WaitingCounts))),
+    access=OPERATE,
+)
+UPSTREAMS = _ROWS.get(
+    "/treadle/v1/upstreams",
+    upstreams,
+    "Show how the upstreams do",
+    gives(fields(upstreams=listed(EndpointHealth))),
+    access=OPERATE,
+)
+ROUTES = (
+    _ROWS.get("/healthz", health, "Say that the process answers", _IS_OK, is_quiet=True),
+    _ROWS.get("/api/hello", health, "Say that the process answers", _IS_OK, is_quiet=True),
+    _ROWS.get(
+        "/readyz",
+        ready,
+        "Say whether runs can be started",
+        {**_IS_OK, **gives(fields(status=TEXT, reason=TEXT), 503)},
+        is_quiet=True,
+    ),
+    _ROWS.get(
+        "/metrics",
+        metrics,
+        "Give every series in Prometheus' text form",
+        {200: (Content("text/plain"),)},
+        access=METRICS,
+        is_quiet=True,
+    ),
+)

@@ -7,7 +7,9 @@ from treadle.access.key_views import KeyView, MadeKey, view_of
 from treadle.access.keyring import Keyring
 from treadle.core.errors import ConfigError, UnsupportedFeature
 from treadle.journal.keys_interface import KeyBudget, KeyGrant, KeyRates, KeyRow, Role
+from treadle.server.auth.route_permissions import ADMIN
 from treadle.server.http_exchange import Exchange, read_body, read_number
+from treadle.server.route import BEFORE, LIMIT, RouteGroup, gives
 from treadle.server.server_state import Service
 
 PAGE_MAX = 200
@@ -83,3 +85,11 @@ def _keyring(service: Service) -> Keyring:
         raise UnsupportedFeature(
             "This server can have no keys: it keeps no secret that lasts.", hint=error.hint
         ) from error
+
+
+_ROWS = RouteGroup("Keys", ADMIN)
+ROUTES = (
+    _ROWS.get("/treadle/v1/keys", index, "List the keys and what each has used", gives(KeyPage), query=(LIMIT, BEFORE)),
+    _ROWS.post("/treadle/v1/keys", create, "Make a key, and show it this once", gives(MadeKey, 201), body=NewKey),
+    _ROWS.row("DELETE", "/treadle/v1/keys/{key}", revoke, "Revoke a key", gives(KeyView)),
+)

@@ -5,8 +5,10 @@ import msgspec
 from treadle.core.errors import ProtocolError
 from treadle.server import static_pages as pages
 from treadle.server.auth.page_access import COOKIE_S, LINK_S, write_cookie
+from treadle.server.auth.route_permissions import ADMIN, OPEN, PREPARE, TREADLE
 from treadle.server.auth.signed_tickets import Scope
 from treadle.server.http_exchange import Exchange, HttpError, read_body
+from treadle.server.route import FLAG, NOTHING, PAGE, TEXT, RouteGroup, fields, gives
 from treadle.server.server_state import Service
 
 NAME_CHARS_MAX = 100
@@ -81,3 +83,32 @@ async def create(service: Service, exchange: Exchange) -> None:
     path = service.gate.link_path(name, new.scope, now, new.expires_s)
     shown = {"path": path, "name": name, "scope": new.scope, "expires_at": now + new.expires_s}
     await exchange.answer_json(201, shown)
+
+
+_ROWS = RouteGroup("Login", TREADLE)
+ROUTES = (
+    _ROWS.get("/login", page, "Show the page that turns a link into a login", {200: (PAGE,)}, access=OPEN),
+    _ROWS.post(
+        "/login",
+        login,
+        "Log in with the ticket of a link",
+        gives(fields(name=TEXT, scope=TEXT)),
+        access=OPEN,
+        body=Redeem,
+    ),
+    _ROWS.post("/treadle/v1/logout", logout, "Log out", NOTHING, access=PREPARE),
+    _ROWS.post(
+        "/treadle/v1/logins",
+        create,
+        "Make a link for somebody",
+        gives(fields(path=TEXT, name=TEXT, scope=TEXT, expires_at={"type": "number"}), 201),
+        access=ADMIN,
+        body=NewLink,
+    ),
+    _ROWS.get(
+        "/treadle/v1/me",
+        me,
+        "Say who is asking and what they may do",
+        gives(fields(name=TEXT, scope=TEXT, needs_login=FLAG)),
+    ),
+)

@@ -5,7 +5,9 @@ import asyncio
 import msgspec
 
 from treadle.core.errors import Conflict, NotFound
+from treadle.server.auth.route_permissions import OPERATE
 from treadle.server.http_exchange import Exchange, read_body
+from treadle.server.route import FLAG, TEXT, RouteGroup, fields, gives, listed
 from treadle.server.server_state import Service
 from treadle.tools.mcp.tool_pins import Kind
 
@@ -91,3 +93,21 @@ def _views(service: Service) -> list[McpServerView]:
         )
         for server in ([] if servers is None else servers.all)
     ]
+
+
+_ROWS = RouteGroup("MCP", OPERATE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/mcp",
+        index,
+        "List the MCP servers and the tools of each that wait for a person",
+        gives(fields(servers=listed(McpServerView))),
+    ),
+    _ROWS.post(
+        "/treadle/v1/mcp/{server}",
+        decide,
+        "Accept or refuse a tool that is new or changed, as it was shown",
+        gives(fields(tool=TEXT, accepted=FLAG)),
+        body=ToolDecision,
+    ),
+)

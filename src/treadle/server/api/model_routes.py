@@ -7,7 +7,9 @@ import msgspec
 from treadle.access.client_identity import fits
 from treadle.core.errors import NotFound
 from treadle.providers.model_router import ModelInfo
+from treadle.server.auth.route_permissions import ANY_API
 from treadle.server.http_exchange import Exchange
+from treadle.server.route import ANY, RouteGroup, gives
 from treadle.server.server_state import Service
 
 _RELEASED = "1970-01-01T00:00:00Z"
@@ -86,3 +88,13 @@ _SHAPES = {
     "messages": Shape(one=_anthropic, page=_anthropic_page),
     "gemini": Shape(one=_gemini, page=_gemini_page),
 }
+
+_ROWS = RouteGroup("Models", ANY_API)
+ROUTES = tuple(
+    route
+    for prefix in ("/v1", "/v1beta")
+    for route in (
+        _ROWS.get(f"{prefix}/models", index, "List the models, in the shape of the API that asks", gives(ANY)),
+        _ROWS.get(f"{prefix}/models/{{model*}}", get, "Show one model", gives(ANY)),
+    )
+)

@@ -10,7 +10,9 @@ from treadle.core.plan import plan_json
 from treadle.runs.views.plan_history import EqualCall, PlanDifference, PlanLine, equal_calls, list_plans, read_plan
 from treadle.server.api.page_cursor import read_before
 from treadle.server.api.run_routes import find_run
+from treadle.server.auth.route_permissions import TREADLE
 from treadle.server.http_exchange import Exchange, read_number
+from treadle.server.route import BEFORE, RouteGroup, gives, number
 from treadle.server.server_state import Service
 
 PAGE_MAX = 100
@@ -104,3 +106,17 @@ def _read_round(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= ROUND_DIGITS_MAX and int(text) >= 1):
         raise ProtocolError("A round is a whole number; rounds are counted from 1.", param="round")
     return int(text)
+
+
+_ROWS = RouteGroup("Runs", TREADLE)
+ROUTES = (
+    _ROWS.get("/treadle/v1/runs/{run_id}/plans", index, "List the plans of a run's model calls", gives(PlanList)),
+    _ROWS.get("/treadle/v1/runs/{run_id}/plans/{round}", get, "Show exactly what a model call sent", gives(PlanView)),
+    _ROWS.get(
+        "/treadle/v1/plans/{fingerprint}",
+        equal,
+        "List the model calls that sent this very plan",
+        gives(EqualPage),
+        query=(number("limit", "how many, at most", least=1, most=100), BEFORE),
+    ),
+)

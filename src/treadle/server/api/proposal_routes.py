@@ -14,13 +14,17 @@ from treadle.server.api.workspace_bodies import (
     Confirmation,
     NewProposal,
     ProposalList,
+    ProposalView,
     Signed,
+    StepView,
     proposal_view,
     step_of,
     take,
 )
 from treadle.server.api.workspace_routes import PAGE_MAX, desk
+from treadle.server.auth.route_permissions import PREPARE, TREADLE
 from treadle.server.http_exchange import NO_RETRY, Exchange, read_number
+from treadle.server.route import LIMIT, RouteGroup, gives, one_of
 from treadle.server.server_state import Service
 from treadle.workspace.proposal_review import Review
 from treadle.workspace.workspace_service import Consent
@@ -128,3 +132,47 @@ async def _review(service: Service, exchange: Exchange, workspace: str, proposal
         # A decision between two reads leaves nothing to review; a proposal that never was is told apart by the caller.
         await desk(service, exchange).standing(workspace, proposal)
         return None
+
+
+_STATUS = one_of("status", "only those", *_STATUSES)
+_ROWS = RouteGroup("Workspaces", TREADLE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/workspaces/{workspace}/proposals",
+        index,
+        "List the proposals of a workspace",
+        gives(ProposalList),
+        query=(LIMIT, _STATUS),
+    ),
+    _ROWS.post(
+        "/treadle/v1/workspaces/{workspace}/proposals",
+        create,
+        "Propose a change of facts",
+        gives(ProposalView, 201),
+        access=PREPARE,
+        body=NewProposal,
+    ),
+    _ROWS.get("/treadle/v1/workspaces/{workspace}/proposals/{proposal}", get, "Show a proposal", gives(ProposalView)),
+    _ROWS.post(
+        "/treadle/v1/workspaces/{workspace}/proposals/{proposal}/confirm",
+        confirm,
+        "Make a proposal fact",
+        gives(StepView),
+        body=Confirmation,
+    ),
+    _ROWS.post(
+        "/treadle/v1/workspaces/{workspace}/proposals/{proposal}/reject",
+        reject,
+        "Reject a proposal",
+        gives(StepView),
+        body=Signed,
+        needs_body=False,
+    ),
+    _ROWS.get(
+        "/treadle/v1/proposals",
+        everywhere,
+        "List the proposals of all workspaces",
+        gives(ProposalList),
+        query=(LIMIT, _STATUS),
+    ),
+)

@@ -10,10 +10,13 @@ from treadle.journal.session_operations import chain_of
 from treadle.providers.cassettes.file_format import write_cassette
 from treadle.runs import RunHandle
 from treadle.runs.replay.cassette_export import tape_run
+from treadle.runs.replay.replay_run import Proof
 from treadle.runs.views.recorded_rounds import read_run
-from treadle.server.api.run_routes import acting, find_run, view_of
+from treadle.server.api.run_routes import RunView, acting, find_run, view_of
 from treadle.server.api.wire_view_routes import endpoint_of
+from treadle.server.auth.route_permissions import PREPARE, TREADLE
 from treadle.server.http_exchange import Exchange, read_body
+from treadle.server.route import ANY, JOURNAL, Content, RouteGroup, gives, one_of
 from treadle.server.run_response import read
 from treadle.server.server_state import Service
 
@@ -109,3 +112,34 @@ async def _answer_started(service: Service, exchange: Exchange, handle: RunHandl
 
 def _attachment(row: RunRow, suffix: str) -> Header:
     return (b"content-disposition", f'attachment; filename="{row.id}.{suffix}"'.encode())
+
+
+_ROWS = RouteGroup("Runs", TREADLE)
+ROUTES = (
+    _ROWS.post(
+        "/treadle/v1/runs/{run_id}/fork",
+        fork,
+        "Go on from just before a round, as a new run",
+        gives(RunView, 201),
+        access=PREPARE,
+        body=RunFork,
+        needs_body=False,
+    ),
+    _ROWS.post(
+        "/treadle/v1/runs/{run_id}/replay",
+        replay,
+        "Drive a run again and say whether it is the same; or run it anew",
+        {**gives({"anyOf": [Proof, ANY]}), **gives(RunView, 201)},
+        access=PREPARE,
+        body=Replay,
+        needs_body=False,
+    ),
+    _ROWS.row(
+        "GET",
+        "/treadle/v1/runs/{run_id}/export",
+        export,
+        "Export a run",
+        {200: (JOURNAL, Content("application/toml"))},
+        query=(one_of("format", "as what", "jsonl", "cassette", "scenario"),),
+    ),
+)

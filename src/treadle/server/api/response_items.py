@@ -24,11 +24,18 @@ from treadle.core.items import (
 )
 from treadle.protocols.responses.client_item_order import server_call_id
 from treadle.protocols.responses.encrypted_content import seal
+from treadle.server.route import ANY, FLAG, fields, listed, number, one_of, text
 
 ShownItem = dict[str, object]
 _PROTOCOL = "responses"
 _SERVER_LABEL = "treadle"
 PAGE_DEFAULT, PAGE_MAX = 20, 100
+LISTED = fields(object={"const": "list"}, data=listed(ANY), has_more=FLAG, first_id={}, last_id={})
+PAGES = (
+    number("limit", "how many, at most", least=1, most=100),
+    one_of("order", "oldest or newest first", "asc", "desc"),
+    text("after", "the last id of the page before"),
+)
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,10 +17,25 @@ from treadle.runs.conversation_history import read_history
 from treadle.server import run_response as stream
 from treadle.server import token_estimate as tokens
 from treadle.server.api import conversation_routes as conversations
-from treadle.server.api.response_items import read_page, show_items
+from treadle.server.api.response_items import LISTED, PAGES, read_page, show_items
+from treadle.server.auth.route_permissions import RESPONSES
 from treadle.server.delivery.replay_encoders import RunIds, tell_again
 from treadle.server.delivery.stream_event_ids import Frames, Position
 from treadle.server.http_exchange import JSON, NO_STORE, Exchange, HttpError, read_number
+from treadle.server.route import (
+    ANY,
+    COUNT,
+    FLAG,
+    KEY,
+    TEXT,
+    RouteGroup,
+    fields,
+    gives,
+    number,
+    one_of,
+    request,
+    streams,
+)
 from treadle.server.server_state import Service
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
@@ -221,3 +236,51 @@ def _encoder(request: Request, run_id: str) -> Encoder:
 
 def _retelling(ids: IdSource) -> stream.Retell:
     return compaction.CompactedText(ids).feed
+
+
+_BODY = request(model={}, input={}, stream={}, tools={}, previous_response_id={}, background={}, store={})
+_ROWS = RouteGroup("Responses", RESPONSES)
+ROUTES = (
+    _ROWS.post(
+        "/v1/responses",
+        create,
+        "Make a response, streamed or not, perhaps in the background",
+        streams(ANY),
+        headers=(KEY,),
+        body=_BODY,
+    ),
+    _ROWS.row("GET", "/v1/responses", upgrade, "A WebSocket is not spoken: clients are sent back to POST", {}),
+    _ROWS.post(
+        "/v1/responses/input_tokens",
+        input_tokens,
+        "Estimate the tokens of a request",
+        gives(fields(object=TEXT, input_tokens=COUNT)),
+        body=_BODY,
+    ),
+    _ROWS.post("/v1/responses/compact", compact, "Compact a conversation into one item", gives(ANY), body=_BODY),
+    _ROWS.get(
+        "/v1/responses/{response_id}",
+        get,
+        "Show a stored response, or stream it again",
+        streams(ANY),
+        query=(
+            one_of("stream", "tell it as events", "true", "false"),
+            number("starting_after", "the number of the last event that is known; needs stream=true"),
+        ),
+    ),
+    _ROWS.row(
+        "DELETE",
+        "/v1/responses/{response_id}",
+        delete,
+        "Forget a response; one that goes on is cancelled first",
+        gives(fields(id=TEXT, object=TEXT, deleted=FLAG)),
+    ),
+    _ROWS.get(
+        "/v1/responses/{response_id}/input_items",
+        input_items,
+        "List all that the model read",
+        gives(LISTED),
+        query=PAGES,
+    ),
+    _ROWS.post("/v1/responses/{response_id}/cancel", cancel, "End a background response", gives(ANY)),
+)

@@ -36,8 +36,23 @@ from treadle.journal.keys_interface import KeyBudget, KeyRates
 from treadle.protocols.sse import write_frame
 from treadle.runs import RunHandle
 from treadle.server.api.page_cursor import read_before
+from treadle.server.auth.route_permissions import PREPARE, TREADLE
 from treadle.server.delivery.request_headers import read_idempotency, read_last
 from treadle.server.http_exchange import Exchange, HttpError, read_body, read_number
+from treadle.server.route import (
+    AFTER,
+    BEFORE,
+    EVENTS,
+    KEY,
+    LIMIT,
+    Content,
+    RouteGroup,
+    gives,
+    number,
+    one_of,
+    streams,
+    text,
+)
 from treadle.server.run_response import read, wants_fresh
 from treadle.server.server_state import Service
 
@@ -376,3 +391,45 @@ def view_of(service: Service, row: RunRow, question: str | None = None) -> RunVi
 
 def _run_header(run_id: str) -> tuple[Header, ...]:
     return ((b"x-treadle-run", run_id.encode()),)
+
+
+_ROWS = RouteGroup("Runs", TREADLE)
+ROUTES = (
+    _ROWS.post(
+        "/treadle/v1/runs",
+        create,
+        "Start a run; answer with it, or with its events",
+        {**streams(RunView), **gives(RunView, 201)},
+        access=PREPARE,
+        headers=(KEY,),
+        body=NewRun,
+    ),
+    _ROWS.get(
+        "/treadle/v1/runs",
+        index,
+        "List runs, newest first",
+        gives(RunPage),
+        query=(
+            LIMIT,
+            BEFORE,
+            one_of("status", "only those", *_STATUSES),
+            text("session", "of this session"),
+            text("key", "of the client with this key, by its id"),
+            text("model", "of this model"),
+            text("tool", "that called this tool"),
+            text("error", "that failed with this code; empty for any"),
+            text("text", "in which this was said"),
+            number("since", "begun after, in seconds since 1970"),
+        ),
+    ),
+    _ROWS.get("/treadle/v1/runs/{run_id}", get, "Show a run and its journal", gives(RunDetail), query=(AFTER,)),
+    _ROWS.row(
+        "GET",
+        "/treadle/v1/runs/{run_id}/events",
+        events,
+        "Follow the events of a run",
+        {200: (Content(EVENTS),), 204: ()},
+        query=(number("after", "the number of the last event that is known"),),
+    ),
+    _ROWS.post("/treadle/v1/runs/{run_id}/cancel", cancel, "End a run", gives(RunView)),
+)

@@ -23,7 +23,21 @@ from treadle.journal.session_operations import (
     write_markdown,
 )
 from treadle.server.api.page_cursor import read_before
+from treadle.server.auth.route_permissions import PREPARE, TREADLE
 from treadle.server.http_exchange import Exchange, read_body, read_number
+from treadle.server.route import (
+    AFTER,
+    BEFORE,
+    JOURNAL,
+    LIMIT,
+    NOTHING,
+    Content,
+    RouteGroup,
+    gives,
+    number,
+    one_of,
+    text,
+)
 from treadle.server.run_response import read
 from treadle.server.server_state import Service
 
@@ -241,3 +255,64 @@ def _attachment(row: SessionRow, suffix: str) -> Header:
     plain = _PLAIN.sub("_", name)
     exact = quote(name.encode("utf-8", "replace"), safe="")
     return (b"content-disposition", f"attachment; filename=\"{plain}\"; filename*=UTF-8''{exact}".encode())
+
+
+_ROWS = RouteGroup("Sessions", TREADLE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/sessions",
+        index,
+        "List sessions, the one used last first",
+        gives(SessionPage),
+        query=(LIMIT, BEFORE, text("search", "in names and in what was said")),
+    ),
+    _ROWS.post(
+        "/treadle/v1/sessions",
+        create,
+        "Make an empty session",
+        gives(SessionView, 201),
+        access=PREPARE,
+        body=NewSession,
+    ),
+    _ROWS.get(
+        "/treadle/v1/sessions/{session_id}",
+        get,
+        "Show a session and its messages",
+        gives(SessionDetail),
+        query=(AFTER, number("limit", "how many, at most", least=1, most=1000)),
+    ),
+    _ROWS.row(
+        "PATCH",
+        "/treadle/v1/sessions/{session_id}",
+        change,
+        "Give a session another name or other metadata",
+        gives(SessionView),
+        access=PREPARE,
+        body=SessionChange,
+    ),
+    _ROWS.row(
+        "DELETE",
+        "/treadle/v1/sessions/{session_id}",
+        delete,
+        "Forget a session",
+        NOTHING,
+        query=(one_of("runs", "also what was said in it", "true", "false"),),
+    ),
+    _ROWS.post(
+        "/treadle/v1/sessions/{session_id}/fork",
+        fork,
+        "Make a session that goes on from the same place",
+        gives(SessionView, 201),
+        access=PREPARE,
+        body=SessionFork,
+        needs_body=False,
+    ),
+    _ROWS.row(
+        "GET",
+        "/treadle/v1/sessions/{session_id}/export",
+        export,
+        "Export a session",
+        {200: (JOURNAL, Content("text/markdown; charset=utf-8"))},
+        query=(one_of("format", "as what", "jsonl", "md"),),
+    ),
+)

@@ -6,7 +6,9 @@ import msgspec
 
 from treadle.core.errors import NotFound
 from treadle.core.tool_definitions import ToolPolicy, ToolSpec
+from treadle.server.auth.route_permissions import TREADLE
 from treadle.server.http_exchange import Exchange
+from treadle.server.route import ANY, FLAG, TEXT, RouteGroup, fields, gives, listed
 from treadle.server.server_state import Service
 from treadle.tools import Tool
 from treadle.tools.policy_rules import fits
@@ -75,3 +77,24 @@ def _view(tool: Tool) -> ToolView:
         sandbox=tool.sandbox,
         why=tool.why,
     )
+
+
+# As `ToolView`, whose spec holds a schema as it was written.
+_TOOL = fields(
+    spec=fields(name=TEXT, description=TEXT, parameters={}),
+    policy=ToolPolicy,
+    source=TEXT,
+    needs_approval=FLAG,
+    sandbox=TEXT,
+    why=ANY,
+)
+_ROWS = RouteGroup("Tools", TREADLE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/tools",
+        index,
+        "List the server's tools and how each may run",
+        gives(fields(tools=listed(_TOOL), off=listed(OffView))),
+    ),
+    _ROWS.get("/treadle/v1/tools/{name*}", get, "Show a tool", gives(_TOOL)),
+)

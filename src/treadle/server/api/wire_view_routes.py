@@ -23,7 +23,9 @@ from treadle.runs.replay.cassette_export import tape_call
 from treadle.runs.views.recorded_rounds import ModelCall, read_so_far
 from treadle.runtime import Runtime
 from treadle.server.api.run_routes import find_run
+from treadle.server.auth.route_permissions import TREADLE
 from treadle.server.http_exchange import Exchange
+from treadle.server.route import RouteGroup, gives
 from treadle.server.server_state import Service
 
 STAND_IN = Endpoint(name="in-process", base_url="http://in-process.invalid/v1")
@@ -163,3 +165,11 @@ def _difference(before: Plan, after: Plan) -> str | None:
         return None
     lines: Iterable[str] = difflib.unified_diff(left, right, "before", "this round", lineterm="")
     return "\n".join(lines)
+
+
+_ROWS = RouteGroup("Runs", TREADLE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/runs/{run_id}/rounds/{round}", get, "Show a model call as it went over the wire", gives(WireView)
+    ),
+)

@@ -18,18 +18,23 @@ from treadle.server.api.workspace_bodies import (
     Renamed,
     Restoration,
     Signed,
+    StepView,
     WorkspacePage,
+    WorkspaceView,
     line_of,
     read_version,
     step_of,
     take,
     view_of,
 )
+from treadle.server.auth.route_permissions import PREPARE, TREADLE
 from treadle.server.http_exchange import Exchange, read_number
+from treadle.server.route import BEFORE, COUNT, LIMIT, NOTHING, TEXT, RouteGroup, Schema, fields, gives, number, text
 from treadle.server.server_state import Service
 from treadle.workspace.excerpts import DEPTH_DEFAULT, Glance, look
+from treadle.workspace.workspace_audit import WorkspaceFinding
 from treadle.workspace.workspace_service import Workspaces
-from treadle.workspace.workspace_state import Actor
+from treadle.workspace.workspace_state import Actor, Workspace
 
 PAGE_MAX = 200
 LOOK_BYTES_MAX = 1_048_576
@@ -227,3 +232,105 @@ async def _session(service: Service, exchange: Exchange, name: str | None) -> st
 
 def _actor(exchange: Exchange) -> Actor:
     return "person" if exchange.client.may_decide else "program"
+
+
+_SHOWN: Schema = {"anyOf": [WorkspaceView, fields(path=TEXT, version=COUNT, value={})]}
+_ROWS = RouteGroup("Workspaces", TREADLE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/workspaces",
+        index,
+        "List workspaces, the one changed last first",
+        gives(WorkspacePage),
+        query=(LIMIT, BEFORE),
+    ),
+    _ROWS.post(
+        "/treadle/v1/workspaces",
+        create,
+        "Make a workspace",
+        gives(WorkspaceView, 201),
+        access=PREPARE,
+        body=NewWorkspace,
+        needs_body=False,
+    ),
+    _ROWS.get(
+        "/treadle/v1/workspaces/{workspace}",
+        get,
+        "Show a workspace, or what is at a JSON Pointer in it",
+        gives(_SHOWN),
+        query=(
+            text("path", "a JSON Pointer"),
+            number("depth", "how deep", least=1, most=64),
+            number("offset", "from which member"),
+            number("limit", "how many members", least=1, most=10_000),
+        ),
+    ),
+    _ROWS.row(
+        "PATCH",
+        "/treadle/v1/workspaces/{workspace}",
+        change,
+        "Give a workspace another name or session",
+        gives(WorkspaceView),
+        body=Renamed,
+    ),
+    _ROWS.row("DELETE", "/treadle/v1/workspaces/{workspace}", delete, "Forget a workspace", NOTHING),
+    _ROWS.row(
+        "PATCH",
+        "/treadle/v1/workspaces/{workspace}/draft",
+        patch_draft,
+        "Change the draft: all of it, or nothing",
+        gives(StepView),
+        access=PREPARE,
+        body=Patch,
+    ),
+    _ROWS.row(
+        "PATCH",
+        "/treadle/v1/workspaces/{workspace}/ui",
+        patch_ui,
+        "Change the UI state: all of it, or nothing",
+        gives(StepView),
+        access=PREPARE,
+        body=Patch,
+    ),
+    _ROWS.post("/treadle/v1/workspaces/{workspace}/locks", lock, "Lock a value", gives(StepView), body=Lock),
+    _ROWS.row(
+        "DELETE",
+        "/treadle/v1/workspaces/{workspace}/locks",
+        unlock,
+        "Let a value change again",
+        gives(StepView),
+        query=(text("path", "a JSON Pointer"),),
+        body=Signed,
+        needs_body=False,
+    ),
+    _ROWS.get(
+        "/treadle/v1/workspaces/{workspace}/history",
+        history,
+        "List every change, newest first",
+        gives(HistoryPage),
+        query=(LIMIT, number("before", "the last version of the page before")),
+    ),
+    _ROWS.get(
+        "/treadle/v1/workspaces/{workspace}/versions/{version}", version, "Show a workspace as it was", gives(Workspace)
+    ),
+    _ROWS.get(
+        "/treadle/v1/workspaces/{workspace}/diff",
+        diff,
+        "Compare two versions",
+        gives(DiffView),
+        query=(number("from", "a version"), number("to", "a version; now")),
+    ),
+    _ROWS.post(
+        "/treadle/v1/workspaces/{workspace}/restore",
+        restore,
+        "Bring an older version back",
+        gives(StepView),
+        body=Restoration,
+    ),
+    _ROWS.get(
+        "/treadle/v1/workspaces/{workspace}/audit",
+        audit,
+        "Say whether the history leads to the state",
+        gives(WorkspaceFinding),
+    ),
+)

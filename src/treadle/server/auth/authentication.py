@@ -2,7 +2,6 @@
 needed, any program on this machine: that one may ask models, and decides nothing."""
 
 import os
-from functools import lru_cache
 
 from treadle.access.client_identity import ANYBODY, LOCAL, Client
 from treadle.access.key_token import PREFIX
@@ -15,18 +14,15 @@ from treadle.server.auth.installation_secret import is_shared, kept_secret, secr
 from treadle.server.auth.login_state import SharedLogins
 from treadle.server.auth.page_access import PageGate, is_exposed, is_open
 from treadle.server.auth.request_rate_limits import RequestRateLimiter
-from treadle.server.auth.route_permissions import RouteAccess, access_of
+from treadle.server.auth.route_permissions import TREADLE, RouteAccess
 from treadle.server.auth.signed_tickets import PERSON_KEY
 from treadle.server.auth.signed_tickets import Scope as TicketScope
-from treadle.server.http_exchange import Exchange
+from treadle.server.http_exchange import SAFE_METHODS, Exchange
 from treadle.server.request_guard import client_key
 
 OURS = f"{PREFIX}_"
 WELCOME_S = 1.0
 """How often is looked whether somebody who follows a stream would still be let in."""
-
-_OWN_API = "/treadle/v1/"
-_access_of = lru_cache(maxsize=1_024)(access_of)
 
 
 def asks_for_key(settings: Settings) -> bool:
@@ -85,31 +81,33 @@ class Clients:
             await self.logins.refresh()
             self._gate.check(exchange, self._runtime.clock.now())
 
-    def let_in(self, exchange: Exchange, pattern: str) -> bool:
+    def let_in(self, exchange: Exchange, access: RouteAccess) -> bool:
         """Let through at once who need show nothing and is not counted; whoever else is to be admitted.
 
         Raises: HttpError for a query that is too long.
         """
         if not self._asks_nobody:
             return False
-        access = _access_of(pattern, exchange.method)
         if access.is_open:
             return True
         key = client_key(exchange)
-        if access.decides or b"cookie" in exchange.headers or (key is not None and key.startswith(OURS)):
+        if (
+            (access.decides and exchange.method not in SAFE_METHODS)
+            or b"cookie" in exchange.headers
+            or (key is not None and key.startswith(OURS))
+        ):
             return False
         exchange.client = LOCAL
         return True
 
-    async def admit(self, exchange: Exchange, pattern: str) -> None:
+    async def admit(self, exchange: Exchange, access: RouteAccess) -> None:
         """Find out who asks for a route, and let them through or say why not.
 
         Raises: Unauthorised, Forbidden, Exhausted, HttpError (401 for a page or people), StoreError.
         """
-        access = _access_of(pattern, exchange.method)
         key = None if access.is_open else client_key(exchange)
         exchange.client = await self._identify(exchange, access, key)
-        if access.decides:
+        if access.decides and exchange.method not in SAFE_METHODS:
             exchange.client.check_decides()
         if not access.is_open and self._turnstile.bounds(exchange.client):
             await self._turnstile.count_request(exchange, access.api)
@@ -122,8 +120,7 @@ class Clients:
 
     async def _is_welcome(self, exchange: Exchange) -> bool:
         try:
-            access = _access_of(_OWN_API, exchange.method)
-            return await self._identify(exchange, access, client_key(exchange)) == exchange.client
+            return await self._identify(exchange, TREADLE, client_key(exchange)) == exchange.client
         except StoreError:
             return True  # what cannot be read now is read again
         except RequestError:

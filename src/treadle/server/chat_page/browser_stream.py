@@ -19,10 +19,12 @@ from treadle.server.api.approval_routes import view as approval_view
 from treadle.server.api.run_routes import view_of as run_view
 from treadle.server.api.session_routes import view_of as session_view
 from treadle.server.api.workspace_bodies import proposal_view
-from treadle.server.chat_page.chat_page_routes import read_mode
+from treadle.server.auth.route_permissions import TREADLE
+from treadle.server.chat_page.chat_page_routes import MODE, read_mode
 from treadle.server.chat_page.list_changes import WINDOW, ListChanges, Look, Rows
 from treadle.server.chat_page.run_view import ChatRunView, Mode, Op, ending, merge
 from treadle.server.http_exchange import Exchange
+from treadle.server.route import EVENTS, Content, RouteGroup, text
 from treadle.server.server_state import Service
 
 RUNS_MAX = 50
@@ -221,3 +223,16 @@ async def _find(service: Service, exchange: Exchange, run_id: str) -> RunRow:
     if row is None:
         raise NotFound(f"There is no run {run_id!r}.", param="runs")
     return row
+
+
+_ROWS = RouteGroup("Runs", TREADLE)
+ROUTES = (
+    _ROWS.row(
+        "GET",
+        "/treadle/v1/live",
+        follow,
+        "Follow what changes, for a page",
+        {200: (Content(EVENTS),)},
+        query=(text("runs", "a list of ID:N"), text("after", "the id of the last event"), MODE),
+    ),
+)

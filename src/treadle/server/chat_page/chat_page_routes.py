@@ -15,11 +15,13 @@ from treadle.core.request import Request
 from treadle.journal.journal_interface import RunRow, SessionRow
 from treadle.server.api.model_routes import models_of
 from treadle.server.api.run_routes import acting
-from treadle.server.api.session_routes import find_session, view_of
+from treadle.server.api.session_routes import SessionView, find_session, view_of
+from treadle.server.auth.route_permissions import PREPARE, TREADLE
 from treadle.server.chat_page.questions import QuestionFile, ask_again, question, read_files
 from treadle.server.chat_page.run_view import Mode
-from treadle.server.chat_page.session_turns import TURNS_MAX, leaf_below, newest_of, read_talk, read_turn
+from treadle.server.chat_page.session_turns import TURNS_MAX, SessionTurn, leaf_below, newest_of, read_talk, read_turn
 from treadle.server.http_exchange import Exchange, read_body, read_number
+from treadle.server.route import FLAG, TEXT, RouteGroup, fields, gives, listed, number, one_of, text
 from treadle.server.server_state import Service
 
 
@@ -170,3 +172,44 @@ async def _check_idle(service: Service, session: SessionRow) -> None:
 
 async def _find(service: Service, exchange: Exchange) -> SessionRow:
     return await find_session(service, exchange, exchange.params["session_id"])
+
+
+MODE = one_of("mode", "tools as cards, or as lines of text", "cards", "text")
+_ROWS = RouteGroup("Sessions", TREADLE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/sessions/{session_id}/turns",
+        index,
+        "Show the turns of a session",
+        gives(fields(session=SessionView, turns=listed(SessionTurn), has_more=FLAG)),
+        query=(
+            number("limit", "how many, at most", least=1, most=100),
+            text("before", "the first run of the page after"),
+            MODE,
+        ),
+    ),
+    _ROWS.post(
+        "/treadle/v1/sessions/{session_id}/turns",
+        create,
+        "Ask in a session",
+        gives(SessionTurn, 201),
+        access=PREPARE,
+        query=(MODE,),
+        body=NewTurn,
+    ),
+    _ROWS.post(
+        "/treadle/v1/sessions/{session_id}/branch",
+        branch,
+        "Go on with another branch",
+        gives(SessionView),
+        access=PREPARE,
+        body=NewHead,
+    ),
+    _ROWS.get(
+        "/treadle/v1/models",
+        models,
+        "List the models and what they take",
+        gives(fields(default=TEXT, models=listed(ModelView))),
+        tag="Runs",
+    ),
+)
