@@ -41,11 +41,11 @@ note("orphaned")
 """
 MASTER = """
 import logging, socket, sys
-from treadle.server.workers import master
+from treadle.server.workers import worker_supervisor
 logging.basicConfig(level="INFO", stream=sys.stderr)
-master.PAUSE_S_MAX = 0.1
+worker_supervisor.PAUSE_S_MAX = 0.1
 listener = socket.create_server(("127.0.0.1", 0))
-code = master.Master([sys.executable, "-S", "-c", sys.argv[1], sys.argv[2]], 2, listener).run()
+code = worker_supervisor.Master([sys.executable, "-S", "-c", sys.argv[1], sys.argv[2]], 2, listener).run()
 print("code", code, flush=True)
 """
 
