@@ -63,8 +63,6 @@ class ModelAction(msgspec.Struct, frozen=True, kw_only=True):
 class RouteOptions(TypedDict, total=False):
     """What a row names only where it differs from most."""
 
-    access: RouteAccess
-    tag: str
     query: tuple[Query, ...]
     headers: tuple[Query, ...]
     body: Form
@@ -97,7 +95,7 @@ class HttpRoute(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
 
 class RouteGroup(msgspec.Struct, frozen=True):
-    """Makes rows that share a tag in the document, and a permission unless a row names another."""
+    """Makes rows that share a tag in the document and a permission."""
 
     tag: str
     access: RouteAccess
@@ -124,8 +122,16 @@ class RouteGroup(msgspec.Struct, frozen=True):
         **options: Unpack[RouteOptions],
     ) -> HttpRoute:
         """Return a row that answers the methods."""
-        given: RouteOptions = {"tag": self.tag, "access": self.access, **options}
-        return HttpRoute(methods=methods, pattern=pattern, handler=handler, summary=summary, answers=answers, **given)
+        return HttpRoute(
+            methods=methods,
+            pattern=pattern,
+            handler=handler,
+            summary=summary,
+            answers=answers,
+            tag=self.tag,
+            access=self.access,
+            **options,
+        )
 
 
 def number(name: str, about: str, *, least: int = 0, most: int | None = None) -> Query:

@@ -128,20 +128,17 @@ async def _files() -> Mapping[str, StaticFile]:
 
 
 async def chat(service: Service, exchange: Exchange) -> None:
-    """GET /: the chat page."""
+    """Show the chat page."""
     await send_page(exchange, "index.html")
 
 
 async def console(service: Service, exchange: Exchange) -> None:
-    """GET /console and all below it: one page, which reads its address itself."""
+    """Show the console: one page, which reads its own address."""
     await send_page(exchange, "console/index.html")
 
 
 async def static(service: Service, exchange: Exchange) -> None:
-    """GET /web/…: a script or a style sheet.
-
-    Raises: NotFound.
-    """
+    """Return a script or a style sheet. Raises: NotFound."""
     file = (await _files()).get(exchange.params["file"])
     if file is None:
         raise NotFound(f"There is no file {exchange.path}.")

@@ -72,10 +72,7 @@ class RuleView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/approvals?status&run&limit&before.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Return a page of approvals. Raises: ProtocolError, NotFound."""
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     status = query.get("status")
@@ -96,16 +93,13 @@ async def index(service: Service, exchange: Exchange) -> None:
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/approvals/{id}.
-
-    Raises: NotFound.
-    """
+    """Return one approval. Raises: NotFound."""
     row = await _desk(service).find(exchange.params["approval_id"], key_id=exchange.reach)
     await exchange.answer_json(200, view(row))
 
 
 async def decide(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/approvals/{id}: approve or deny a call, once; perhaps with other arguments, or remembered.
+    """Approve or deny a call once; the body may change its arguments or add a rule.
 
     Raises: ProtocolError, naming the field; NotFound; LimitExceeded.
     """
@@ -131,16 +125,13 @@ async def decide(service: Service, exchange: Exchange) -> None:
 
 
 async def rules(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/approvals/rules: what is agreed to without asking."""
+    """List the remembered rules."""
     found = await _desk(service).rules(key_id=exchange.reach)
     await exchange.answer_json(200, {"rules": [_rule_view(row) for row in found]})
 
 
 async def forget_rule(service: Service, exchange: Exchange) -> None:
-    """DELETE /treadle/v1/approvals/rules/{id}: ask again from now on.
-
-    Raises: NotFound.
-    """
+    """Delete a remembered rule: its calls need approval again. Raises: NotFound."""
     rule_id = exchange.params["rule_id"]
     await _desk(service).forget_rule(rule_id, key_id=exchange.reach)
     await exchange.answer_json(200, {"id": rule_id, "deleted": True})

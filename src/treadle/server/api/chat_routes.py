@@ -10,10 +10,7 @@ from treadle.server.server_state import Service
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /v1/chat/completions.
-
-    Raises: TreadleError.
-    """
+    """Answer a chat completion. Raises: TreadleError."""
     request = await service.read(exchange, PROTOCOLS["chat"].read_request)
     carry = stream.reply if request.surface.choices == 1 else choices.reply
     await carry(service, exchange, request)

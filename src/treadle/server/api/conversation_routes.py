@@ -58,10 +58,7 @@ _references: msgspec.json.Decoder[str | _Named] = msgspec.json.Decoder(str | _Na
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /v1/conversations.
-
-    Raises: TreadleError.
-    """
+    """Create a conversation. Raises: TreadleError."""
     if service.runtime.settings.store.persistence == "off":
         raise UnsupportedFeature("Conversations need a store, and this server keeps nothing.", hint="store.persistence")
     body = await _read(service, exchange)
@@ -84,18 +81,12 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /v1/conversations/{id}.
-
-    Raises: NotFound.
-    """
+    """Return a conversation. Raises: NotFound."""
     await exchange.answer_json(200, _view(await _find(service, exchange)))
 
 
 async def update(service: Service, exchange: Exchange) -> None:
-    """POST /v1/conversations/{id}: give it other metadata.
-
-    Raises: NotFound, ProtocolError.
-    """
+    """Replace the metadata. Raises: NotFound, ProtocolError."""
     body = await _read(service, exchange)
     row = await _find(service, exchange)
     renewed = await service.runtime.store.update_session(row.id, metadata=_metadata(body))
@@ -103,10 +94,7 @@ async def update(service: Service, exchange: Exchange) -> None:
 
 
 async def delete(service: Service, exchange: Exchange) -> None:
-    """DELETE /v1/conversations/{id}; the responses made in it stay.
-
-    Raises: NotFound, Conflict.
-    """
+    """Delete a conversation; its responses stay. Raises: NotFound, Conflict."""
     row = await _find(service, exchange)
     try:
         await service.runtime.store.delete_session(row.id, with_runs=False)
@@ -116,20 +104,14 @@ async def delete(service: Service, exchange: Exchange) -> None:
 
 
 async def list_items(service: Service, exchange: Exchange) -> None:
-    """GET /v1/conversations/{id}/items?limit&order&after.
-
-    Raises: NotFound, ProtocolError.
-    """
+    """Return a page of items. Raises: NotFound, ProtocolError."""
     page = read_page(exchange.query())
     items = await _history(service, await _find(service, exchange))
     await exchange.answer_json(200, page.of(show_items(items), "item"))
 
 
 async def create_items(service: Service, exchange: Exchange) -> None:
-    """POST /v1/conversations/{id}/items.
-
-    Raises: TreadleError.
-    """
+    """Append items. Raises: TreadleError."""
     body = await _read(service, exchange)
     items = _items(body)
     if not items:
@@ -141,19 +123,13 @@ async def create_items(service: Service, exchange: Exchange) -> None:
 
 
 async def get_item(service: Service, exchange: Exchange) -> None:
-    """GET /v1/conversations/{id}/items/{item_id}.
-
-    Raises: NotFound.
-    """
+    """Return one item. Raises: NotFound."""
     items = await _history(service, await _find(service, exchange))
     await exchange.answer_json(200, _shown(items, exchange.params["item_id"]))
 
 
 async def delete_item(service: Service, exchange: Exchange) -> None:
-    """DELETE /v1/conversations/{id}/items/{item_id}: the model does not read it any more.
-
-    Raises: NotFound, Conflict.
-    """
+    """Remove an item from what the model reads; the journal still has it. Raises: NotFound, Conflict."""
     row = await _find(service, exchange)
     item_id = exchange.params["item_id"]
     items = await _history(service, row)

@@ -121,10 +121,7 @@ Stamp = tuple[int, int]
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/evals?limit&before: the runs of scenarios in the configured folder, newest first.
-
-    Raises: ProtocolError.
-    """
+    """Return a page of the evaluation runs in the configured folder, newest first. Raises: ProtocolError."""
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     runs, has_more = await asyncio.to_thread(_page, service, limit, query.get("before"))
@@ -147,10 +144,7 @@ def _page(service: Service, limit: int, before: str | None) -> tuple[list[EvalRu
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/evals/{run}: one of them with its samples.
-
-    Raises: NotFound.
-    """
+    """Return an evaluation run with its samples. Raises: NotFound."""
     folder = await asyncio.to_thread(_find, service, exchange.params["run"])
     samples = await asyncio.to_thread(_samples, folder)
     run = _summed(await asyncio.to_thread(_head, folder), counted(samples))
@@ -158,10 +152,7 @@ async def get(service: Service, exchange: Exchange) -> None:
 
 
 async def sample(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/evals/{run}/samples/{key}: one sample with its transcript.
-
-    Raises: NotFound.
-    """
+    """Return a sample with its transcript. Raises: NotFound."""
     folder = await asyncio.to_thread(_find, service, exchange.params["run"])
     key = exchange.params["key"]
     samples = await asyncio.to_thread(_samples, folder)

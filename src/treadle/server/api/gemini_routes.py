@@ -34,18 +34,12 @@ _WRAPPED = ("generateContentRequest", "generate_content_request")
 
 
 async def act(service: Service, exchange: Exchange) -> None:
-    """POST /v1beta/models/{model}:{action}, also under /v1; the model's name may have slashes and colons.
-
-    Raises: TreadleError.
-    """
+    """Do what the path's action names; the model's name may contain slashes and colons. Raises: TreadleError."""
     await _act(service, exchange, exchange.params["model"].removeprefix(_COLLECTION))
 
 
 async def act_tuned(service: Service, exchange: Exchange) -> None:
-    """POST /v1beta/tunedModels/{model}:{action}, also under /v1.
-
-    Raises: TreadleError.
-    """
+    """Do the same for a tuned model. Raises: TreadleError."""
     await _act(service, exchange, _TUNED + exchange.params["model"])
 
 

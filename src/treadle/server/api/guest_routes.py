@@ -27,14 +27,14 @@ class NewGuestRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/guests: the configured session guests."""
+    """List the configured session guests."""
     guests = service.runtime.guests
     views = [describe_guest(module) for module in guests.modules]
     await exchange.answer_json(200, {"guests": views, "live": guests.live})
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/guests/{name}/runs: run a guest to its end; a client that goes away stops it.
+    """Run a guest to its end; a client that disconnects stops it.
 
     Raises: NotFound, ProtocolError, TooManyGuests, BadGuest, ConfigError.
     """
@@ -63,16 +63,16 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 
 _ROWS = RouteGroup("Guests", TREADLE)
+_PREPARE = RouteGroup("Guests", PREPARE)
 ROUTES = (
     _ROWS.get(
         "/treadle/v1/guests", index, "List the session guests", gives(fields(guests=listed(GuestView), live=COUNT))
     ),
-    _ROWS.post(
+    _PREPARE.post(
         "/treadle/v1/guests/{name}/runs",
         create,
         "Run a guest to its end",
         gives(GuestRun),
-        access=PREPARE,
         body=NewGuestRun,
         needs_body=False,
     ),

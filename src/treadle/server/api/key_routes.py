@@ -36,10 +36,7 @@ class KeyPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/keys?limit&before: the keys, and what each has used today, this month and in all.
-
-    Raises: ProtocolError.
-    """
+    """Return a page of keys with their usage of today, this month and in total. Raises: ProtocolError."""
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     rows = await service.runtime.store.keys.page(limit + 1, before=query.get("before"))
@@ -48,7 +45,7 @@ async def index(service: Service, exchange: Exchange) -> None:
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/keys: make one, and show it this once.
+    """Create a key. Only this response contains it.
 
     Raises: ProtocolError, naming the field; Conflict, where the name is taken; UnsupportedFeature.
     """
@@ -63,10 +60,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 
 async def revoke(service: Service, exchange: Exchange) -> None:
-    """DELETE /treadle/v1/keys/{key}: by its id or its name, for ever. Its runs are ended, what it did stays.
-
-    Raises: NotFound, UnsupportedFeature.
-    """
+    """Revoke a key by its id or name, permanently, and cancel its runs. Raises: NotFound, UnsupportedFeature."""
     row = await _keyring(service).revoke(exchange.params["key"])
     await stop_runs(service.runtime.store, row.id)
     await exchange.answer_json(200, await _view(service, row))

@@ -43,17 +43,14 @@ class ToolDecision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/mcp: the MCP servers, and the tools of each that wait for a person.
-
-    Raises: ConfigError.
-    """
+    """List the MCP servers and the tools of each that wait for a decision. Raises: ConfigError."""
     servers = service.runtime.mcp
     views = [] if servers is None else await asyncio.to_thread(_views, service)
     await exchange.answer_json(200, {"servers": views})
 
 
 async def decide(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/mcp/{server}: accept or refuse one tool as it was shown.
+    """Accept or refuse one tool as it was shown.
 
     Raises: NotFound; ProtocolError, naming the field; Conflict, when it looks different now.
     """

@@ -20,7 +20,7 @@ _LOST = "previous_response_not_found"
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /v1/messages.
+    """Answer a message request.
 
     Raises: TreadleError; NotFound with code `thread_not_found`, on which the SDK sends the whole conversation again.
     """
@@ -36,10 +36,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 
 async def count_tokens(service: Service, exchange: Exchange) -> None:
-    """POST /v1/messages/count_tokens.
-
-    Raises: TreadleError.
-    """
+    """Estimate the tokens of a request. Raises: TreadleError."""
     request = await service.read(exchange, PROTOCOLS["messages"].read_request)
     try:
         count = await tokens.count(service, request, exchange.client)

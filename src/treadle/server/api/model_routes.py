@@ -26,7 +26,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /v1/models and /v1beta/models."""
+    """List the models."""
     shape = _shape(exchange)
     await exchange.answer_json(200, shape.page([shape.one(info) for info in await models_of(service, exchange)]))
 
@@ -38,10 +38,7 @@ async def models_of(service: Service, exchange: Exchange) -> list[ModelInfo]:
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /v1/models/{id} and /v1beta/models/{id}.
-
-    Raises: NotFound.
-    """
+    """Return one model. Raises: NotFound."""
     wanted = exchange.params["model"]
     info = next((info for info in await models_of(service, exchange) if info.id == wanted), None)
     if info is None:

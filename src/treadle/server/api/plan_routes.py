@@ -47,17 +47,14 @@ class EqualPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/runs/{id}/plans: a line for each model call.
-
-    Raises: NotFound.
-    """
+    """List the model calls of a run. Raises: NotFound."""
     row = await find_run(service, exchange, exchange.params["run_id"])
     plans = await list_plans(service.runtime.store, row)
     await exchange.answer_json(200, PlanList(run_id=row.id, plans=plans))
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/runs/{id}/plans/{round}: exactly what a model call sent.
+    """Return exactly what a model call sent.
 
     Raises: ProtocolError, NotFound; Conflict, when it cannot be made again from the journal.
     """
@@ -78,10 +75,7 @@ async def get(service: Service, exchange: Exchange) -> None:
 
 
 async def equal(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/plans/{fingerprint}?limit&before: the model calls of all runs that sent this very plan.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Return a page of the model calls, in all runs, that sent exactly this plan. Raises: ProtocolError, NotFound."""
     fingerprint = exchange.params["fingerprint"]
     if _SHA256.fullmatch(fingerprint) is None:
         raise ProtocolError("A fingerprint is a sha256: 64 hexadecimal digits in lower case.", param="fingerprint")

@@ -33,26 +33,17 @@ _STATUSES: tuple[str, ...] = get_args(ProposalStatus)
 
 
 async def everywhere(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/proposals?status&limit: those of all workspaces, for whoever decides.
-
-    Raises: ProtocolError.
-    """
+    """Return the proposals of all workspaces. Raises: ProtocolError."""
     await _list(service, exchange, None)
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/workspaces/{workspace}/proposals?status&limit.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Return the proposals of a workspace. Raises: ProtocolError, NotFound."""
     await _list(service, exchange, exchange.params["workspace"])
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/workspaces/{workspace}/proposals: what a program has found, for a person to decide.
-
-    Raises: ProtocolError, NotFound, LimitExceeded, WorkspaceConflict.
-    """
+    """Create a proposal for a person to decide. Raises: ProtocolError, NotFound, LimitExceeded, WorkspaceConflict."""
     new: NewProposal = await take(service, exchange, NewProposal)
     workspace = exchange.params["workspace"]
     standing = await desk(service, exchange).propose(
@@ -64,20 +55,14 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/workspaces/{workspace}/proposals/{proposal}: with what it would change.
-
-    Raises: NotFound.
-    """
+    """Return a proposal with what it would change. Raises: NotFound."""
     workspace, proposal = exchange.params["workspace"], exchange.params["proposal"]
     review = await _review(service, exchange, workspace, proposal)
     await exchange.answer_json(200, proposal_view(await desk(service, exchange).standing(workspace, proposal), review))
 
 
 async def confirm(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/workspaces/{workspace}/proposals/{proposal}/confirm: a person makes it fact.
-
-    Raises: ProtocolError, NotFound; Conflict, when it is decided already.
-    """
+    """Apply a proposal to the facts. Raises: ProtocolError, NotFound; Conflict, when it is decided already."""
     given: Confirmation = await take(service, exchange, Confirmation)
     workspace, proposal = exchange.params["workspace"], exchange.params["proposal"]
     consent = Consent(version=given.version, only=given.only, changes=given.changes, sha256=given.sha256)
@@ -90,10 +75,7 @@ async def confirm(service: Service, exchange: Exchange) -> None:
 
 
 async def reject(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/workspaces/{workspace}/proposals/{proposal}/reject: a person says no, and why.
-
-    Raises: ProtocolError, NotFound; Conflict, when it is decided already.
-    """
+    """Reject a proposal, with a reason. Raises: ProtocolError, NotFound; Conflict, when it is decided already."""
     given: Signed = await take(service, exchange, Signed)
     workspace, proposal = exchange.params["workspace"], exchange.params["proposal"]
     await exchange.answer_json(
@@ -136,6 +118,7 @@ async def _review(service: Service, exchange: Exchange, workspace: str, proposal
 
 _STATUS = one_of("status", "only those", *_STATUSES)
 _ROWS = RouteGroup("Workspaces", TREADLE)
+_PREPARE = RouteGroup("Workspaces", PREPARE)
 ROUTES = (
     _ROWS.get(
         "/treadle/v1/workspaces/{workspace}/proposals",
@@ -144,12 +127,11 @@ ROUTES = (
         gives(ProposalList),
         query=(LIMIT, _STATUS),
     ),
-    _ROWS.post(
+    _PREPARE.post(
         "/treadle/v1/workspaces/{workspace}/proposals",
         create,
         "Propose a change of facts",
         gives(ProposalView, 201),
-        access=PREPARE,
         body=NewProposal,
     ),
     _ROWS.get("/treadle/v1/workspaces/{workspace}/proposals/{proposal}", get, "Show a proposal", gives(ProposalView)),

@@ -35,7 +35,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 async def fork(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/runs/{run_id}/fork: a new run that goes on from just before a round.
+    """Start a new run that continues from just before a round.
 
     Raises: ProtocolError, NotFound, RequestError for a round that the run does not have.
     """
@@ -49,9 +49,8 @@ async def fork(service: Service, exchange: Exchange) -> None:
 
 
 async def replay(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/runs/{run_id}/replay: drive it again from its journal and say whether it is the same.
+    """Replay a run from its journal and compare, or run it again for real.
 
-    With `live_tools` it is a new run, in which the model says what it said and the tools really run.
     Raises: ProtocolError, NotFound, RequestError for a run that goes on or whose content is gone.
     """
     wanted = await read(await service.body(exchange) or b"{}", lambda body: read_body(body, Replay))
@@ -67,7 +66,7 @@ async def replay(service: Service, exchange: Exchange) -> None:
 
 
 async def export(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/runs/{run_id}/export?format: its journal (jsonl), a cassette, or a scenario.
+    """Export a run as its journal (jsonl), as a cassette, or as a scenario.
 
     Raises: ProtocolError, NotFound; Conflict for a run that goes on.
     """
@@ -115,22 +114,21 @@ def _attachment(row: RunRow, suffix: str) -> Header:
 
 
 _ROWS = RouteGroup("Runs", TREADLE)
+_PREPARE = RouteGroup("Runs", PREPARE)
 ROUTES = (
-    _ROWS.post(
+    _PREPARE.post(
         "/treadle/v1/runs/{run_id}/fork",
         fork,
         "Go on from just before a round, as a new run",
         gives(RunView, 201),
-        access=PREPARE,
         body=RunFork,
         needs_body=False,
     ),
-    _ROWS.post(
+    _PREPARE.post(
         "/treadle/v1/runs/{run_id}/replay",
         replay,
         "Drive a run again and say whether it is the same; or run it anew",
         {**gives({"anyOf": [Proof, ANY]}), **gives(RunView, 201)},
-        access=PREPARE,
         body=Replay,
         needs_body=False,
     ),

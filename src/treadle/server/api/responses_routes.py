@@ -44,7 +44,7 @@ _COUNTED = {"model": b'""', "input": b"[]"}
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /v1/responses; with a `compaction_trigger` in its input it asks for a compacted conversation.
+    """Answer a response request; a `compaction_trigger` in its input asks for a compacted conversation.
 
     Raises: TreadleError.
     """
@@ -81,20 +81,14 @@ async def _begin(service: Service, exchange: Exchange, request: Request, session
 
 
 async def compact(service: Service, exchange: Exchange) -> None:
-    """POST /v1/responses/compact: a window to send instead of the conversation, in one piece.
-
-    Raises: TreadleError.
-    """
+    """Return a compacted conversation in one piece, to send instead of the original. Raises: TreadleError."""
     request = compaction.ask(await _read(service, exchange))
     whole = msgspec.structs.replace(request, surface=msgspec.structs.replace(request.surface, stream=False))
     await stream.reply(service, exchange, whole, encoder=compaction.WindowEncoder, retell=_retelling)
 
 
 async def input_tokens(service: Service, exchange: Exchange) -> None:
-    """POST /v1/responses/input_tokens.
-
-    Raises: TreadleError.
-    """
+    """Estimate the tokens of a request. Raises: TreadleError."""
     request = await service.read(exchange, _read_counted)
     count = await tokens.count(service, request, exchange.client)
     await exchange.answer_json(200, {"object": "response.input_tokens", "input_tokens": count}, tokens.ESTIMATE)
@@ -105,10 +99,7 @@ def _read_counted(body: bytes) -> Request:
 
 
 async def upgrade(service: Service, exchange: Exchange) -> None:
-    """GET /v1/responses: the WebSocket probe of some clients, which only a 426 sends back to POST at once.
-
-    Raises: HttpError.
-    """
+    """Answer the WebSocket probe of some clients: only a 426 makes them use POST at once. Raises: HttpError."""
     if not exchange.header(b"upgrade"):
         raise HttpError(405, "method_not_allowed", "/v1/responses takes POST.", headers=((b"allow", b"POST"),))
     raise HttpError(
@@ -121,10 +112,7 @@ async def upgrade(service: Service, exchange: Exchange) -> None:
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /v1/responses/{id}?stream&starting_after: a stored response, told again by the encoder that first wrote it.
-
-    Raises: NotFound, ProtocolError.
-    """
+    """Return a stored response, encoded again by the encoder that first wrote it. Raises: NotFound, ProtocolError."""
     query = exchange.query()
     wanted = query.get("stream", "false").lower()
     if wanted not in _FLAGS:
@@ -158,10 +146,7 @@ def _starting_after(query: dict[str, str], *, streams: bool) -> Position | None:
 
 
 async def delete(service: Service, exchange: Exchange) -> None:
-    """DELETE /v1/responses/{id}: one that is still going on is cancelled first.
-
-    Raises: NotFound.
-    """
+    """Delete a response; one that is running is cancelled first. Raises: NotFound."""
     row = await _find(service, exchange)
     if row.status not in ENDED:
         await service.runtime.runs.cancel(row.id)
@@ -170,10 +155,7 @@ async def delete(service: Service, exchange: Exchange) -> None:
 
 
 async def cancel(service: Service, exchange: Exchange) -> None:
-    """POST /v1/responses/{id}/cancel: end a background response; one that has ended is answered as it is.
-
-    Raises: NotFound, RequestError.
-    """
+    """Cancel a background response; one that has ended is returned unchanged. Raises: NotFound, RequestError."""
     row = await _find(service, exchange)
     if not row.background:
         raise RequestError(
@@ -186,10 +168,7 @@ async def cancel(service: Service, exchange: Exchange) -> None:
 
 
 async def input_items(service: Service, exchange: Exchange) -> None:
-    """GET /v1/responses/{id}/input_items?limit&order&after: all that the model read, newest first.
-
-    Raises: NotFound, ProtocolError.
-    """
+    """Return a page of everything that the model read, newest first. Raises: NotFound, ProtocolError."""
     page = read_page(exchange.query())
     row = await _find(service, exchange)
     store = service.runtime.store

@@ -123,12 +123,7 @@ class RunPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/runs: start a run; answer with it, or with its events.
-
-    With the Idempotency-Key of an earlier request it answers with that one's run.
-
-    Raises: TreadleError.
-    """
+    """Start a run; answer with it or, if asked, with its events. Raises: TreadleError."""
     body = await service.body(exchange)
     new = await read(body, read_new_run)
     request = Request(
@@ -154,11 +149,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/runs?limit&before&status&session&key&model&tool&error&text&since.
-
-    `error` is a code, or empty for any; `since` is in seconds since 1970; `key` counts for who may see those of others.
-    Raises: ProtocolError, NotFound.
-    """
+    """Return a page of runs. Raises: ProtocolError, NotFound."""
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     store = service.runtime.store
@@ -177,10 +168,7 @@ async def index(service: Service, exchange: Exchange) -> None:
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/runs/{id}?after: a run and its journal.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Return a run and its journal. Raises: ProtocolError, NotFound."""
     after = read_number(exchange.query(), "after", default=0, least=0)
     row = await find_run(service, exchange, exchange.params["run_id"])
     store = service.runtime.store
@@ -198,7 +186,7 @@ async def get(service: Service, exchange: Exchange) -> None:
 
 
 async def events(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/runs/{id}/events: what happened after `?after` or `Last-Event-ID`, then what happens.
+    """Stream the events after `?after` or `Last-Event-ID`, then new ones as they come.
 
     Raises: ProtocolError, NotFound.
     """
@@ -216,10 +204,7 @@ async def events(service: Service, exchange: Exchange) -> None:
 
 
 async def cancel(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/runs/{id}/cancel: end a run, and answer with how it ended.
-
-    Raises: NotFound.
-    """
+    """Cancel a run and return how it ended. Raises: NotFound."""
     row = await find_run(service, exchange, exchange.params["run_id"])
     await service.runtime.runs.cancel(row.id)
     await exchange.answer_json(200, view_of(service, await find_run(service, exchange, row.id)))
@@ -394,13 +379,13 @@ def _run_header(run_id: str) -> tuple[Header, ...]:
 
 
 _ROWS = RouteGroup("Runs", TREADLE)
+_PREPARE = RouteGroup("Runs", PREPARE)
 ROUTES = (
-    _ROWS.post(
+    _PREPARE.post(
         "/treadle/v1/runs",
         create,
         "Start a run; answer with it, or with its events",
         {**streams(RunView), **gives(RunView, 201)},
-        access=PREPARE,
         headers=(KEY,),
         body=NewRun,
     ),

@@ -34,7 +34,7 @@ class OffView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/tools: the server tools and how each may be run; `off` are those that a rule takes away."""
+    """List the server tools and how each may run; `off` lists those that a rule disables."""
     registry = service.runtime.registry
     everything = [tool for tool in registry.everything() if is_shown(exchange, tool)]
     on = [tool for tool in everything if registry.get(tool.name) is not None]
@@ -48,10 +48,7 @@ async def index(service: Service, exchange: Exchange) -> None:
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/tools/{name}: one of them.
-
-    Raises: NotFound.
-    """
+    """Return one tool. Raises: NotFound."""
     registry, name = service.runtime.registry, exchange.params["name"]
     tool = registry.get(name)
     if tool is None or not is_shown(exchange, tool):

@@ -19,10 +19,7 @@ class RunTrace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/runs/{run_id}/trace: of a run that goes on or has ended.
-
-    Raises: NotFound.
-    """
+    """Return the tree of a run that is running or has ended. Raises: NotFound."""
     row = await find_run(service, exchange, exchange.params["run_id"])
     trace = trace_of(await service.runtime.store.entries(row.id), service.runtime.prices.cost)
     [row] = await mark_waiting(service, [row])

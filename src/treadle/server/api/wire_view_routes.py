@@ -75,7 +75,7 @@ class WireView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/runs/{run_id}/rounds/{round}.
+    """Return one model call as it went over the wire.
 
     Raises: ProtocolError, NotFound; Conflict, when the plan cannot be made again.
     """

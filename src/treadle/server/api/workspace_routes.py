@@ -41,10 +41,7 @@ LOOK_BYTES_MAX = 1_048_576
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/workspaces?limit&before.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Return a page of workspaces. Raises: ProtocolError, NotFound."""
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     before = await read_before(exchange, service.runtime.store.workspaces.find)
@@ -54,10 +51,7 @@ async def index(service: Service, exchange: Exchange) -> None:
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/workspaces.
-
-    Raises: ProtocolError, NotFound, Conflict, LimitExceeded.
-    """
+    """Create a workspace. Raises: ProtocolError, NotFound, Conflict, LimitExceeded."""
     new: NewWorkspace = await take(service, exchange, NewWorkspace)
     if new.facts:
         # Facts are a person's word, also the first ones: a session would read them as such.
@@ -74,10 +68,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/workspaces/{workspace}?path&depth&offset&limit: all of it, or what is at a JSON Pointer.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Return a workspace, or the value at a JSON Pointer in it. Raises: ProtocolError, NotFound."""
     query = exchange.query()
     held = await desk(service, exchange).get(exchange.params["workspace"])
     if "path" not in query:
@@ -96,10 +87,7 @@ async def get(service: Service, exchange: Exchange) -> None:
 
 
 async def change(service: Service, exchange: Exchange) -> None:
-    """PATCH /treadle/v1/workspaces/{workspace}: another name, another session.
-
-    Raises: ProtocolError, NotFound, Conflict.
-    """
+    """Change the name or the session. Raises: ProtocolError, NotFound, Conflict."""
     wanted: Renamed = await take(service, exchange, Renamed)
     if wanted.name is None and wanted.session is None:
         raise ProtocolError("There is nothing to change: give a name or a session.", param="name")
@@ -109,19 +97,13 @@ async def change(service: Service, exchange: Exchange) -> None:
 
 
 async def delete(service: Service, exchange: Exchange) -> None:
-    """DELETE /treadle/v1/workspaces/{workspace}: forget it, with its history and its proposals.
-
-    Raises: NotFound.
-    """
+    """Delete a workspace with its history and its proposals. Raises: NotFound."""
     await desk(service, exchange).delete(exchange.params["workspace"])
     await exchange.answer(204)
 
 
 async def patch_draft(service: Service, exchange: Exchange) -> None:
-    """PATCH /treadle/v1/workspaces/{workspace}/draft: all of the changes, or none.
-
-    Raises: ProtocolError, NotFound, LimitExceeded, WorkspaceConflict.
-    """
+    """Apply all changes to the draft, or none. Raises: ProtocolError, NotFound, LimitExceeded, WorkspaceConflict."""
     patch: Patch = await take(service, exchange, Patch)
     workspace = exchange.params["workspace"]
     taken = await desk(service, exchange).patch_draft(
@@ -131,10 +113,7 @@ async def patch_draft(service: Service, exchange: Exchange) -> None:
 
 
 async def patch_ui(service: Service, exchange: Exchange) -> None:
-    """PATCH /treadle/v1/workspaces/{workspace}/ui: all of the changes, or none.
-
-    Raises: as `patch_draft`.
-    """
+    """Apply all changes to the UI state, or none. Raises: as `patch_draft`."""
     patch: Patch = await take(service, exchange, Patch)
     workspace = exchange.params["workspace"]
     taken = await desk(service, exchange).show(
@@ -144,20 +123,14 @@ async def patch_ui(service: Service, exchange: Exchange) -> None:
 
 
 async def lock(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/workspaces/{workspace}/locks.
-
-    Raises: ProtocolError, NotFound, LimitExceeded.
-    """
+    """Lock a value. Raises: ProtocolError, NotFound, LimitExceeded."""
     wanted: Lock = await take(service, exchange, Lock)
     taken = await desk(service, exchange).lock(exchange.params["workspace"], wanted.path, author=wanted.author())
     await exchange.answer_json(200, step_of(taken))
 
 
 async def unlock(service: Service, exchange: Exchange) -> None:
-    """DELETE /treadle/v1/workspaces/{workspace}/locks?path: a person lets a value change again.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Unlock a value. Raises: ProtocolError, NotFound."""
     path = exchange.query().get("path")
     if path is None:
         raise ProtocolError("path names the lock to release.", param="path")
@@ -167,10 +140,7 @@ async def unlock(service: Service, exchange: Exchange) -> None:
 
 
 async def history(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/workspaces/{workspace}/history?before&limit: every change, newest first.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Return a page of changes, newest first. Raises: ProtocolError, NotFound."""
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     before = read_version(query["before"], "before") if "before" in query else None
@@ -179,19 +149,13 @@ async def history(service: Service, exchange: Exchange) -> None:
 
 
 async def version(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/workspaces/{workspace}/versions/{version}: the workspace as it was.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Return the workspace as it was at a version. Raises: ProtocolError, NotFound."""
     wanted = read_version(exchange.params["version"], "version")
     await exchange.answer_json(200, await desk(service, exchange).at(exchange.params["workspace"], wanted))
 
 
 async def diff(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/workspaces/{workspace}/diff?from&to: what differs between two versions; `to` is now.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Compare two versions; `to` defaults to the current one. Raises: ProtocolError, NotFound."""
     query = exchange.query()
     workspaces, workspace = desk(service, exchange), exchange.params["workspace"]
     held = await workspaces.get(workspace)
@@ -202,7 +166,7 @@ async def diff(service: Service, exchange: Exchange) -> None:
 
 
 async def restore(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/workspaces/{workspace}/restore: bring an older version back, as a new one.
+    """Restore an older version as a new one.
 
     Raises: ProtocolError, NotFound, WorkspaceConflict, which names the lock in the way.
     """
@@ -214,10 +178,7 @@ async def restore(service: Service, exchange: Exchange) -> None:
 
 
 async def audit(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/workspaces/{workspace}/audit: whether the history leads to the state.
-
-    Raises: NotFound.
-    """
+    """Check whether the history leads to the current state. Raises: NotFound."""
     await exchange.answer_json(200, await desk(service, exchange).audit(exchange.params["workspace"]))
 
 
@@ -236,6 +197,7 @@ def _actor(exchange: Exchange) -> Actor:
 
 _SHOWN: Schema = {"anyOf": [WorkspaceView, fields(path=TEXT, version=COUNT, value={})]}
 _ROWS = RouteGroup("Workspaces", TREADLE)
+_PREPARE = RouteGroup("Workspaces", PREPARE)
 ROUTES = (
     _ROWS.get(
         "/treadle/v1/workspaces",
@@ -244,12 +206,11 @@ ROUTES = (
         gives(WorkspacePage),
         query=(LIMIT, BEFORE),
     ),
-    _ROWS.post(
+    _PREPARE.post(
         "/treadle/v1/workspaces",
         create,
         "Make a workspace",
         gives(WorkspaceView, 201),
-        access=PREPARE,
         body=NewWorkspace,
         needs_body=False,
     ),
@@ -274,22 +235,20 @@ ROUTES = (
         body=Renamed,
     ),
     _ROWS.row("DELETE", "/treadle/v1/workspaces/{workspace}", delete, "Forget a workspace", NOTHING),
-    _ROWS.row(
+    _PREPARE.row(
         "PATCH",
         "/treadle/v1/workspaces/{workspace}/draft",
         patch_draft,
         "Change the draft: all of it, or nothing",
         gives(StepView),
-        access=PREPARE,
         body=Patch,
     ),
-    _ROWS.row(
+    _PREPARE.row(
         "PATCH",
         "/treadle/v1/workspaces/{workspace}/ui",
         patch_ui,
         "Change the UI state: all of it, or nothing",
         gives(StepView),
-        access=PREPARE,
         body=Patch,
     ),
     _ROWS.post("/treadle/v1/workspaces/{workspace}/locks", lock, "Lock a value", gives(StepView), body=Lock),

@@ -43,7 +43,7 @@ _KEPT_ALIVE = write_frame(b"{}", "kept_alive")
 
 
 async def follow(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/live?runs&after&mode: `runs` is a list of ID:N, `after` the last event's id.
+    """Stream changes to a page: `runs` is a list of ID:N, `after` the id of the last event received.
 
     Raises: ProtocolError, NotFound.
     """

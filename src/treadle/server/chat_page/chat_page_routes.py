@@ -49,7 +49,7 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/sessions/{id}/turns?before&limit&mode: the branch that the session stands on, as a page shows it.
+    """Return a page of the current branch's turns, in the form that the chat page shows.
 
     Raises: ProtocolError, NotFound.
     """
@@ -62,7 +62,7 @@ async def index(service: Service, exchange: Exchange) -> None:
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/sessions/{id}/turns: ask, and answer with the turn that begins.
+    """Ask a question and return the turn that starts.
 
     Raises: ProtocolError, NotFound, Conflict while a run of the session goes on.
     """
@@ -82,7 +82,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 
 async def branch(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/sessions/{id}/branch: go on with another branch, at the newest run below the one named.
+    """Switch to another branch, at the newest run below the one named.
 
     Raises: ProtocolError, NotFound, Conflict while a run of the session goes on.
     """
@@ -96,7 +96,7 @@ async def branch(service: Service, exchange: Exchange) -> None:
 
 
 async def models(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/models: which models there are, which one answers by default, and what each takes."""
+    """List the models, the default one, and what input each accepts."""
     runtime = service.runtime
     infos = await models_of(service, exchange)
     shown = [ModelView(id=info.id, upstream=info.upstream, takes=_takes(service, info.upstream)) for info in infos]
@@ -176,6 +176,7 @@ async def _find(service: Service, exchange: Exchange) -> SessionRow:
 
 MODE = one_of("mode", "tools as cards, or as lines of text", "cards", "text")
 _ROWS = RouteGroup("Sessions", TREADLE)
+_PREPARE = RouteGroup("Sessions", PREPARE)
 ROUTES = (
     _ROWS.get(
         "/treadle/v1/sessions/{session_id}/turns",
@@ -188,28 +189,25 @@ ROUTES = (
             MODE,
         ),
     ),
-    _ROWS.post(
+    _PREPARE.post(
         "/treadle/v1/sessions/{session_id}/turns",
         create,
         "Ask in a session",
         gives(SessionTurn, 201),
-        access=PREPARE,
         query=(MODE,),
         body=NewTurn,
     ),
-    _ROWS.post(
+    _PREPARE.post(
         "/treadle/v1/sessions/{session_id}/branch",
         branch,
         "Go on with another branch",
         gives(SessionView),
-        access=PREPARE,
         body=NewHead,
     ),
-    _ROWS.get(
+    RouteGroup("Runs", TREADLE).get(
         "/treadle/v1/models",
         models,
         "List the models and what they take",
         gives(fields(default=TEXT, models=listed(ModelView))),
-        tag="Runs",
     ),
 )

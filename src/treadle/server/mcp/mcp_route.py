@@ -8,10 +8,7 @@ from treadle.server.server_state import Service
 
 
 async def handle(service: Service, exchange: Exchange) -> None:
-    """GET, POST and DELETE /mcp: the tools, for MCP clients.
-
-    Raises: NotFound while it is off; HttpError without the SDK.
-    """
+    """Serve the tools to MCP clients. Raises: NotFound while it is off; HttpError without the SDK."""
     if not service.runtime.settings.server.mcp:
         raise NotFound("MCP is not served here.", hint="Set server.mcp = true in the configuration.")
     if service.mcp is None:
