@@ -21,7 +21,7 @@ from treadle.telemetry import REFUSALS, say, trace_parent
 log = logging.getLogger(__name__)
 
 TRACE_BYTES_MAX = 128
-_NAMING = frozenset({b"x-request-id", b"traceparent"})
+_NAMING_HEADERS = frozenset({b"x-request-id", b"traceparent"})
 """By these others name a request."""
 
 
@@ -42,7 +42,7 @@ class App:
         service = self.service
         clients = service.clients
         exchange = Exchange(scope, receive, send, "")
-        request_id = None if _NAMING.isdisjoint(exchange.headers) else _read_names(exchange)
+        request_id = None if _NAMING_HEADERS.isdisjoint(exchange.headers) else _read_request_names(exchange)
         exchange.request_id = request_id or service.runtime.ids.new(REQUEST)
         route: HttpRoute | None = None
         try:
@@ -56,7 +56,7 @@ class App:
         except TreadleError as error:
             await self._refuse(exchange, error)
         except Exception:  # noqa: BLE001 the ASGI edge: a bug answers one request badly and no other
-            await _apologise(exchange)
+            await _answer_bug(exchange)
         finally:
             if exchange.counted_bytes:
                 service.bodies.release(exchange.counted_bytes)
@@ -90,7 +90,7 @@ class App:
             await exchange.refuse(error.info, _headers(error))
 
 
-def _read_names(exchange: Exchange) -> str | None:
+def _read_request_names(exchange: Exchange) -> str | None:
     """Take under what the request is to be seen, and return what its client calls it, if that can be used."""
     traced = exchange.headers.get(b"traceparent")
     if traced is not None:
@@ -110,7 +110,7 @@ def _headers(error: TreadleError) -> tuple[Header, ...]:
     return (NO_RETRY,) if is_taken or is_spent else ()
 
 
-async def _apologise(exchange: Exchange) -> None:
+async def _answer_bug(exchange: Exchange) -> None:
     """Answer for a bug: the request id for people to quote, nothing of the inside."""
     log.exception("unexpected error", extra={"request_id": exchange.request_id, "path": exchange.path})
     if exchange.begun:

@@ -20,8 +20,8 @@ from treadle.http.asgi import Header
 from treadle.server.auth.route_permissions import OPEN
 from treadle.server.http_exchange import Exchange
 from treadle.server.route import PAGE, Content, RouteGroup
-from treadle.server.script_bundle import join
-from treadle.server.script_minify import squeeze
+from treadle.server.script_bundle import bundle
+from treadle.server.script_minify import minify
 from treadle.server.server_state import Service
 
 CONTENT_SECURITY_POLICY = (
@@ -92,8 +92,8 @@ def load_files(root: Traversable) -> dict[str, StaticFile]:
     homes = {module: name for name, modules in JOINED.items() for module in modules}
     for name, modules in JOINED.items():
         sources = {module: found[module][0].decode() for module in modules}
-        joined = join(sources, _BASE, homes, exports=name in SHARED)
-        found[name] = (squeeze(joined).encode(), _TYPES[".js"])
+        joined = bundle(sources, _BASE, homes, exports=name in SHARED)
+        found[name] = (minify(joined).encode(), _TYPES[".js"])
     return {name: _file(source, kind) for name, (source, kind) in found.items()}
 
 

@@ -83,7 +83,7 @@ async def index(service: Service, exchange: Exchange) -> None:
     rows = await service.runtime.store.approvals.page(
         limit + 1, key_id=exchange.reach, status=wanted, run_id=query.get("run"), before=before
     )
-    shown = [_desk(service).standing(row) for row in rows[:limit]]
+    shown = [_approvals(service).standing(row) for row in rows[:limit]]
     page = ApprovalPage(
         approvals=[view(row) for row in shown if wanted is None or row.status == wanted],
         has_more=len(rows) > limit,
@@ -94,7 +94,7 @@ async def index(service: Service, exchange: Exchange) -> None:
 
 async def get(service: Service, exchange: Exchange) -> None:
     """Return one approval. Raises: NotFound."""
-    row = await _desk(service).find(exchange.params["approval_id"], key_id=exchange.reach)
+    row = await _approvals(service).find(exchange.params["approval_id"], key_id=exchange.reach)
     await exchange.answer_json(200, view(row))
 
 
@@ -117,7 +117,7 @@ async def decide(service: Service, exchange: Exchange) -> None:
     )
     approval_id = exchange.params["approval_id"]
     try:
-        row = await _desk(service).decide(approval_id, answer, key_id=exchange.reach)
+        row = await _approvals(service).decide(approval_id, answer, key_id=exchange.reach)
     except Conflict as error:
         await _conflict(service, exchange, error)
         return
@@ -126,14 +126,14 @@ async def decide(service: Service, exchange: Exchange) -> None:
 
 async def rules(service: Service, exchange: Exchange) -> None:
     """List the remembered rules."""
-    found = await _desk(service).rules(key_id=exchange.reach)
+    found = await _approvals(service).rules(key_id=exchange.reach)
     await exchange.answer_json(200, {"rules": [_rule_view(row) for row in found]})
 
 
 async def forget_rule(service: Service, exchange: Exchange) -> None:
     """Delete a remembered rule: its calls need approval again. Raises: NotFound."""
     rule_id = exchange.params["rule_id"]
-    await _desk(service).forget_rule(rule_id, key_id=exchange.reach)
+    await _approvals(service).forget_rule(rule_id, key_id=exchange.reach)
     await exchange.answer_json(200, {"id": rule_id, "deleted": True})
 
 
@@ -168,11 +168,11 @@ async def _conflict(service: Service, exchange: Exchange, error: Conflict) -> No
     """Answer 409 with what stands."""
     info = error.info
     told = {"code": info.code, "message": info.message, "hint": info.hint, "param": info.param}
-    row = await _desk(service).find(exchange.params["approval_id"], key_id=exchange.reach)
+    row = await _approvals(service).find(exchange.params["approval_id"], key_id=exchange.reach)
     await exchange.answer_json(info.status, {"error": told, "approval": view(row)}, (NO_RETRY,))
 
 
-def _desk(service: Service) -> Approvals:
+def _approvals(service: Service) -> Approvals:
     return service.runtime.approvals
 
 

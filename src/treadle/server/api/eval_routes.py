@@ -28,7 +28,7 @@ RUNS_MAX = 10_000
 """How many folders are looked at; only those of a page are read whole."""
 
 PAGE_MAX = 200
-KEPT_MAX = 1_024
+CACHED_MAX = 1_024
 """How many files' sums are kept: each is made again only when its file changes."""
 
 FILE_BYTES_MAX = 67_108_864
@@ -194,7 +194,7 @@ def _head(folder: Path) -> EvalRun:
     return _head_of(file, _stamp(file))
 
 
-@lru_cache(KEPT_MAX)
+@lru_cache(CACHED_MAX)
 def _head_of(file: Path, stamp: Stamp) -> EvalRun:
     fields: dict[str, Any] = {"id": file.parent.name}
     try:
@@ -211,7 +211,7 @@ def _count(folder: Path) -> Counted:
     return _count_of(file, _stamp(file))
 
 
-@lru_cache(KEPT_MAX)
+@lru_cache(CACHED_MAX)
 def _count_of(file: Path, stamp: Stamp) -> Counted:
     return counted(_samples(file.parent))
 

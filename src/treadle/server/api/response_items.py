@@ -106,7 +106,7 @@ def show_items(items: Sequence[AnyItem]) -> list[ShownItem]:
 
 
 def _message(item: MessageItem) -> ShownItem:
-    write = _said_part if item.role == "assistant" else _given_part
+    write = _model_part if item.role == "assistant" else _user_part
     content = [write(part) for part in item.content]
     return {"type": "message", "id": item.id, "role": item.role, "status": "completed", "content": content}
 
@@ -138,7 +138,7 @@ def _result(item: ResultItem) -> ShownItem:
 
 def _output(parts: tuple[AnyPart, ...]) -> object:
     is_text = all(isinstance(part, TextPart) for part in parts)
-    return text_of(parts) if is_text else [_given_part(part) for part in parts]
+    return text_of(parts) if is_text else [_user_part(part) for part in parts]
 
 
 def _server_call(item: CallItem, result: ResultItem | None) -> ShownItem:
@@ -169,7 +169,7 @@ def _reasoning(item: ReasoningItem) -> ShownItem:
     return {**shown, "encrypted_content": sealed} if sealed else shown
 
 
-def _said_part(part: AnyPart) -> object:
+def _model_part(part: AnyPart) -> object:
     match part:
         case TextPart():
             annotations = part.annotations or msgspec.Raw(b"[]")
@@ -177,10 +177,10 @@ def _said_part(part: AnyPart) -> object:
         case RefusalPart():
             return {"type": "refusal", "refusal": part.text}
         case _:
-            return _given_part(part)
+            return _user_part(part)
 
 
-def _given_part(part: AnyPart) -> object:
+def _user_part(part: AnyPart) -> object:
     match part:
         case TextPart() | RefusalPart():
             return {"type": "input_text", "text": part.text}

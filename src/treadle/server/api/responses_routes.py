@@ -19,8 +19,8 @@ from treadle.server import token_estimate as tokens
 from treadle.server.api import conversation_routes as conversations
 from treadle.server.api.response_items import LISTED, PAGES, read_page, show_items
 from treadle.server.auth.route_permissions import RESPONSES
-from treadle.server.delivery.replay_encoders import RunIds, tell_again
-from treadle.server.delivery.stream_event_ids import Frames, Position
+from treadle.server.delivery.replay_encoders import RunIds, resumable_writer
+from treadle.server.delivery.stream_event_ids import FrameNumbers, Position
 from treadle.server.http_exchange import JSON, NO_STORE, Exchange, HttpError, read_number
 from treadle.server.route import (
     ANY,
@@ -54,7 +54,7 @@ async def create(service: Service, exchange: Exchange) -> None:
     retell = None
     if compaction.is_asked(request):
         request = msgspec.structs.replace(compaction.ask(request), background=False)
-        retell = _retelling
+        retell = _seeded
     try:
         if request.background and not request.surface.stream:
             await _begin(service, exchange, request, session_id)
@@ -70,9 +70,9 @@ async def _begin(service: Service, exchange: Exchange, request: Request, session
     Raises: TreadleError.
     """
     request = stream.as_configured(request, service.runtime.settings, exchange)
-    wishes = await stream.wishes_of(service, exchange, request)
+    wishes = await stream.options_of(service, exchange, request)
     handle = await service.start(request, exchange.client, session_id=session_id, idempotency=wishes.idempotency)
-    telling = tell_again(request, _encoder(request, handle.run_id))
+    telling = resumable_writer(request, _encoder(request, handle.run_id))
     async with aclosing(handle.events()) as events:
         async for batch in events:
             telling.tell(batch)
@@ -84,7 +84,7 @@ async def compact(service: Service, exchange: Exchange) -> None:
     """Return a compacted conversation in one piece, to send instead of the original. Raises: TreadleError."""
     request = compaction.ask(await _read(service, exchange))
     whole = msgspec.structs.replace(request, surface=msgspec.structs.replace(request.surface, stream=False))
-    await stream.reply(service, exchange, whole, encoder=compaction.WindowEncoder, retell=_retelling)
+    await stream.reply(service, exchange, whole, encoder=compaction.WindowEncoder, retell=_seeded)
 
 
 async def input_tokens(service: Service, exchange: Exchange) -> None:
@@ -125,9 +125,9 @@ async def get(service: Service, exchange: Exchange) -> None:
     request = _request_of(row)
     surface = msgspec.structs.replace(request.surface, stream=True)
     request = msgspec.structs.replace(request, surface=surface)
-    telling = tell_again(request, _encoder(request, row.id), Frames(position=after, first=0))
+    telling = resumable_writer(request, _encoder(request, row.id), FrameNumbers(position=after, first=0))
     handle = service.runtime.runs.attach(row)
-    manner = stream.Manner(patience_s=None, is_resumed=True, stored=request.background)
+    manner = stream.DeliveryOptions(patience_s=None, is_resumed=True, stored=request.background)
     carried = stream.RunResponse(exchange, handle, telling, manner, service.audience)
     await carried.run(service.runtime.settings.server.keep_alive_s)
 
@@ -200,7 +200,7 @@ async def _find(service: Service, exchange: Exchange) -> RunRow:
 async def _show(service: Service, exchange: Exchange, row: RunRow) -> None:
     """Answer with a response as it is now."""
     request = _request_of(row)
-    telling = tell_again(request, _encoder(request, row.id))
+    telling = resumable_writer(request, _encoder(request, row.id))
     telling.tell(await service.runtime.runs.replay(row.id))
     await exchange.answer(200, telling.body(), JSON, (NO_STORE, (b"x-treadle-run", row.id.encode())))
 
@@ -213,7 +213,7 @@ def _encoder(request: Request, run_id: str) -> Encoder:
     return PROTOCOLS["responses"].encoder(request, RunIds(run_id))
 
 
-def _retelling(ids: IdSource) -> stream.Retell:
+def _seeded(ids: IdSource) -> stream.EventFilter:
     return compaction.CompactedText(ids).feed
 
 

@@ -123,7 +123,7 @@ def _view(calls: Sequence[ModelCall], endpoint: Endpoint, name: str, place: tupl
         quirks=endpoint.profile(name or made.plan.model).names,
         is_recorded=recorded is not None,
         request=_sent(call.asked, endpoint),
-        reply=_heard(call, call.answered) if call.answered is not None and is_answered else None,
+        reply=_reply(call, call.answered) if call.answered is not None and is_answered else None,
         plan=msgspec.Raw(plan_json(made.plan)),
         diff=_difference(calls[-2].plan, made.plan) if number > 1 else None,
         notes=[] if recorded is not None else notes,
@@ -147,7 +147,7 @@ def _sent(asked: CassetteRequest, endpoint: Endpoint) -> Sent:
     return Sent(method=asked.method, url=endpoint.url(asked.path), headers=asked.headers, body=body[:BODY_CHARS_MAX])
 
 
-def _heard(call: Call, answered: CassetteResponse) -> Heard:
+def _reply(call: Call, answered: CassetteResponse) -> Heard:
     body = b"".join(data_of(chunk) for chunk in call.chunks).decode("utf-8", "replace")
     return Heard(
         status=answered.status,

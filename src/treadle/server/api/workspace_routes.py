@@ -37,7 +37,7 @@ from treadle.workspace.workspace_service import Workspaces
 from treadle.workspace.workspace_state import Actor, Workspace
 
 PAGE_MAX = 200
-LOOK_BYTES_MAX = 1_048_576
+EXCERPT_BYTES_MAX = 1_048_576
 
 
 async def index(service: Service, exchange: Exchange) -> None:
@@ -45,7 +45,7 @@ async def index(service: Service, exchange: Exchange) -> None:
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     before = await read_before(exchange, service.runtime.store.workspaces.find)
-    rows = await desk(service, exchange).page(limit + 1, before=before)
+    rows = await workspaces_of(service, exchange).page(limit + 1, before=before)
     page = WorkspacePage(workspaces=[line_of(row) for row in rows[:limit]], has_more=len(rows) > limit)
     await exchange.answer_json(200, page)
 
@@ -70,7 +70,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 async def get(service: Service, exchange: Exchange) -> None:
     """Return a workspace, or the value at a JSON Pointer in it. Raises: ProtocolError, NotFound."""
     query = exchange.query()
-    held = await desk(service, exchange).get(exchange.params["workspace"])
+    held = await workspaces_of(service, exchange).get(exchange.params["workspace"])
     if "path" not in query:
         await exchange.answer_json(200, view_of(held))
         return
@@ -78,7 +78,7 @@ async def get(service: Service, exchange: Exchange) -> None:
         depth=read_number(query, "depth", default=DEPTH_DEFAULT, least=1, most=64),
         offset=read_number(query, "offset", default=0, least=0),
         limit=read_number(query, "limit", default=1_000, least=1, most=10_000),
-        bytes_max=LOOK_BYTES_MAX,
+        bytes_max=EXCERPT_BYTES_MAX,
     )
     page = look(held.workspace.get(query["path"]), query["path"], glance)
     await exchange.answer_json(
@@ -92,13 +92,13 @@ async def change(service: Service, exchange: Exchange) -> None:
     if wanted.name is None and wanted.session is None:
         raise ProtocolError("There is nothing to change: give a name or a session.", param="name")
     session_id = wanted.session and await _session(service, exchange, wanted.session)
-    held = await desk(service, exchange).update(exchange.params["workspace"], name=wanted.name, session_id=session_id)
+    held = await workspaces_of(service, exchange).update(exchange.params["workspace"], name=wanted.name, session_id=session_id)
     await exchange.answer_json(200, view_of(held))
 
 
 async def delete(service: Service, exchange: Exchange) -> None:
     """Delete a workspace with its history and its proposals. Raises: NotFound."""
-    await desk(service, exchange).delete(exchange.params["workspace"])
+    await workspaces_of(service, exchange).delete(exchange.params["workspace"])
     await exchange.answer(204)
 
 
@@ -106,7 +106,7 @@ async def patch_draft(service: Service, exchange: Exchange) -> None:
     """Apply all changes to the draft, or none. Raises: ProtocolError, NotFound, LimitExceeded, WorkspaceConflict."""
     patch: Patch = await take(service, exchange, Patch)
     workspace = exchange.params["workspace"]
-    taken = await desk(service, exchange).patch_draft(
+    taken = await workspaces_of(service, exchange).patch_draft(
         workspace, patch.changes, author=patch.author(_actor(exchange)), base=patch.base_version
     )
     await exchange.answer_json(200, step_of(taken))
@@ -116,7 +116,7 @@ async def patch_ui(service: Service, exchange: Exchange) -> None:
     """Apply all changes to the UI state, or none. Raises: as `patch_draft`."""
     patch: Patch = await take(service, exchange, Patch)
     workspace = exchange.params["workspace"]
-    taken = await desk(service, exchange).show(
+    taken = await workspaces_of(service, exchange).show(
         workspace, patch.changes, author=patch.author(_actor(exchange)), base=patch.base_version
     )
     await exchange.answer_json(200, step_of(taken))
@@ -125,7 +125,7 @@ async def patch_ui(service: Service, exchange: Exchange) -> None:
 async def lock(service: Service, exchange: Exchange) -> None:
     """Lock a value. Raises: ProtocolError, NotFound, LimitExceeded."""
     wanted: Lock = await take(service, exchange, Lock)
-    taken = await desk(service, exchange).lock(exchange.params["workspace"], wanted.path, author=wanted.author())
+    taken = await workspaces_of(service, exchange).lock(exchange.params["workspace"], wanted.path, author=wanted.author())
     await exchange.answer_json(200, step_of(taken))
 
 
@@ -135,7 +135,7 @@ async def unlock(service: Service, exchange: Exchange) -> None:
     if path is None:
         raise ProtocolError("path names the lock to release.", param="path")
     signed: Signed = await take(service, exchange, Signed)
-    taken = await desk(service, exchange).unlock(exchange.params["workspace"], path, author=signed.author())
+    taken = await workspaces_of(service, exchange).unlock(exchange.params["workspace"], path, author=signed.author())
     await exchange.answer_json(200, step_of(taken))
 
 
@@ -144,20 +144,20 @@ async def history(service: Service, exchange: Exchange) -> None:
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     before = read_version(query["before"], "before") if "before" in query else None
-    records = await desk(service, exchange).history(exchange.params["workspace"], before=before, limit=limit + 1)
+    records = await workspaces_of(service, exchange).history(exchange.params["workspace"], before=before, limit=limit + 1)
     await exchange.answer_json(200, HistoryPage(changes=records[:limit], has_more=len(records) > limit))
 
 
 async def version(service: Service, exchange: Exchange) -> None:
     """Return the workspace as it was at a version. Raises: ProtocolError, NotFound."""
     wanted = read_version(exchange.params["version"], "version")
-    await exchange.answer_json(200, await desk(service, exchange).at(exchange.params["workspace"], wanted))
+    await exchange.answer_json(200, await workspaces_of(service, exchange).at(exchange.params["workspace"], wanted))
 
 
 async def diff(service: Service, exchange: Exchange) -> None:
     """Compare two versions; `to` defaults to the current one. Raises: ProtocolError, NotFound."""
     query = exchange.query()
-    workspaces, workspace = desk(service, exchange), exchange.params["workspace"]
+    workspaces, workspace = workspaces_of(service, exchange), exchange.params["workspace"]
     held = await workspaces.get(workspace)
     start = read_version(query.get("from", ""), "from")
     end = read_version(query["to"], "to") if "to" in query else held.row.version
@@ -171,7 +171,7 @@ async def restore(service: Service, exchange: Exchange) -> None:
     Raises: ProtocolError, NotFound, WorkspaceConflict, which names the lock in the way.
     """
     wanted: Restoration = await take(service, exchange, Restoration)
-    taken = await desk(service, exchange).restore(
+    taken = await workspaces_of(service, exchange).restore(
         exchange.params["workspace"], wanted.version, author=wanted.author(), sections=wanted.sections
     )
     await exchange.answer_json(200, step_of(taken))
@@ -179,10 +179,10 @@ async def restore(service: Service, exchange: Exchange) -> None:
 
 async def audit(service: Service, exchange: Exchange) -> None:
     """Check whether the history leads to the current state. Raises: NotFound."""
-    await exchange.answer_json(200, await desk(service, exchange).audit(exchange.params["workspace"]))
+    await exchange.answer_json(200, await workspaces_of(service, exchange).audit(exchange.params["workspace"]))
 
 
-def desk(service: Service, exchange: Exchange) -> Workspaces:
+def workspaces_of(service: Service, exchange: Exchange) -> Workspaces:
     """Return the workspaces that the client may reach."""
     return service.runtime.workspaces.of(exchange.reach)
 

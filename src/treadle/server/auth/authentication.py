@@ -10,7 +10,7 @@ from treadle.config import Settings
 from treadle.core.errors import ConfigError, RequestError, StoreError, Unauthorised
 from treadle.journal.keys_interface import KeyGrant
 from treadle.runtime import Runtime
-from treadle.server.auth.installation_secret import is_shared, kept_secret, secret_for
+from treadle.server.auth.installation_secret import is_shared, stored_secret, secret_for
 from treadle.server.auth.login_state import SharedLogins
 from treadle.server.auth.page_access import PageGate, is_exposed, is_open
 from treadle.server.auth.request_rate_limits import RequestRateLimiter
@@ -20,8 +20,8 @@ from treadle.server.auth.signed_tickets import Scope as TicketScope
 from treadle.server.http_exchange import SAFE_METHODS, Exchange
 from treadle.server.request_guard import client_key
 
-OURS = f"{PREFIX}_"
-WELCOME_S = 1.0
+KEY_PREFIX = f"{PREFIX}_"
+RECHECK_S = 1.0
 """How often is looked whether somebody who follows a stream would still be let in."""
 
 
@@ -36,7 +36,7 @@ def make_keyring(runtime: Runtime) -> Keyring:
 
     Raises: ConfigError, where no secret lasts by which keys could be known again.
     """
-    pepper = secret_for("keys", kept_secret(runtime.settings))
+    pepper = secret_for("keys", stored_secret(runtime.settings))
     proved = runtime.store.replicas.note_secret
     return Keyring(runtime.store.keys, pepper, clock=runtime.clock, ids=runtime.ids, proved=proved)
 
@@ -57,7 +57,7 @@ class Clients:
         self.meets = self._turnstile.counts_addresses or gate.needs_login
         """Whether there is anything to `meet` a request with."""
         if (self.needs_key or gate.needs_login) and is_shared(runtime.settings, os.environ):
-            runtime.replicas.know_secret(fingerprint_of(secret_for("keys", kept_secret(runtime.settings))))
+            runtime.replicas.know_secret(fingerprint_of(secret_for("keys", stored_secret(runtime.settings))))
         self._asks_nobody = not (self.needs_key or gate.needs_login or self._turnstile.bounds(LOCAL))
 
     @property
@@ -94,7 +94,7 @@ class Clients:
         if (
             (access.decides and exchange.method not in SAFE_METHODS)
             or b"cookie" in exchange.headers
-            or (key is not None and key.startswith(OURS))
+            or (key is not None and key.startswith(KEY_PREFIX))
         ):
             return False
         exchange.client = LOCAL
@@ -116,7 +116,7 @@ class Clients:
         """Wait until whoever opened a stream of Treadle's own API would not be let in any more: it may have no end of
         its own, and a key can be revoked or expire meanwhile, a login end."""
         while await self._is_welcome(exchange):
-            await self._runtime.clock.sleep(WELCOME_S)
+            await self._runtime.clock.sleep(RECHECK_S)
 
     async def _is_welcome(self, exchange: Exchange) -> bool:
         try:
@@ -129,7 +129,7 @@ class Clients:
     async def _identify(self, exchange: Exchange, access: RouteAccess, key: str | None) -> Client:
         if key and key.startswith(PERSON_KEY):
             return self._person(key, exchange)
-        if key and (self.needs_key or key.startswith(OURS)):
+        if key and (self.needs_key or key.startswith(KEY_PREFIX)):
             return await self._holder(key, exchange, access)
         if self._gate.needs_login or b"cookie" in exchange.headers:
             await self.logins.refresh()

@@ -19,7 +19,7 @@ from treadle.server.api.session_routes import SessionView, find_session, view_of
 from treadle.server.auth.route_permissions import PREPARE, TREADLE
 from treadle.server.chat_page.questions import QuestionFile, ask_again, question, read_files
 from treadle.server.chat_page.run_view import Mode
-from treadle.server.chat_page.session_turns import TURNS_MAX, SessionTurn, leaf_below, newest_of, read_talk, read_turn
+from treadle.server.chat_page.session_turns import TURNS_MAX, SessionTurn, leaf_below, newest_of, read_turns, read_turn
 from treadle.server.http_exchange import Exchange, read_body, read_number
 from treadle.server.route import FLAG, TEXT, RouteGroup, fields, gives, listed, number, one_of, text
 from treadle.server.server_state import Service
@@ -56,7 +56,7 @@ async def index(service: Service, exchange: Exchange) -> None:
     query = exchange.query()
     limit = read_number(query, "limit", default=TURNS_MAX, least=1, most=TURNS_MAX)
     session = await _find(service, exchange)
-    talk = await read_talk(service, session, mode=read_mode(query), before=query.get("before"), limit=limit)
+    talk = await read_turns(service, session, mode=read_mode(query), before=query.get("before"), limit=limit)
     fields = {"session": view_of(session), "turns": talk.turns, "has_more": talk.has_more}
     await exchange.answer_json(200, fields)
 
