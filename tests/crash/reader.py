@@ -12,8 +12,8 @@ from treadle.core.request import Protocol as ProtocolName
 from treadle.core.request import Request, Surface
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.runs.replay.event_replay import Damaged, tell_all
-from treadle.server.delivery.replay_encoders import AppendOnlyWriter, RunIds, tell_again
-from treadle.server.delivery.stream_event_ids import Frames, Position, read_position
+from treadle.server.delivery.replay_encoders import AppendOnlyWriter, RunIds, resumable_writer
+from treadle.server.delivery.stream_event_ids import FrameNumbers, Position, read_position
 
 
 class Got(msgspec.Struct, frozen=True):
@@ -149,7 +149,7 @@ class Streamed:
     def _telling(self, position: Position | None) -> AppendOnlyWriter:
         encoder = PROTOCOLS[self._request.protocol].encoder(self._request, RunIds(self._run_id))
         first = int(self._request.protocol != "responses")
-        return tell_again(self._request, encoder, Frames(position=position, first=first, shows_ids=True))
+        return resumable_writer(self._request, encoder, FrameNumbers(position=position, first=first, shows_ids=True))
 
     def _take(self, frames: list[bytes]) -> None:
         self._has_diverged |= any(b"the answer went on differently" in frame for frame in frames)

@@ -16,7 +16,7 @@ from treadle.config import ServerSection, Settings, StoreSection, Upstream
 from treadle.config.access_settings import KeysSection
 from treadle.journal.keys_interface import KeyGrant, KeyRates
 from treadle.providers.fakes.scripted_model import Script, ScriptTurn
-from treadle.server.auth.installation_secret import kept_secret, secret_for
+from treadle.server.auth.installation_secret import stored_secret, secret_for
 
 CHAT = {"model": "dead-1", "messages": [{"role": "user", "content": "hi"}]}
 OTHER_SECRET = b"another secret of the same length"
@@ -55,7 +55,7 @@ def make_keys(gateway: Gateway, folder: Path) -> dict[str, str]:
     def ring(secret: bytes) -> Keyring:
         return Keyring(runtime.store.keys, secret_for("keys", secret), clock=runtime.clock, ids=runtime.ids)
 
-    mine = ring(kept_secret(settings))
+    mine = ring(stored_secret(settings))
     made = {
         "good": gateway.ask(mine.create("good", KeyGrant(role="viewer"))),
         "narrow": gateway.ask(mine.create("narrow", KeyGrant(apis=("messages",), models=("x-*",)))),

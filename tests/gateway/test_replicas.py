@@ -198,7 +198,7 @@ def test_a_link_logs_in_once_and_a_logout_holds_everywhere(
 ) -> None:
     """Of two that know the same secret the second refuses a used link, and hears of a logout within seconds."""
     monkeypatch.setenv("TREADLE_SECRET", "s" * 40)
-    monkeypatch.setattr("treadle.server.auth.login_state.LOOK_S", 0.0)
+    monkeypatch.setattr("treadle.server.auth.login_state.REFRESH_S", 0.0)
     store, server = store_of(kind, tmp_path), ServerSection(login="always")
     with ExitStack() as stack:
         both = [stack.enter_context(Gateway(answer, tmp_path, store=store, server=server)) for _ in range(2)]

@@ -18,7 +18,7 @@ from treadle.config.settings import CacheSection
 from treadle.core.items import ResultItem
 from treadle.core.plan import Plan
 from treadle.providers.fakes.scripted_reply import Faults, Reply, ReplyCall
-from treadle.server.app import TABLE
+from treadle.server.route_table import TABLE
 from warm import start
 
 BOUND_S = 30.0

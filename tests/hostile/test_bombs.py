@@ -11,7 +11,7 @@ import pytest
 
 from hostile.house import MEBIBYTE, House
 from hostile.table import APIS, Scene, send
-from treadle.server.app import TABLE
+from treadle.server.route_table import TABLE
 
 SECONDS_MAX = 10.0
 """For one request, on a machine that does much else; most take milliseconds."""

@@ -24,7 +24,7 @@ from treadle.journal.journal_interface import RunRow
 from treadle.journal.keys_interface import KeyBudget, KeyGrant
 from treadle.providers.fakes.scripted_reply import Reply
 from treadle.runtime import Runtime
-from treadle.server.auth.installation_secret import kept_secret, secret_for
+from treadle.server.auth.installation_secret import stored_secret, secret_for
 
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -62,7 +62,7 @@ def served(tmp_path: Path) -> Iterator[Gateway]:
 def make(served: Gateway, name: str, grant: KeyGrant) -> str:
     """Make a key."""
     runtime = served.runtime
-    pepper = secret_for("keys", kept_secret(runtime.settings))
+    pepper = secret_for("keys", stored_secret(runtime.settings))
     ring = Keyring(runtime.store.keys, pepper, clock=runtime.clock, ids=runtime.ids)
     return served.ask(ring.create(name, grant))[1].text
 

@@ -13,18 +13,20 @@ from rules.api import documented, signature_of, type_text
 from rules.tree import ROOT
 from treadle.cli.main import COMMANDS, build_parser
 from treadle.core import events
-from treadle.server.openapi.document import TABLE as OPERATIONS
+from treadle.server.openapi_document import operations
+from treadle.server.route_table import TABLE
 from treadle.wasm.cchat_abi import CALLS, MODULE, MODULE_COMPATIBLE
 
 
 def write_endpoints() -> str:
     """Write every operation of the HTTP server, by API."""
     lines: list[str] = []
-    for tag in dict.fromkeys(each.tag for each in OPERATIONS):
+    described = list(operations(TABLE))
+    for tag in dict.fromkeys(each.row.tag for each in described):
         rows = [
-            f"| `{each.method}` | `{each.shown_path}` | {_cell(each.summary)} | {_names(q.name for q in each.query)} |"
-            for each in OPERATIONS
-            if each.tag == tag
+            f"| `{each.method}` | `{each.path}` | {_cell(row.summary)} | {_names(q.name for q in row.query)} |"
+            for each in described
+            if (row := each.row).tag == tag
         ]
         lines += [f"## {tag}", "", "| method | path | does | query |", "|---|---|---|---|", *rows, ""]
     return "\n".join(["", *lines])

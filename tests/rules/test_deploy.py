@@ -18,11 +18,12 @@ from treadle.config import ServerSection, load_settings
 from treadle.config.environment import PROVIDERS, leaf_paths, variable_of
 from treadle.journal.store_url import PASSWORD_ENV
 from treadle.server.auth.installation_secret import CHARS_MIN
-from treadle.server.auth.route_permissions import access_of
+from treadle.server.route_table import TABLE
 from treadle.server.server_process import CLOSE_TIMEOUT_S
 from treadle.server.server_state import GRACE_S
 
 DEPLOY = ROOT / "deploy"
+ACCESS = {route.pattern: route.access for route in TABLE if "GET" in route.methods.split()}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 OTHERS = {"PATH", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE", "XDG_DATA_HOME"}
 VARIABLES = {
@@ -120,14 +121,14 @@ def test_what_is_asked_over_http_is_there() -> None:
     settings = load_settings(DEPLOY / "treadle.toml", env={"HOME": "/nowhere"})
     port = ServerSection().port
     probes = [pod()["containers"][0][name]["httpGet"] for name in ("startupProbe", "livenessProbe", "readinessProbe")]
-    assert [(probe["path"], access_of(probe["path"], "GET").is_open) for probe in probes] == [
+    assert [(probe["path"], ACCESS[probe["path"]].is_open) for probe in probes] == [
         ("/healthz", True),
         ("/healthz", True),
         ("/readyz", True),
     ]
     assert all(probe["httpHeaders"] == [{"name": "Host", "value": "localhost"}] for probe in probes)
     [scrape] = yaml.safe_load(text_of("prometheus/prometheus.yml"))["scrape_configs"]
-    assert access_of(scrape["metrics_path"], "GET").reads == "viewer"
+    assert ACCESS[scrape["metrics_path"]].reads == "viewer"
     [target] = scrape["static_configs"][0]["targets"]
     assert target in {f"{name}:{port}" for name in settings.server.allowed_hosts}
     assert pod()["containers"][0]["ports"] == [{"name": "http", "containerPort": port}]
@@ -214,4 +215,4 @@ def test_the_rules_above_can_fail() -> None:
         build_parser().parse_args(["serve", "--wrokers", "2"])
     assert "TREADLE_STORE__ULR" not in VARIABLES
     with pytest.raises(LookupError):
-        access_of("/metrix", "GET")
+        ACCESS["/metrix"]

@@ -1,7 +1,7 @@
 """No persisted or public word changes by accident: journals, files, scripts and clients out there hold on to them."""
 
 from rules.words import FROZEN, OPENAPI, SECTIONS, collected, frozen
-from treadle.server.openapi.document import written
+from treadle.server.route_table import write_openapi
 
 RENEW = "PYTHONPATH=tests:src python -m rules.words"
 GONE = f"""\
@@ -55,7 +55,7 @@ def test_both_stores_have_the_same_columns() -> None:
 
 def test_the_openapi_document_is_the_same_byte_for_byte() -> None:
     """It is what clients are generated from; `python -m rules.words` writes it anew when a change is meant."""
-    assert written() + b"\n" == OPENAPI.read_bytes(), f"/openapi.json changed: if that is meant, run: {RENEW}"
+    assert write_openapi() + b"\n" == OPENAPI.read_bytes(), f"/openapi.json changed: if that is meant, run: {RENEW}"
 
 
 def test_the_file_is_sorted() -> None:

@@ -32,8 +32,9 @@ from treadle.journal.sqlite.migrations import migrate, read_migrations
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.text_calls.dialect_table import DIALECTS
 from treadle.providers.quirk_table import PRESETS, QUIRKS
-from treadle.server.app import TABLE as ROUTES
-from treadle.server.openapi.document import document, written
+from treadle.server.openapi_document import document
+from treadle.server.route_table import TABLE as ROUTES
+from treadle.server.route_table import write_openapi
 from treadle.terminal.slash_commands.command_registry import COMMANDS as SLASH
 from treadle.wasm.cchat_abi import CALLS, MODULE, MODULE_COMPATIBLE
 
@@ -192,7 +193,7 @@ def _constants() -> frozenset[str]:
 
 def operations() -> Iterator[str]:
     """Yield every method and path with its parameters, and the fields of what is sent and answered."""
-    described = document()
+    described = document(ROUTES)
     for path, methods in described["paths"].items():
         for method, operation in methods.items():
             head = f"{method.upper()} {path}"
@@ -375,7 +376,7 @@ def frozen() -> dict[str, set[str]]:
 def main() -> None:
     """Freeze the words and the OpenAPI document as they are now."""
     FROZEN.write_text(write_words(), encoding="utf-8")
-    OPENAPI.write_bytes(written() + b"\n")
+    OPENAPI.write_bytes(write_openapi() + b"\n")
     print(f"wrote {FROZEN.name} and {OPENAPI.name}")
 
 

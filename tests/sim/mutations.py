@@ -16,7 +16,7 @@ from treadle.engine.write_buffer import WriteBuffer
 from treadle.journal.sqlite import leased_writes as fence
 from treadle.journal.sqlite.row_mapping import SqliteChainHead
 from treadle.runtime.database_clock import SharedClock
-from treadle.server.delivery.stream_event_ids import Frames, Position
+from treadle.server.delivery.stream_event_ids import FrameNumbers, Position
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
 
@@ -82,36 +82,36 @@ def numbers_given_twice(patch: pytest.MonkeyPatch) -> None:
 
 def ahead_is_another(patch: pytest.MonkeyPatch) -> None:
     """Tell every client that saw more than the journal that the answer went on differently."""
-    recover = Frames.recover
+    recover = FrameNumbers.recover
 
-    def differ(self: Frames, step: int) -> None:
+    def differ(self: FrameNumbers, step: int) -> None:
         recover(self, step)
         self.has_diverged |= self.is_matching
 
-    patch.setattr(Frames, "recover", differ)
+    patch.setattr(FrameNumbers, "recover", differ)
 
 
 def digest_ignored(patch: pytest.MonkeyPatch) -> None:
     """Take an answer for the one that the client has when it is as long."""
 
-    def compare(self: Frames) -> None:
+    def compare(self: FrameNumbers) -> None:
         if self._shown.chars >= (self._position.chars or 0):
             self.is_matching = False
             self._position = Position(self.number - 1)
 
-    patch.setattr(Frames, "_compare", compare)
+    patch.setattr(FrameNumbers, "_compare", compare)
 
 
 def older_ids_forgotten(patch: pytest.MonkeyPatch) -> None:
     """Go on only after the newest id: a client that comes back with one from before a recovery gets what follows it."""
-    recover = Frames.recover
+    recover = FrameNumbers.recover
 
-    def forget(self: Frames, step: int) -> None:
+    def forget(self: FrameNumbers, step: int) -> None:
         recover(self, step)
         if not self.is_matching and self._position.number < self.number:
             self._position = Position(self.number)
 
-    patch.setattr(Frames, "recover", forget)
+    patch.setattr(FrameNumbers, "recover", forget)
 
 
 def own_clocks(patch: pytest.MonkeyPatch) -> None:

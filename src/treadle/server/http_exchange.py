@@ -37,7 +37,7 @@ from treadle.protocols.field_reader import NAME_CHARS_MAX, open_body
 
 T = TypeVar("T")
 
-HeardHead = Callable[[tuple[Header, ...]], None]
+OnHead = Callable[[tuple[Header, ...]], None]
 CountBytes = Callable[[int], None]
 """Counts a piece of a body, or refuses it."""
 
@@ -309,7 +309,7 @@ class Exchange:
         """Send the last of the stream."""
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
-    async def delegate(self, application: Application, body: bytes, heard: HeardHead | None = None) -> None:
+    async def delegate(self, application: Application, body: bytes, heard: OnHead | None = None) -> None:
         """Let another ASGI application answer; the body was read already. `heard` sees the head of its answer."""
         waiting: list[AsgiMessage] = [{"type": "http.request", "body": body, "more_body": False}]
 

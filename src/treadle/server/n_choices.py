@@ -22,7 +22,7 @@ from treadle.runs.event_feed import FeedBatches, Hear
 from treadle.server.delivery.replay_encoders import RunIds
 from treadle.server.delivery.request_headers import RequestOptions
 from treadle.server.http_exchange import Exchange
-from treadle.server.run_response import RunResponse, as_configured, find_again, manner_of, wishes_of
+from treadle.server.run_response import RunResponse, as_configured, find_retried, delivery_options, options_of
 from treadle.server.server_state import Service
 
 
@@ -47,13 +47,13 @@ _JOINED: Mapping[str, Callable[[Request, IdSource, int], JoinedChoices]] = {"cha
 """The protocols whose clients may ask for several answers."""
 
 
-class Chosen(Numbered, frozen=True, kw_only=True):
+class ChoiceEvent(Numbered, frozen=True, kw_only=True):
     """An event of the run of one choice."""
 
     choice: int = 0
 
 
-class Bundle:
+class ChoiceRuns:
     """The runs of all choices, carried as one."""
 
     def __init__(self, handles: Sequence[RunHandle]) -> None:
@@ -117,7 +117,7 @@ class Bundle:
         try:
             async for batch in self._handles[choice].events():
                 queue.put_nowait(
-                    [Chosen(event=each.event, seq=each.seq, stands=each.stands, choice=choice) for each in batch]
+                    [ChoiceEvent(event=each.event, seq=each.seq, stands=each.stands, choice=choice) for each in batch]
                 )
                 if isinstance(last := batch[-1].event, RunEnded) and failure_of(last) is not None:
                     await self.cancel()
@@ -125,7 +125,7 @@ class Bundle:
             queue.put_nowait(None)
 
 
-class ManyRuns:
+class ChoicesWriter:
     """Tells the runs of all choices as one answer.
 
     After a crash a stream goes on with what its client has not seen; what is not a stream leaves out what was broken.
@@ -147,7 +147,7 @@ class ManyRuns:
         event = numbered.event
         if isinstance(event, KeptAlive):
             return self._choices.feed(min(self._going), event) if self._going else []
-        choice = numbered.choice if isinstance(numbered, Chosen) else 0
+        choice = numbered.choice if isinstance(numbered, ChoiceEvent) else 0
         if choice and not self._has_begun:
             # The answer is named after its first run, whichever of them is heard first.
             self._early.append(numbered)
@@ -204,17 +204,17 @@ async def reply(service: Service, exchange: Exchange, request: Request) -> None:
     Raises: TreadleError, before anything is sent.
     """
     request = as_configured(request, service.runtime.settings, exchange)
-    wishes = await wishes_of(service, exchange, request)
-    source = find_again(service, wishes) or await _start_all(service, exchange, request, wishes)
+    wishes = await options_of(service, exchange, request)
+    source = find_retried(service, wishes) or await _start_all(service, exchange, request, wishes)
     count, run_id = request.surface.choices, source.run_id
-    telling = ManyRuns(
+    telling = ChoicesWriter(
         lambda: _JOINED[request.protocol](request, RunIds(run_id), count), count, streams=request.surface.stream
     )
-    carried = RunResponse(exchange, source, telling, manner_of(request, wishes), service.audience)
+    carried = RunResponse(exchange, source, telling, delivery_options(request, wishes), service.audience)
     await carried.run(service.runtime.settings.server.keep_alive_s)
 
 
-async def _start_all(service: Service, exchange: Exchange, request: Request, wishes: RequestOptions) -> Bundle:
+async def _start_all(service: Service, exchange: Exchange, request: Request, wishes: RequestOptions) -> ChoiceRuns:
     """Start a run for each choice; if one cannot be started, none goes on.
 
     Raises: TreadleError.
@@ -227,7 +227,7 @@ async def _start_all(service: Service, exchange: Exchange, request: Request, wis
     except TreadleError:
         await asyncio.gather(*(handle.cancel() for handle in handles if not handle.is_attached))
         raise
-    return Bundle(handles)
+    return ChoiceRuns(handles)
 
 
 def _idempotency_of(wishes: RequestOptions, choice: int) -> Idempotency | None:

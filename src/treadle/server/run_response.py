@@ -34,31 +34,31 @@ from treadle.protocols.translation.fidelity_report import fidelity
 from treadle.server.delivery.client_disconnects import ClientPresence
 from treadle.server.delivery.replay_encoders import (
     WAITING,
-    FoldedRun,
-    OneRun,
+    FoldedWriter,
+    RunWriter,
     ResponseWriter,
-    Retell,
+    EventFilter,
     RunIds,
     kinds_of,
-    tell_again,
+    resumable_writer,
 )
 from treadle.server.delivery.request_headers import (
-    MANNER_HEADERS,
-    NO_WISHES,
+    OPTION_HEADERS,
+    NO_OPTIONS,
     RequestOptions,
     asks_plainly,
     first_number,
-    read_wishes,
-    usual_wishes,
+    read_options,
+    default_options,
 )
-from treadle.server.delivery.stream_event_ids import Frames
+from treadle.server.delivery.stream_event_ids import FrameNumbers
 from treadle.server.delivery.subscribers import EventSource, Subscribers
 from treadle.server.http_exchange import EVENT_STREAM, JSON, NO_RETRY, NO_STORE, OFF_LOOP_BYTES, Exchange, HttpError
 from treadle.server.server_state import Service
 
 T = TypeVar("T")
 NewEncoder = Callable[[Request, IdSource], Encoder]
-NewRetell = Callable[[IdSource], Retell]
+NewEventFilter = Callable[[IdSource], EventFilter]
 LOST_RETRY_S = 2.0
 """How long a client waits before it asks under its key for a run that was lost here; the answer then waits for it."""
 
@@ -74,54 +74,54 @@ async def reply(
     request: Request,
     *,
     encoder: NewEncoder | None = None,
-    retell: NewRetell | None = None,
+    retell: NewEventFilter | None = None,
     session_id: str | None = None,
 ) -> None:
     """Answer a request that has been read; `encoder` and `retell` tell the run otherwise than its protocol does.
 
     Raises: TreadleError, before anything is sent.
     """
-    settings, wishes = service.runtime.settings, NO_WISHES
+    settings, wishes = service.runtime.settings, NO_OPTIONS
     source: EventSource | None = None
     if not (service.answers_plainly and asks_plainly(exchange, request)):
         request = as_configured(request, settings, exchange)
-        wishes = usual_wishes(exchange, request, settings) or await wishes_of(service, exchange, request)
-        source = find_again(service, wishes)
+        wishes = default_options(exchange, request, settings) or await options_of(service, exchange, request)
+        source = find_retried(service, wishes)
     if source is None:
         source = await service.start(request, exchange.client, session_id=session_id, idempotency=wishes.idempotency)
-    telling = _telling(request, source.run_id, wishes, encoder, retell)
-    carried = RunResponse(exchange, source, telling, manner_of(request, wishes), service.audience)
+    telling = _make_writer(request, source.run_id, wishes, encoder, retell)
+    carried = RunResponse(exchange, source, telling, delivery_options(request, wishes), service.audience)
     await carried.run(settings.server.keep_alive_s)
 
 
-def _telling(
+def _make_writer(
     request: Request,
     run_id: str,
     wishes: RequestOptions,
     encoder: NewEncoder | None,
-    retell: NewRetell | None,
+    retell: NewEventFilter | None,
 ) -> ResponseWriter:
     """Return how a run is told: again as before to a client that comes back, whatever has happened since."""
     make = encoder or PROTOCOLS[request.protocol].encoder
     if not request.surface.stream and request.protocol != "responses":
-        return FoldedRun(partial(make, request, RunIds(run_id)))
-    frames = Frames(position=wishes.position, first=first_number(request), shows_ids=wishes.shows_ids)
+        return FoldedWriter(partial(make, request, RunIds(run_id)))
+    frames = FrameNumbers(position=wishes.position, first=first_number(request), shows_ids=wishes.shows_ids)
     ids = RunIds(run_id)
     if retell is not None:
-        return OneRun(make(request, ids), retell(ids), frames)
-    return tell_again(request, make(request, ids), frames)
+        return RunWriter(make(request, ids), retell(ids), frames)
+    return resumable_writer(request, make(request, ids), frames)
 
 
-async def wishes_of(service: Service, exchange: Exchange, request: Request) -> RequestOptions:
+async def options_of(service: Service, exchange: Exchange, request: Request) -> RequestOptions:
     """Return what the headers ask for; a client that comes back must have been here.
 
     Raises: TreadleError.
     """
     settings = service.runtime.settings
     if len(exchange.content) > OFF_LOOP_BYTES:
-        wishes = await asyncio.to_thread(read_wishes, exchange, request, settings)
+        wishes = await asyncio.to_thread(read_options, exchange, request, settings)
     else:
-        wishes = read_wishes(exchange, request, settings)
+        wishes = read_options(exchange, request, settings)
     exchange.content = b""
     if wishes.position is not None and wishes.idempotency is not None:
         key = wishes.idempotency.key
@@ -135,7 +135,7 @@ async def wishes_of(service: Service, exchange: Exchange, request: Request) -> R
     return wishes
 
 
-def find_again(service: Service, wishes: RequestOptions) -> EventSource | None:
+def find_retried(service: Service, wishes: RequestOptions) -> EventSource | None:
     """Return the run of an SDK's earlier attempt, if its connection broke before anything was sent."""
     return service.audience.find(wishes.retry) if wishes.retry and wishes.attempt else None
 
@@ -146,7 +146,7 @@ def as_configured(request: Request, settings: Settings, exchange: Exchange) -> R
     tells_tools = settings.tools.tool_status == "text"
     is_usual = not (settings.extended_events or settings.strict_fidelity or tells_tools)
     says_nothing = not (surface.tool_status or request.strict_fidelity or request.is_fresh)
-    if is_usual and says_nothing and MANNER_HEADERS.isdisjoint(asked):
+    if is_usual and says_nothing and OPTION_HEADERS.isdisjoint(asked):
         return request
     asks_events = settings.extended_events or asked.get(b"x-treadle-events") == b"extended"
     if asks_events or tells_tools or surface.tool_status:
@@ -175,7 +175,7 @@ async def read(body: bytes, reader: Callable[[bytes], T]) -> T:
     return await asyncio.to_thread(reader, body)
 
 
-class Manner(msgspec.Struct, frozen=True, kw_only=True):
+class DeliveryOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How an answer is carried: as a stream, of that type, which `is_resumed` if its client has seen the beginning.
 
     One that is `stored` shows only what the store has: its clients know no more of their place than a number.
@@ -194,18 +194,18 @@ class Manner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _USUAL = {
-    (streams, is_array): Manner(streams=streams, content_type=JSON if is_array else EVENT_STREAM)
+    (streams, is_array): DeliveryOptions(streams=streams, content_type=JSON if is_array else EVENT_STREAM)
     for streams in (True, False)
     for is_array in (True, False)
 }
 
 
-def manner_of(request: Request, wishes: RequestOptions) -> Manner:
+def delivery_options(request: Request, wishes: RequestOptions) -> DeliveryOptions:
     """Return how the answer to a request is carried."""
     surface = request.surface
-    if wishes is NO_WISHES:
+    if wishes is NO_OPTIONS:
         return _USUAL[surface.stream, surface.is_array]
-    return Manner(
+    return DeliveryOptions(
         streams=surface.stream,
         content_type=JSON if surface.is_array else EVENT_STREAM,
         patience_s=wishes.patience_s,
@@ -227,7 +227,7 @@ class RunResponse:
     _taken = 0
 
     def __init__(
-        self, exchange: Exchange, source: EventSource, telling: ResponseWriter, manner: Manner, audience: Subscribers
+        self, exchange: Exchange, source: EventSource, telling: ResponseWriter, manner: DeliveryOptions, audience: Subscribers
     ) -> None:
         self._exchange = exchange
         self._edge = exchange.edge

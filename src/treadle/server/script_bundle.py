@@ -23,7 +23,7 @@ class NotJoinable(ValueError):
     """Modules that cannot be one: a name stands for two things, or an import is written in another way."""
 
 
-def join(modules: Mapping[str, str], base: str, homes: Mapping[str, str], *, exports: bool = False) -> str:
+def bundle(modules: Mapping[str, str], base: str, homes: Mapping[str, str], *, exports: bool = False) -> str:
     """Return modules as one. Paths are below `base`; `homes` names the file that holds a module of another join.
 
     What they export stays exported only if told so: whoever uses a page's own modules is in the same file.

@@ -28,16 +28,16 @@ _EDGE = re.compile(r"(?<=>)\n(?=<|\$\{$)|(?<=^\})\n(?=<)")
 _BEFORE_REGEX = frozenset({"return", "typeof", "case", "in", "of", "new", "delete", "void", "throw", "else", "do"})
 """Words behind which a slash begins a regular expression; behind any other it divides."""
 
-_GOES_ON = frozenset("{([,;:?=&|!<*%^~.") | {"=>", "?."}
+_CONTINUES = frozenset("{([,;:?=&|!<*%^~.") | {"=>", "?."}
 """Signs behind which no statement ends, so that the end of the line can go."""
 
-_GOES_ON_BEFORE = frozenset(")]},;:?=&|*%^.") | {"?."}
+_CONTINUES_BEFORE = frozenset(")]},;:?=&|*%^.") | {"?."}
 """Signs that begin no statement: the one before goes on."""
 
 _ALIKE = frozenset("+-/")
 
 
-def squeeze(source: str) -> str:
+def minify(source: str) -> str:
     """Return the script with the same meaning and fewer bytes."""
     pieces: list[str] = []
     gap = ""
@@ -55,7 +55,7 @@ def squeeze(source: str) -> str:
 def _between(before: str, after: str, gap: str) -> str:
     """Return what must stay between two tokens that had a gap between them."""
     if gap == "\n":
-        return "" if before in _GOES_ON or before.endswith("${") or after in _GOES_ON_BEFORE else gap
+        return "" if before in _CONTINUES or before.endswith("${") or after in _CONTINUES_BEFORE else gap
     is_words = _is_word(before[-1]) and _is_word(after[0])
     return gap if is_words or (before[-1] == after[0] and after[0] in _ALIKE) else ""
 

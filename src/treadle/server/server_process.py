@@ -29,8 +29,8 @@ from treadle.server.auth.signed_tickets import Tickets
 from treadle.server.memory_trim import MemoryTrimmer, find_trim
 from treadle.server.request_guard import is_loopback
 from treadle.server.server_state import GRACE_S, WriteScenario
-from treadle.server.workers.control_channel import ControlMessage, Post
-from treadle.server.workers.shared_metrics import Numbers
+from treadle.server.workers.control_channel import ControlChannel, WorkerAssignment
+from treadle.server.workers.shared_metrics import SharedMetrics
 
 CLOSE_TIMEOUT_S = 5
 _LISTEN_HINTS = {
@@ -75,7 +75,7 @@ async def serve(
     announce: Announce | None = None,
     grace_s: float = GRACE_S,
     write_scenario: WriteScenario | None = None,
-    post: Post | None = None,
+    post: WorkerAssignment | None = None,
 ) -> None:
     """Serve an open runtime until a signal comes; `announce` is called once requests are answered.
 
@@ -113,7 +113,7 @@ async def serve(
             if post is None:
                 await _Server(config, app, announce, grace_s).serve(sockets=[listener])
                 return
-            async with _at_work(runtime, app, post) as line:
+            async with _joined_workers(runtime, app, post) as line:
                 await _Worker(config, app, announce, grace_s, line).serve(sockets=[listener])
 
 
@@ -130,12 +130,12 @@ async def _trimming() -> AsyncGenerator[None, None]:
 
 
 @asynccontextmanager
-async def _at_work(runtime: Runtime, app: App, post: Post) -> AsyncGenerator[ControlMessage, None]:
+async def _joined_workers(runtime: Runtime, app: App, post: WorkerAssignment) -> AsyncGenerator[ControlChannel, None]:
     """Take a worker's place: what it counts, the logins it knows and the runs of dead workers are those of all."""
     if post.secret:
         app.service.gate.tickets = Tickets(secret_for("login", post.secret.encode()), 0.0)
-    numbers = app.service.numbers = Numbers(runtime.metrics.registry, Path(post.numbers), post.owner)
-    line = ControlMessage(post, runtime.runs.bury)
+    numbers = app.service.numbers = SharedMetrics(runtime.metrics.registry, Path(post.numbers), post.owner)
+    line = ControlChannel(post, runtime.runs.bury)
     line.open()
     keeping = asyncio.create_task(numbers.keep(), name="treadle-numbers")
     try:
@@ -247,7 +247,7 @@ class _Worker(_Server):
     """One of several on a port: it says when it is ready, and takes no connection any more as soon as it leaves."""
 
     def __init__(
-        self, config: uvicorn.Config, app: App, announce: Announce | None, grace_s: float, line: ControlMessage
+        self, config: uvicorn.Config, app: App, announce: Announce | None, grace_s: float, line: ControlChannel
     ) -> None:
         super().__init__(config, app, announce, grace_s)
         self._line = line

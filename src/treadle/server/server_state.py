@@ -19,7 +19,7 @@ from treadle.server.chat_page.list_changes import ListChanges
 from treadle.server.delivery.request_headers import answers_plainly
 from treadle.server.delivery.subscribers import Subscribers
 from treadle.server.http_exchange import OFF_LOOP_BYTES, Exchange, HttpError
-from treadle.server.workers.shared_metrics import Numbers
+from treadle.server.workers.shared_metrics import SharedMetrics
 
 T = TypeVar("T")
 GRACE_S = 10.0
@@ -31,7 +31,7 @@ WriteScenario = Callable[[Sequence[StoredRun]], str]
 """Writes the runs of a conversation as a scenario for evaluations. The room that can is above this one."""
 
 
-class Door(Protocol):
+class McpHandler(Protocol):
     """Something that answers requests for as long as the server runs."""
 
     async def handle(self, exchange: Exchange) -> None:
@@ -55,9 +55,9 @@ class Service:
         self.is_draining = False
         self.leaving = asyncio.Event()
         self.changes: dict[str | None, ListChanges] = {}
-        self.mcp: Door | None = None
+        self.mcp: McpHandler | None = None
         self.write_scenario: WriteScenario | None = None
-        self.numbers: Numbers | None = None
+        self.numbers: SharedMetrics | None = None
         self.gate: PageGate = make_gate(runtime.settings, runtime.clock.now())
         self.clients = Clients(runtime, self.gate)
         runtime.metrics.show("treadle_open_streams", "Answers on their way to clients.", lambda: self.audience.readers)

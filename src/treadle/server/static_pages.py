@@ -17,9 +17,11 @@ import msgspec
 
 from treadle.core.errors import NotFound
 from treadle.http.asgi import Header
+from treadle.server.auth.route_permissions import OPEN
 from treadle.server.http_exchange import Exchange
-from treadle.server.script_bundle import join
-from treadle.server.script_minify import squeeze
+from treadle.server.route import PAGE, Content, RouteGroup
+from treadle.server.script_bundle import bundle
+from treadle.server.script_minify import minify
 from treadle.server.server_state import Service
 
 CONTENT_SECURITY_POLICY = (
@@ -90,8 +92,8 @@ def load_files(root: Traversable) -> dict[str, StaticFile]:
     homes = {module: name for name, modules in JOINED.items() for module in modules}
     for name, modules in JOINED.items():
         sources = {module: found[module][0].decode() for module in modules}
-        joined = join(sources, _BASE, homes, exports=name in SHARED)
-        found[name] = (squeeze(joined).encode(), _TYPES[".js"])
+        joined = bundle(sources, _BASE, homes, exports=name in SHARED)
+        found[name] = (minify(joined).encode(), _TYPES[".js"])
     return {name: _file(source, kind) for name, (source, kind) in found.items()}
 
 
@@ -126,15 +128,17 @@ async def _files() -> Mapping[str, StaticFile]:
 
 
 async def chat(service: Service, exchange: Exchange) -> None:
-    """GET /: the chat page."""
+    """Show the chat page."""
     await send_page(exchange, "index.html")
 
 
-async def static(service: Service, exchange: Exchange) -> None:
-    """GET /web/…: a script or a style sheet.
+async def console(service: Service, exchange: Exchange) -> None:
+    """Show the console: one page, which reads its own address."""
+    await send_page(exchange, "console/index.html")
 
-    Raises: NotFound.
-    """
+
+async def static(service: Service, exchange: Exchange) -> None:
+    """Return a script or a style sheet. Raises: NotFound."""
     file = (await _files()).get(exchange.params["file"])
     if file is None:
         raise NotFound(f"There is no file {exchange.path}.")
@@ -181,3 +185,18 @@ def _takes_gzip(exchange: Exchange) -> bool:
     """Tell whether the client names gzip, and not to forbid it."""
     named = (part.partition(";") for part in exchange.header(b"accept-encoding").lower().split(","))
     return any(name.strip() == "gzip" and quality.strip() not in ("q=0", "q=0.0") for name, _, quality in named)
+
+
+_ROWS = RouteGroup("Pages", OPEN)
+ROUTES = (
+    _ROWS.get("/", chat, "Show the chat", {200: (PAGE,)}),
+    _ROWS.get("/console", console, "Show the console", {200: (PAGE,)}),
+    _ROWS.get("/console/{view*}", console, "Show a view of the console", {200: (PAGE,)}),
+    _ROWS.get(
+        "/web/{file*}",
+        static,
+        "Give a script or a style sheet of the pages",
+        {200: (Content("*/*"),), 304: ()},
+        is_quiet=True,
+    ),
+)

@@ -9,8 +9,9 @@ from treadle.core.errors import StoreError
 from treadle.core.events import ItemDone, RunEvent
 from treadle.http.asgi import AsgiMessage, Scope
 from treadle.protocols import chat
-from treadle.server.app import TABLE, App, Routes
+from treadle.server.app import App
 from treadle.server.http_exchange import Exchange
+from treadle.server.route_table import TABLE, Routes
 from unit.server.conftest import OpenApp
 from unit.server.held import HeldModel
 from unit.server.visit import JSON_TYPE, LOCAL, Visit

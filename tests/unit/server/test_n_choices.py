@@ -25,7 +25,7 @@ from treadle.providers.fakes.scripted_model import ScriptTurn
 from treadle.providers.fakes.scripted_reply import Faults
 from treadle.server.app import App
 from treadle.server.delivery.replay_encoders import RunIds
-from treadle.server.n_choices import Chosen, ManyRuns
+from treadle.server.n_choices import ChoiceEvent, ChoicesWriter
 from unit.server.conftest import OpenApp, scripted
 from unit.server.held import HeldModel
 from unit.server.visit import BOUND_S, JSON_TYPE, LOCAL, Visit
@@ -195,10 +195,10 @@ def _said(index: int, text: str) -> list[RunEvent]:
     return [*begun, ItemDone(index=index, item=item)]
 
 
-def _told(told: list[tuple[int, RunEvent]], *, streams: bool) -> tuple[ManyRuns, bytes]:
+def _told(told: list[tuple[int, RunEvent]], *, streams: bool) -> tuple[ChoicesWriter, bytes]:
     request = Request(protocol="chat", model="m", surface=Surface(stream=streams, choices=2))
-    telling = ManyRuns(lambda: Choices(request, RunIds("run_0"), 2), 2, streams=streams)
-    frames = [frame for choice, event in told for frame in telling.feed(Chosen(event=event, choice=choice))]
+    telling = ChoicesWriter(lambda: Choices(request, RunIds("run_0"), 2), 2, streams=streams)
+    frames = [frame for choice, event in told for frame in telling.feed(ChoiceEvent(event=event, choice=choice))]
     return telling, b"".join(frames)
 
 

@@ -30,10 +30,10 @@ from treadle.core.run_endings import may_retry
 from treadle.http.asgi import EDGE_IN_SCOPE, Receive, Scope, Send
 from treadle.runs.event_feed import Feed
 from treadle.runtime import SystemClock
-from treadle.server.delivery.replay_encoders import AppendOnlyWriter, OneRun, ResponseWriter
+from treadle.server.delivery.replay_encoders import AppendOnlyWriter, RunWriter, ResponseWriter
 from treadle.server.delivery.subscribers import Subscribers
 from treadle.server.http_exchange import JSON, OFF_LOOP_BYTES, Exchange, HttpError
-from treadle.server.run_response import Manner, RunResponse, read
+from treadle.server.run_response import DeliveryOptions, RunResponse, read
 from unit.server.visit import LOCAL, Silences, Visit
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
@@ -155,14 +155,14 @@ def _visit(
     *,
     streams: bool,
     keep_alive_s: float = 60.0,
-    manner: Manner | None = None,
+    manner: DeliveryOptions | None = None,
     telling: ResponseWriter | None = None,
 ) -> Visit:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, "req_1")
         await exchange.body(100, 1.0)
-        told = telling or OneRun(Encoder(streams=streams))
-        carried = RunResponse(exchange, cast("Any", handle), told, manner or Manner(streams=streams), _audience())
+        told = telling or RunWriter(Encoder(streams=streams))
+        carried = RunResponse(exchange, cast("Any", handle), told, manner or DeliveryOptions(streams=streams), _audience())
         await carried.run(keep_alive_s)
 
     return Visit(app, "POST", "/v1/chat/completions", headers=[LOCAL])
@@ -222,7 +222,7 @@ async def test_a_stream_that_flows_is_written_in_the_turn_of_the_run() -> None:
 async def test_an_answer_that_diverges_ends_at_once(is_visible: bool) -> None:
     """The run goes on, and with it what its reader would wait for: nothing that the client can use comes any more."""
     handle = Fed()
-    manner = Manner(is_resumed=is_visible)
+    manner = DeliveryOptions(is_resumed=is_visible)
     visit = _visit(handle, streams=True, manner=manner, telling=AppendOnlyWriter(Encoder(streams=True)))
     cast("Any", visit.scope)[EDGE_IN_SCOPE] = Edge(visit)
     visit.begin()
@@ -321,7 +321,7 @@ async def test_a_failure_after_a_silent_tool_asks_not_to_be_retried() -> None:
 async def test_a_run_that_was_lost_here_is_asked_for_again_under_its_key(is_keyed: bool) -> None:
     """Another process goes on with it, tools and all; without a key the request would run them twice."""
     handle = Fed()
-    manner = Manner(streams=False, is_keyed=is_keyed)
+    manner = DeliveryOptions(streams=False, is_keyed=is_keyed)
     visit = _visit(handle, streams=False, manner=manner).begin()
     await handle.until_read()
     handle.tell(STARTED, ItemAdded(index=0, item=CALL), ToolStarted(index=0, call=CALL))
@@ -355,7 +355,7 @@ async def test_no_failure_says_both_when_to_come_back_and_not_to(code: str) -> N
         error = msgspec.structs.replace(ERRORS[code], retry_after_s=after_s or ERRORS[code].retry_after_s)
         handle = Handle([STARTED, RunEnded(status="failed", error=error)])
         handle.has_run_tools = has_run_tools
-        visit = await _visit(handle, streams=False, manner=Manner(streams=False, is_keyed=is_keyed)).run()
+        visit = await _visit(handle, streams=False, manner=DeliveryOptions(streams=False, is_keyed=is_keyed)).run()
         said, when = visit.headers.get("x-should-retry"), visit.headers.get("retry-after")
         about = (after_s, has_run_tools, is_keyed)
         assert visit.status == error.status
@@ -412,7 +412,7 @@ async def test_an_encoder_that_breaks_takes_its_run_with_it() -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         exchange = Exchange(scope, receive, send, "req_1")
         await exchange.body(100, 1.0)
-        await RunResponse(exchange, cast("Any", handle), OneRun(encoder), Manner(), _audience()).run(60.0)
+        await RunResponse(exchange, cast("Any", handle), RunWriter(encoder), DeliveryOptions(), _audience()).run(60.0)
 
     with pytest.raises(ZeroDivisionError):
         await Visit(app, "POST", "/v1/chat/completions").run()
@@ -474,8 +474,8 @@ async def test_an_array_is_streamed_as_json() -> None:
         exchange = Exchange(scope, receive, send, "req_1")
         await exchange.body(100, 1.0)
         handle = cast("Any", Handle([STARTED, MESSAGE, COMPLETED]))
-        manner = Manner(content_type=JSON)
-        await RunResponse(exchange, handle, OneRun(Encoder(streams=True)), manner, _audience()).run(60.0)
+        manner = DeliveryOptions(content_type=JSON)
+        await RunResponse(exchange, handle, RunWriter(Encoder(streams=True)), manner, _audience()).run(60.0)
 
     visit = await Visit(app, "POST", "/v1beta/models/m:streamGenerateContent").run()
     assert (visit.status, visit.headers["content-type"]) == (200, "application/json")
@@ -494,7 +494,7 @@ async def test_other_events_can_be_told_in_the_place_of_the_runs_own() -> None:
         exchange = Exchange(scope, receive, send, "req_1")
         await exchange.body(100, 1.0)
         handle = cast("Any", Handle([STARTED, MESSAGE, COMPLETED]))
-        reply = RunResponse(exchange, handle, OneRun(Encoder(streams=True), retell), Manner(), _audience())
+        reply = RunResponse(exchange, handle, RunWriter(Encoder(streams=True), retell), DeliveryOptions(), _audience())
         await reply.run(60.0)
 
     visit = await Visit(app, "POST", "/v1/responses").run()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from treadle.server.script_bundle import NotJoinable, join
+from treadle.server.script_bundle import NotJoinable, bundle
 
 UI = 'import { h } from "../vendor/preact.js";\n\nexport { h };\nexport function show() {}\n'
 PART = 'import { show } from "../shared/ui.js";\nexport const part = () => show();\n'
@@ -19,7 +19,7 @@ HOMES = {"shared/ui.js": "shared.js"}
 
 def test_modules_become_one() -> None:
     """What is in it is not imported any more; what is elsewhere is imported once, from the file that holds it."""
-    assert join({"chat/part.js": PART, "chat/page.js": PAGE}, "/web/", HOMES) == (
+    assert bundle({"chat/part.js": PART, "chat/page.js": PAGE}, "/web/", HOMES) == (
         'import { show, h } from "/web/shared.js";\n'
         'import { default as hljs } from "/web/vendor/core.js";\n'
         "const part = () => show();\n"
@@ -32,7 +32,7 @@ def test_modules_become_one() -> None:
 
 def test_what_others_use_stays_exported() -> None:
     """The joined file has the names that its modules had."""
-    joined = join({"shared/ui.js": UI}, "/web/", HOMES, exports=True)
+    joined = bundle({"shared/ui.js": UI}, "/web/", HOMES, exports=True)
     assert joined == 'import { h } from "/web/vendor/preact.js";\n\nexport { h };\nexport function show() {}\n'
 
 
@@ -49,17 +49,17 @@ def test_what_others_use_stays_exported() -> None:
 def test_what_cannot_be_one_is_refused(sources: tuple[str, ...], words: str) -> None:
     """A name that stands for two things would break a page silently; so would an import in another form."""
     with pytest.raises(NotJoinable, match=words):
-        join({f"{number}.js": source for number, source in enumerate(sources)}, "/web/", {})
+        bundle({f"{number}.js": source for number, source in enumerate(sources)}, "/web/", {})
 
 
 def test_a_renamed_import_is_refused_where_its_name_is_taken() -> None:
     """What an import is called here counts."""
     with pytest.raises(NotJoinable, match=r"here is in a\.js"):
-        join({"a.js": 'import { place as here } from "./x.js";\nconst here = 1;\n'}, "/web/", {})
+        bundle({"a.js": 'import { place as here } from "./x.js";\nconst here = 1;\n'}, "/web/", {})
 
 
 @pytest.mark.parametrize("taken", ["{ place as here }", "place"])
 def test_another_name_for_what_is_in_the_same_file_is_refused(taken: str) -> None:
     """Nobody would have that name."""
     with pytest.raises(NotJoinable, match="another name"):
-        join({"a.js": "export const place = 1;\n", "b.js": f'import {taken} from "./a.js";\n'}, "/web/", {})
+        bundle({"a.js": "export const place = 1;\n", "b.js": f'import {taken} from "./a.js";\n'}, "/web/", {})

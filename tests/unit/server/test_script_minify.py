@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.server.script_minify import squeeze
+from treadle.server.script_minify import minify
 
 WEB = Path(str(files("treadle.server") / "web"))
 
@@ -37,13 +37,13 @@ WEB = Path(str(files("treadle.server") / "web"))
 )
 def test_comments_and_blanks_go_and_nothing_else_does(source: str, sent: str) -> None:
     """Strings, templates, regular expressions and ends of statements are as they were."""
-    assert squeeze(source) == sent
+    assert minify(source) == sent
 
 
 @pytest.mark.parametrize("path", sorted(WEB.glob("[cs]*/*.js")), ids=lambda path: path.name)
 def test_own_scripts_have_nothing_to_leave_out_twice(path: Path) -> None:
     """What was left out is all that could be, and no comment is among what is sent."""
-    once = squeeze(path.read_text())
-    assert squeeze(once) == once
+    once = minify(path.read_text())
+    assert minify(once) == once
     assert len(once) < len(path.read_text())
     assert "/**" not in once

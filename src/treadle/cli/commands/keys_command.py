@@ -77,7 +77,7 @@ def _describe_create(create: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what the action says."""
-    from treadle.server.auth.installation_secret import kept_secret, secret_for
+    from treadle.server.auth.installation_secret import stored_secret, secret_for
 
     work = _ACTIONS[args.action or "list"]
     settings = command.read_flags(args).settings
@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
         from treadle.access.keyring import Keyring
         from treadle.runtime import RandomIds
 
-        pepper = secret_for("keys", kept_secret(settings))
+        pepper = secret_for("keys", stored_secret(settings))
         clock = await opened.clock_of(store)
         proved = store.replicas.note_secret
         return await work(store, Keyring(store.keys, pepper, clock=clock, ids=RandomIds(), proved=proved), args)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from treadle.runs.views.recorded_rounds import StoredRun
     from treadle.runtime import Runtime
     from treadle.server.server_process import Address
-    from treadle.server.workers.control_channel import Post
+    from treadle.server.workers.control_channel import WorkerAssignment
     from treadle.telemetry import Redactor
 
 log = logging.getLogger("treadle.tools")
@@ -58,12 +58,12 @@ def describe(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until stopped."""
     from treadle.config.cross_checks import check_model
-    from treadle.server.workers.control_channel import read_post
+    from treadle.server.workers.control_channel import read_assignment
 
     settings = command.read_flags(args).settings
     check_model(settings)
     check_addresses(settings)
-    post = read_post(os.environ)
+    post = read_assignment(os.environ)
     if post is None and settings.server.workers > 1:
         return _lead(settings, args)
     if sys.platform == "win32":
@@ -83,7 +83,7 @@ def _lead(settings: "Settings", args: argparse.Namespace) -> int:
         raise ConfigError("several workers need a Unix", param="server.workers", hint="start one, on Linux or macOS")
     from treadle.server.auth.installation_secret import is_shared
     from treadle.server.server_process import BACKLOG, bind
-    from treadle.server.workers.worker_supervisor import Master
+    from treadle.server.workers.worker_supervisor import WorkerSupervisor
     from treadle.telemetry import Redactor
 
     _log_to_stderr(settings.server.log_level, Redactor())
@@ -91,7 +91,7 @@ def _lead(settings: "Settings", args: argparse.Namespace) -> int:
     with bind(settings.server) as listener:
         listener.listen(BACKLOG)
         words = [sys.executable, "-m", "treadle.cli.main", *args.command_line]
-        return Master(words, settings.server.workers, listener, secret=secret).run()
+        return WorkerSupervisor(words, settings.server.workers, listener, secret=secret).run()
 
 
 def check_addresses(settings: "Settings") -> None:
@@ -115,7 +115,7 @@ def check_addresses(settings: "Settings") -> None:
             raise ConfigError(f"MCP server {server.name!r} is this gateway itself: {server.url}", param="mcp")
 
 
-async def _serve(settings: "Settings", post: "Post | None" = None, *, is_reloading: bool = False) -> None:
+async def _serve(settings: "Settings", post: "WorkerAssignment | None" = None, *, is_reloading: bool = False) -> None:
     from treadle.runtime import Parts, Runtime
     from treadle.server.server_process import serve
 

@@ -151,7 +151,7 @@ def check_client_key(settings: Settings, text: str, env: Mapping[str, str]) -> C
     from treadle.access.keyring import Keyring
     from treadle.cli.open_journal import clock_of, opened
     from treadle.runtime import RandomIds
-    from treadle.server.auth.installation_secret import VARIABLE, kept_secret, secret_for
+    from treadle.server.auth.installation_secret import VARIABLE, stored_secret, secret_for
 
     token = read_token(text)
     if token is None:
@@ -168,7 +168,7 @@ def check_client_key(settings: Settings, text: str, env: Mapping[str, str]) -> C
             return row, ""
 
     try:
-        pepper = secret_for("keys", kept_secret(settings, env))
+        pepper = secret_for("keys", stored_secret(settings, env))
         row, refusal = asyncio.run(look())
     except TreadleError as error:
         return broken("key", error)

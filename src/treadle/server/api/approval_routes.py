@@ -12,7 +12,9 @@ from treadle.core.json import canonical_json
 from treadle.journal.approvals_interface import ApprovalDecision, ApprovalRow, ApprovalRule, ApprovalStatus, RuleRow
 from treadle.runs.approvals.decisions import Answer, Approvals, Remember
 from treadle.server.api.page_cursor import read_before
+from treadle.server.auth.route_permissions import TREADLE
 from treadle.server.http_exchange import NO_RETRY, Exchange, read_body, read_number
+from treadle.server.route import BEFORE, FLAG, LIMIT, TEXT, RouteGroup, fields, gives, listed, one_of, text
 from treadle.server.server_state import Service
 
 PAGE_MAX = 200
@@ -70,10 +72,7 @@ class RuleView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/approvals?status&run&limit&before.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Return a page of approvals. Raises: ProtocolError, NotFound."""
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     status = query.get("status")
@@ -84,7 +83,7 @@ async def index(service: Service, exchange: Exchange) -> None:
     rows = await service.runtime.store.approvals.page(
         limit + 1, key_id=exchange.reach, status=wanted, run_id=query.get("run"), before=before
     )
-    shown = [_desk(service).standing(row) for row in rows[:limit]]
+    shown = [_approvals(service).standing(row) for row in rows[:limit]]
     page = ApprovalPage(
         approvals=[view(row) for row in shown if wanted is None or row.status == wanted],
         has_more=len(rows) > limit,
@@ -94,16 +93,13 @@ async def index(service: Service, exchange: Exchange) -> None:
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/approvals/{id}.
-
-    Raises: NotFound.
-    """
-    row = await _desk(service).find(exchange.params["approval_id"], key_id=exchange.reach)
+    """Return one approval. Raises: NotFound."""
+    row = await _approvals(service).find(exchange.params["approval_id"], key_id=exchange.reach)
     await exchange.answer_json(200, view(row))
 
 
 async def decide(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/approvals/{id}: approve or deny a call, once; perhaps with other arguments, or remembered.
+    """Approve or deny a call once; the body may change its arguments or add a rule.
 
     Raises: ProtocolError, naming the field; NotFound; LimitExceeded.
     """
@@ -121,7 +117,7 @@ async def decide(service: Service, exchange: Exchange) -> None:
     )
     approval_id = exchange.params["approval_id"]
     try:
-        row = await _desk(service).decide(approval_id, answer, key_id=exchange.reach)
+        row = await _approvals(service).decide(approval_id, answer, key_id=exchange.reach)
     except Conflict as error:
         await _conflict(service, exchange, error)
         return
@@ -129,18 +125,15 @@ async def decide(service: Service, exchange: Exchange) -> None:
 
 
 async def rules(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/approvals/rules: what is agreed to without asking."""
-    found = await _desk(service).rules(key_id=exchange.reach)
+    """List the remembered rules."""
+    found = await _approvals(service).rules(key_id=exchange.reach)
     await exchange.answer_json(200, {"rules": [_rule_view(row) for row in found]})
 
 
 async def forget_rule(service: Service, exchange: Exchange) -> None:
-    """DELETE /treadle/v1/approvals/rules/{id}: ask again from now on.
-
-    Raises: NotFound.
-    """
+    """Delete a remembered rule: its calls need approval again. Raises: NotFound."""
     rule_id = exchange.params["rule_id"]
-    await _desk(service).forget_rule(rule_id, key_id=exchange.reach)
+    await _approvals(service).forget_rule(rule_id, key_id=exchange.reach)
     await exchange.answer_json(200, {"id": rule_id, "deleted": True})
 
 
@@ -175,9 +168,50 @@ async def _conflict(service: Service, exchange: Exchange, error: Conflict) -> No
     """Answer 409 with what stands."""
     info = error.info
     told = {"code": info.code, "message": info.message, "hint": info.hint, "param": info.param}
-    row = await _desk(service).find(exchange.params["approval_id"], key_id=exchange.reach)
+    row = await _approvals(service).find(exchange.params["approval_id"], key_id=exchange.reach)
     await exchange.answer_json(info.status, {"error": told, "approval": view(row)}, (NO_RETRY,))
 
 
-def _desk(service: Service) -> Approvals:
+def _approvals(service: Service) -> Approvals:
     return service.runtime.approvals
+
+
+_STATUS = one_of("status", "only those", *_STATUSES)
+_ROWS = RouteGroup("Approvals", TREADLE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/approvals",
+        index,
+        "List calls that wait for a person, or waited",
+        gives(ApprovalPage),
+        query=(LIMIT, BEFORE, _STATUS, text("run", "of this run")),
+    ),
+    _ROWS.get(
+        "/treadle/v1/approvals/rules",
+        rules,
+        "List what is agreed to without asking",
+        gives(fields(rules=listed(RuleView))),
+    ),
+    _ROWS.row(
+        "DELETE",
+        "/treadle/v1/approvals/rules/{rule_id}",
+        forget_rule,
+        "Ask again from now on",
+        gives(fields(id=TEXT, deleted=FLAG)),
+    ),
+    _ROWS.get("/treadle/v1/approvals/{approval_id}", get, "Show an approval", gives(ApprovalView)),
+    _ROWS.post(
+        "/treadle/v1/approvals/{approval_id}",
+        decide,
+        "Approve or deny a call, once",
+        gives(ApprovalView),
+        body=DecisionBody,
+    ),
+    _ROWS.post(
+        "/treadle/v1/approvals/{approval_id}/decide",
+        decide,
+        "Approve or deny a call, once",
+        gives(ApprovalView),
+        body=DecisionBody,
+    ),
+)

@@ -30,8 +30,10 @@ from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.responses.client_item_order import server_call_id
 from treadle.runs.conversation_history import read_history
 from treadle.server import run_response as stream
-from treadle.server.api.response_items import ShownItem, list_of, read_page, show_items
+from treadle.server.api.response_items import LISTED, PAGES, ShownItem, list_of, read_page, show_items
+from treadle.server.auth.route_permissions import RESPONSES
 from treadle.server.http_exchange import Exchange, read_body
+from treadle.server.route import ANY, COUNT, FLAG, TEXT, RouteGroup, fields, gives, listed, request
 from treadle.server.server_state import Service
 
 ITEMS_MAX = 20
@@ -56,10 +58,7 @@ _references: msgspec.json.Decoder[str | _Named] = msgspec.json.Decoder(str | _Na
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /v1/conversations.
-
-    Raises: TreadleError.
-    """
+    """Create a conversation. Raises: TreadleError."""
     if service.runtime.settings.store.persistence == "off":
         raise UnsupportedFeature("Conversations need a store, and this server keeps nothing.", hint="store.persistence")
     body = await _read(service, exchange)
@@ -82,18 +81,12 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /v1/conversations/{id}.
-
-    Raises: NotFound.
-    """
+    """Return a conversation. Raises: NotFound."""
     await exchange.answer_json(200, _view(await _find(service, exchange)))
 
 
 async def update(service: Service, exchange: Exchange) -> None:
-    """POST /v1/conversations/{id}: give it other metadata.
-
-    Raises: NotFound, ProtocolError.
-    """
+    """Replace the metadata. Raises: NotFound, ProtocolError."""
     body = await _read(service, exchange)
     row = await _find(service, exchange)
     renewed = await service.runtime.store.update_session(row.id, metadata=_metadata(body))
@@ -101,10 +94,7 @@ async def update(service: Service, exchange: Exchange) -> None:
 
 
 async def delete(service: Service, exchange: Exchange) -> None:
-    """DELETE /v1/conversations/{id}; the responses made in it stay.
-
-    Raises: NotFound, Conflict.
-    """
+    """Delete a conversation; its responses stay. Raises: NotFound, Conflict."""
     row = await _find(service, exchange)
     try:
         await service.runtime.store.delete_session(row.id, with_runs=False)
@@ -114,20 +104,14 @@ async def delete(service: Service, exchange: Exchange) -> None:
 
 
 async def list_items(service: Service, exchange: Exchange) -> None:
-    """GET /v1/conversations/{id}/items?limit&order&after.
-
-    Raises: NotFound, ProtocolError.
-    """
+    """Return a page of items. Raises: NotFound, ProtocolError."""
     page = read_page(exchange.query())
     items = await _history(service, await _find(service, exchange))
     await exchange.answer_json(200, page.of(show_items(items), "item"))
 
 
 async def create_items(service: Service, exchange: Exchange) -> None:
-    """POST /v1/conversations/{id}/items.
-
-    Raises: TreadleError.
-    """
+    """Append items. Raises: TreadleError."""
     body = await _read(service, exchange)
     items = _items(body)
     if not items:
@@ -139,19 +123,13 @@ async def create_items(service: Service, exchange: Exchange) -> None:
 
 
 async def get_item(service: Service, exchange: Exchange) -> None:
-    """GET /v1/conversations/{id}/items/{item_id}.
-
-    Raises: NotFound.
-    """
+    """Return one item. Raises: NotFound."""
     items = await _history(service, await _find(service, exchange))
     await exchange.answer_json(200, _shown(items, exchange.params["item_id"]))
 
 
 async def delete_item(service: Service, exchange: Exchange) -> None:
-    """DELETE /v1/conversations/{id}/items/{item_id}: the model does not read it any more.
-
-    Raises: NotFound, Conflict.
-    """
+    """Remove an item from what the model reads; the journal still has it. Raises: NotFound, Conflict."""
     row = await _find(service, exchange)
     item_id = exchange.params["item_id"]
     items = await _history(service, row)
@@ -348,3 +326,51 @@ def _view(row: SessionRow) -> dict[str, object]:
         "created_at": int(row.created_at),
         "metadata": row.metadata or _EMPTY,
     }
+
+
+_METADATA = request(metadata={}, items={})
+_SHOWN = fields(id=TEXT, object={"const": "conversation"}, created_at=COUNT, metadata=ANY)
+_ROWS = RouteGroup("Conversations", RESPONSES)
+ROUTES = (
+    _ROWS.post("/v1/conversations", create, "Make a conversation", gives(_SHOWN), body=_METADATA, needs_body=False),
+    _ROWS.get("/v1/conversations/{conversation_id}", get, "Show a conversation", gives(_SHOWN)),
+    _ROWS.post(
+        "/v1/conversations/{conversation_id}",
+        update,
+        "Give a conversation other metadata",
+        gives(_SHOWN),
+        body=_METADATA,
+        needs_body=False,
+    ),
+    _ROWS.row(
+        "DELETE",
+        "/v1/conversations/{conversation_id}",
+        delete,
+        "Forget a conversation; its responses stay",
+        gives(fields(id=TEXT, object=TEXT, deleted=FLAG)),
+    ),
+    _ROWS.get(
+        "/v1/conversations/{conversation_id}/items",
+        list_items,
+        "List the items of a conversation",
+        gives(LISTED),
+        query=PAGES,
+    ),
+    _ROWS.post(
+        "/v1/conversations/{conversation_id}/items",
+        create_items,
+        "Add items to a conversation",
+        gives(LISTED),
+        body=request("items", items=listed({})),
+    ),
+    _ROWS.get(
+        "/v1/conversations/{conversation_id}/items/{item_id}", get_item, "Show an item of a conversation", gives(ANY)
+    ),
+    _ROWS.row(
+        "DELETE",
+        "/v1/conversations/{conversation_id}/items/{item_id}",
+        delete_item,
+        "Take an item out of a conversation",
+        gives(_SHOWN),
+    ),
+)

@@ -16,7 +16,9 @@ import msgspec
 from treadle.core.errors import NotFound, ProtocolError
 from treadle.core.journal_entries import Entry
 from treadle.runs.views.trace_tree import Trace, trace_of
+from treadle.server.auth.route_permissions import OPERATE
 from treadle.server.http_exchange import Exchange, read_number
+from treadle.server.route import BEFORE, FLAG, LIMIT, RouteGroup, fields, gives, listed
 from treadle.server.server_state import Service
 
 RUN = "run.json"
@@ -26,7 +28,7 @@ RUNS_MAX = 10_000
 """How many folders are looked at; only those of a page are read whole."""
 
 PAGE_MAX = 200
-KEPT_MAX = 1_024
+CACHED_MAX = 1_024
 """How many files' sums are kept: each is made again only when its file changes."""
 
 FILE_BYTES_MAX = 67_108_864
@@ -119,10 +121,7 @@ Stamp = tuple[int, int]
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/evals?limit&before: the runs of scenarios in the configured folder, newest first.
-
-    Raises: ProtocolError.
-    """
+    """Return a page of the evaluation runs in the configured folder, newest first. Raises: ProtocolError."""
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     runs, has_more = await asyncio.to_thread(_page, service, limit, query.get("before"))
@@ -145,10 +144,7 @@ def _page(service: Service, limit: int, before: str | None) -> tuple[list[EvalRu
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/evals/{run}: one of them with its samples.
-
-    Raises: NotFound.
-    """
+    """Return an evaluation run with its samples. Raises: NotFound."""
     folder = await asyncio.to_thread(_find, service, exchange.params["run"])
     samples = await asyncio.to_thread(_samples, folder)
     run = _summed(await asyncio.to_thread(_head, folder), counted(samples))
@@ -156,10 +152,7 @@ async def get(service: Service, exchange: Exchange) -> None:
 
 
 async def sample(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/evals/{run}/samples/{key}: one sample with its transcript.
-
-    Raises: NotFound.
-    """
+    """Return a sample with its transcript. Raises: NotFound."""
     folder = await asyncio.to_thread(_find, service, exchange.params["run"])
     key = exchange.params["key"]
     samples = await asyncio.to_thread(_samples, folder)
@@ -201,7 +194,7 @@ def _head(folder: Path) -> EvalRun:
     return _head_of(file, _stamp(file))
 
 
-@lru_cache(KEPT_MAX)
+@lru_cache(CACHED_MAX)
 def _head_of(file: Path, stamp: Stamp) -> EvalRun:
     fields: dict[str, Any] = {"id": file.parent.name}
     try:
@@ -218,7 +211,7 @@ def _count(folder: Path) -> Counted:
     return _count_of(file, _stamp(file))
 
 
-@lru_cache(KEPT_MAX)
+@lru_cache(CACHED_MAX)
 def _count_of(file: Path, stamp: Stamp) -> Counted:
     return counted(_samples(file.parent))
 
@@ -267,3 +260,19 @@ def _read(file: Path) -> bytes:
         return file.read_bytes() if file.stat().st_size <= FILE_BYTES_MAX else b""
     except OSError:
         return b""
+
+
+_ROWS = RouteGroup("Evals", OPERATE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/evals",
+        index,
+        "List the runs of scenarios, newest first",
+        gives(fields(runs=listed(EvalRun), has_more=FLAG)),
+        query=(LIMIT, BEFORE),
+    ),
+    _ROWS.get("/treadle/v1/evals/{run}", get, "Show a run of scenarios with its samples", gives(EvalDetail)),
+    _ROWS.get(
+        "/treadle/v1/evals/{run}/samples/{key*}", sample, "Show a sample with its transcript", gives(SampleDetail)
+    ),
+)

@@ -10,7 +10,22 @@ from treadle.protocols.field_reader import Fields, open_body
 from treadle.server import n_choices as choices
 from treadle.server import run_response as stream
 from treadle.server import token_estimate as tokens
+from treadle.server.auth.route_permissions import GEMINI
 from treadle.server.http_exchange import Exchange
+from treadle.server.route import (
+    ANY,
+    COUNT,
+    EVENTS,
+    JSON,
+    KEY,
+    Content,
+    ModelAction,
+    RouteGroup,
+    fields,
+    gives,
+    request,
+    text,
+)
 from treadle.server.server_state import Service
 
 _COLLECTION = "models/"
@@ -19,18 +34,12 @@ _WRAPPED = ("generateContentRequest", "generate_content_request")
 
 
 async def act(service: Service, exchange: Exchange) -> None:
-    """POST /v1beta/models/{model}:{action}, also under /v1; the model's name may have slashes and colons.
-
-    Raises: TreadleError.
-    """
+    """Do what the path's action names; the model's name may contain slashes and colons. Raises: TreadleError."""
     await _act(service, exchange, exchange.params["model"].removeprefix(_COLLECTION))
 
 
 async def act_tuned(service: Service, exchange: Exchange) -> None:
-    """POST /v1beta/tunedModels/{model}:{action}, also under /v1.
-
-    Raises: TreadleError.
-    """
+    """Do the same for a tuned model. Raises: TreadleError."""
     await _act(service, exchange, _TUNED + exchange.params["model"])
 
 
@@ -86,3 +95,31 @@ _ACTIONS: dict[str, _Action] = {
     "streamGenerateContent": _stream,
     "countTokens": _count,
 }
+_BODY = request("contents", contents={}, tools={}, generationConfig={}, systemInstruction={})
+_DESCRIBED = (
+    ModelAction(name="generateContent", summary="Answer", answers=gives(ANY), headers=(KEY,), body=_BODY),
+    ModelAction(
+        name="streamGenerateContent",
+        summary="Answer as a stream",
+        answers={200: (Content(JSON, {}), Content(EVENTS))},
+        query=(text("alt", "`sse` for frames instead of a JSON array"),),
+        headers=(KEY,),
+        body=_BODY,
+    ),
+    ModelAction(
+        name="countTokens",
+        summary="Estimate the tokens of a request",
+        answers=gives(fields(totalTokens=COUNT)),
+        body=request(),
+    ),
+)
+_ROWS = RouteGroup("Gemini", GEMINI)
+ROUTES = tuple(
+    _ROWS.post(pattern, handler, "Ask a model", {}, actions=_DESCRIBED)
+    for pattern, handler in (
+        ("/v1beta/models/{model*}", act),
+        ("/v1beta/tunedModels/{model*}", act_tuned),
+        ("/v1/models/{model*}", act),
+        ("/v1/tunedModels/{model*}", act_tuned),
+    )
+)

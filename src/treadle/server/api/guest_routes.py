@@ -9,8 +9,10 @@ from functools import partial
 import msgspec
 
 from treadle.core.errors import ProtocolError
-from treadle.runtime.guest_runs import describe_guest, run_guest
+from treadle.runtime.guest_runs import GuestRun, GuestView, describe_guest, run_guest
+from treadle.server.auth.route_permissions import PREPARE, TREADLE
 from treadle.server.http_exchange import Exchange, read_body
+from treadle.server.route import COUNT, RouteGroup, fields, gives, listed
 from treadle.server.run_response import read
 from treadle.server.server_state import Service
 
@@ -25,14 +27,14 @@ class NewGuestRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/guests: the configured session guests."""
+    """List the configured session guests."""
     guests = service.runtime.guests
     views = [describe_guest(module) for module in guests.modules]
     await exchange.answer_json(200, {"guests": views, "live": guests.live})
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/guests/{name}/runs: run a guest to its end; a client that goes away stops it.
+    """Run a guest to its end; a client that disconnects stops it.
 
     Raises: NotFound, ProtocolError, TooManyGuests, BadGuest, ConfigError.
     """
@@ -58,3 +60,20 @@ async def create(service: Service, exchange: Exchange) -> None:
         gone.cancel()
         work.cancel()
         await asyncio.wait((work, gone))
+
+
+_ROWS = RouteGroup("Guests", TREADLE)
+_PREPARE = RouteGroup("Guests", PREPARE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/guests", index, "List the session guests", gives(fields(guests=listed(GuestView), live=COUNT))
+    ),
+    _PREPARE.post(
+        "/treadle/v1/guests/{name}/runs",
+        create,
+        "Run a guest to its end",
+        gives(GuestRun),
+        body=NewGuestRun,
+        needs_body=False,
+    ),
+)

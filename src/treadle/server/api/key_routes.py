@@ -7,7 +7,9 @@ from treadle.access.key_views import KeyView, MadeKey, view_of
 from treadle.access.keyring import Keyring
 from treadle.core.errors import ConfigError, UnsupportedFeature
 from treadle.journal.keys_interface import KeyBudget, KeyGrant, KeyRates, KeyRow, Role
+from treadle.server.auth.route_permissions import ADMIN
 from treadle.server.http_exchange import Exchange, read_body, read_number
+from treadle.server.route import BEFORE, LIMIT, RouteGroup, gives
 from treadle.server.server_state import Service
 
 PAGE_MAX = 200
@@ -34,10 +36,7 @@ class KeyPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/keys?limit&before: the keys, and what each has used today, this month and in all.
-
-    Raises: ProtocolError.
-    """
+    """Return a page of keys with their usage of today, this month and in total. Raises: ProtocolError."""
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     rows = await service.runtime.store.keys.page(limit + 1, before=query.get("before"))
@@ -46,7 +45,7 @@ async def index(service: Service, exchange: Exchange) -> None:
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/keys: make one, and show it this once.
+    """Create a key. Only this response contains it.
 
     Raises: ProtocolError, naming the field; Conflict, where the name is taken; UnsupportedFeature.
     """
@@ -61,10 +60,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 
 async def revoke(service: Service, exchange: Exchange) -> None:
-    """DELETE /treadle/v1/keys/{key}: by its id or its name, for ever. Its runs are ended, what it did stays.
-
-    Raises: NotFound, UnsupportedFeature.
-    """
+    """Revoke a key by its id or name, permanently, and cancel its runs. Raises: NotFound, UnsupportedFeature."""
     row = await _keyring(service).revoke(exchange.params["key"])
     await stop_runs(service.runtime.store, row.id)
     await exchange.answer_json(200, await _view(service, row))
@@ -83,3 +79,11 @@ def _keyring(service: Service) -> Keyring:
         raise UnsupportedFeature(
             "This server can have no keys: it keeps no secret that lasts.", hint=error.hint
         ) from error
+
+
+_ROWS = RouteGroup("Keys", ADMIN)
+ROUTES = (
+    _ROWS.get("/treadle/v1/keys", index, "List the keys and what each has used", gives(KeyPage), query=(LIMIT, BEFORE)),
+    _ROWS.post("/treadle/v1/keys", create, "Make a key, and show it this once", gives(MadeKey, 201), body=NewKey),
+    _ROWS.row("DELETE", "/treadle/v1/keys/{key}", revoke, "Revoke a key", gives(KeyView)),
+)

@@ -5,8 +5,10 @@ import msgspec
 from treadle.core.errors import ProtocolError
 from treadle.server import static_pages as pages
 from treadle.server.auth.page_access import COOKIE_S, LINK_S, write_cookie
+from treadle.server.auth.route_permissions import ADMIN, OPEN, PREPARE, TREADLE
 from treadle.server.auth.signed_tickets import Scope
 from treadle.server.http_exchange import Exchange, HttpError, read_body
+from treadle.server.route import FLAG, NOTHING, PAGE, TEXT, RouteGroup, fields, gives
 from treadle.server.server_state import Service
 
 NAME_CHARS_MAX = 100
@@ -28,15 +30,12 @@ class NewLink(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 async def page(service: Service, exchange: Exchange) -> None:
-    """GET /login: the page that turns a link into a login, and says how to get one."""
+    """Show the page that turns a link into a login and explains how to get one."""
     await pages.send_page(exchange, "login.html")
 
 
 async def login(service: Service, exchange: Exchange) -> None:
-    """POST /login: set the cookie for a link's ticket, once.
-
-    Raises: ProtocolError, HttpError (401).
-    """
+    """Exchange a link's ticket for the login cookie; a ticket works once. Raises: ProtocolError, HttpError (401)."""
     wanted = await service.read(exchange, lambda body: read_body(body, Redeem))
     made = await service.clients.logins.redeem(wanted.ticket)
     if made is None:
@@ -52,7 +51,7 @@ async def login(service: Service, exchange: Exchange) -> None:
 
 
 async def logout(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/logout: end this login, wherever else its cookie may be."""
+    """End this login everywhere its cookie was copied to."""
     now = service.runtime.clock.now()
     person = service.gate.person(exchange, now)
     if person is not None and person.ticket is not None:
@@ -61,17 +60,14 @@ async def logout(service: Service, exchange: Exchange) -> None:
 
 
 async def me(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/me: who is asking and what they may do."""
+    """Return the client's name and scope."""
     client = exchange.client
     shown = {"name": client.name, "scope": client.grant.role, "needs_login": service.gate.needs_login}
     await exchange.answer_json(200, shown)
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/logins: a link for somebody else.
-
-    Raises: ProtocolError.
-    """
+    """Create a login link for another person. Raises: ProtocolError."""
     new = await service.read(exchange, lambda body: read_body(body, NewLink))
     if not new.name.strip() or len(new.name) > NAME_CHARS_MAX:
         raise ProtocolError(f"name has 1 to {NAME_CHARS_MAX} characters.", param="name")
@@ -81,3 +77,27 @@ async def create(service: Service, exchange: Exchange) -> None:
     path = service.gate.link_path(name, new.scope, now, new.expires_s)
     shown = {"path": path, "name": name, "scope": new.scope, "expires_at": now + new.expires_s}
     await exchange.answer_json(201, shown)
+
+
+_ROWS = RouteGroup("Login", TREADLE)
+_ADMIN = RouteGroup("Login", ADMIN)
+_OPEN = RouteGroup("Login", OPEN)
+_PREPARE = RouteGroup("Login", PREPARE)
+ROUTES = (
+    _OPEN.get("/login", page, "Show the page that turns a link into a login", {200: (PAGE,)}),
+    _OPEN.post("/login", login, "Log in with the ticket of a link", gives(fields(name=TEXT, scope=TEXT)), body=Redeem),
+    _PREPARE.post("/treadle/v1/logout", logout, "Log out", NOTHING),
+    _ADMIN.post(
+        "/treadle/v1/logins",
+        create,
+        "Make a link for somebody",
+        gives(fields(path=TEXT, name=TEXT, scope=TEXT, expires_at={"type": "number"}), 201),
+        body=NewLink,
+    ),
+    _ROWS.get(
+        "/treadle/v1/me",
+        me,
+        "Say who is asking and what they may do",
+        gives(fields(name=TEXT, scope=TEXT, needs_login=FLAG)),
+    ),
+)

@@ -5,7 +5,9 @@ import asyncio
 import msgspec
 
 from treadle.core.errors import Conflict, NotFound
+from treadle.server.auth.route_permissions import OPERATE
 from treadle.server.http_exchange import Exchange, read_body
+from treadle.server.route import FLAG, TEXT, RouteGroup, fields, gives, listed
 from treadle.server.server_state import Service
 from treadle.tools.mcp.tool_pins import Kind
 
@@ -41,17 +43,14 @@ class ToolDecision(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/mcp: the MCP servers, and the tools of each that wait for a person.
-
-    Raises: ConfigError.
-    """
+    """List the MCP servers and the tools of each that wait for a decision. Raises: ConfigError."""
     servers = service.runtime.mcp
     views = [] if servers is None else await asyncio.to_thread(_views, service)
     await exchange.answer_json(200, {"servers": views})
 
 
 async def decide(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/mcp/{server}: accept or refuse one tool as it was shown.
+    """Accept or refuse one tool as it was shown.
 
     Raises: NotFound; ProtocolError, naming the field; Conflict, when it looks different now.
     """
@@ -91,3 +90,21 @@ def _views(service: Service) -> list[McpServerView]:
         )
         for server in ([] if servers is None else servers.all)
     ]
+
+
+_ROWS = RouteGroup("MCP", OPERATE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/mcp",
+        index,
+        "List the MCP servers and the tools of each that wait for a person",
+        gives(fields(servers=listed(McpServerView))),
+    ),
+    _ROWS.post(
+        "/treadle/v1/mcp/{server}",
+        decide,
+        "Accept or refuse a tool that is new or changed, as it was shown",
+        gives(fields(tool=TEXT, accepted=FLAG)),
+        body=ToolDecision,
+    ),
+)

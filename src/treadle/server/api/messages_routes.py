@@ -8,7 +8,9 @@ from treadle.core.errors import NotFound, ProtocolError
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.server import run_response as stream
 from treadle.server import token_estimate as tokens
+from treadle.server.auth.route_permissions import MESSAGES
 from treadle.server.http_exchange import Exchange
+from treadle.server.route import ANY, COUNT, KEY, TEXT, RouteGroup, fields, gives, listed, request, streams
 from treadle.server.server_state import Service
 
 _VERSION, _BETA = b"anthropic-version", b"anthropic-beta"
@@ -18,7 +20,7 @@ _LOST = "previous_response_not_found"
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /v1/messages.
+    """Answer a message request.
 
     Raises: TreadleError; NotFound with code `thread_not_found`, on which the SDK sends the whole conversation again.
     """
@@ -34,10 +36,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 
 async def count_tokens(service: Service, exchange: Exchange) -> None:
-    """POST /v1/messages/count_tokens.
-
-    Raises: TreadleError.
-    """
+    """Estimate the tokens of a request. Raises: TreadleError."""
     request = await service.read(exchange, PROTOCOLS["messages"].read_request)
     try:
         count = await tokens.count(service, request, exchange.client)
@@ -78,3 +77,17 @@ def _thread_not_found(error: NotFound) -> NotFound:
         param="thread.previous_message_id",
         hint='Send the whole conversation with thread {"type": "create"}.',
     )
+
+
+_BODY = request("model", "messages", model=TEXT, messages=listed({}), max_tokens=COUNT, stream={}, tools={})
+_ROWS = RouteGroup("Messages", MESSAGES)
+ROUTES = (
+    _ROWS.post("/v1/messages", create, "Answer as Anthropic Messages does", streams(ANY), headers=(KEY,), body=_BODY),
+    _ROWS.post(
+        "/v1/messages/count_tokens",
+        count_tokens,
+        "Estimate the tokens of a request",
+        gives(fields(input_tokens=COUNT)),
+        body=_BODY,
+    ),
+)

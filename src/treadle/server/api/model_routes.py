@@ -7,7 +7,9 @@ import msgspec
 from treadle.access.client_identity import fits
 from treadle.core.errors import NotFound
 from treadle.providers.model_router import ModelInfo
+from treadle.server.auth.route_permissions import ANY_API
 from treadle.server.http_exchange import Exchange
+from treadle.server.route import ANY, RouteGroup, gives
 from treadle.server.server_state import Service
 
 _RELEASED = "1970-01-01T00:00:00Z"
@@ -24,7 +26,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /v1/models and /v1beta/models."""
+    """List the models."""
     shape = _shape(exchange)
     await exchange.answer_json(200, shape.page([shape.one(info) for info in await models_of(service, exchange)]))
 
@@ -36,10 +38,7 @@ async def models_of(service: Service, exchange: Exchange) -> list[ModelInfo]:
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /v1/models/{id} and /v1beta/models/{id}.
-
-    Raises: NotFound.
-    """
+    """Return one model. Raises: NotFound."""
     wanted = exchange.params["model"]
     info = next((info for info in await models_of(service, exchange) if info.id == wanted), None)
     if info is None:
@@ -86,3 +85,13 @@ _SHAPES = {
     "messages": Shape(one=_anthropic, page=_anthropic_page),
     "gemini": Shape(one=_gemini, page=_gemini_page),
 }
+
+_ROWS = RouteGroup("Models", ANY_API)
+ROUTES = tuple(
+    route
+    for prefix in ("/v1", "/v1beta")
+    for route in (
+        _ROWS.get(f"{prefix}/models", index, "List the models, in the shape of the API that asks", gives(ANY)),
+        _ROWS.get(f"{prefix}/models/{{model*}}", get, "Show one model", gives(ANY)),
+    )
+)

@@ -10,7 +10,9 @@ from treadle.core.plan import plan_json
 from treadle.runs.views.plan_history import EqualCall, PlanDifference, PlanLine, equal_calls, list_plans, read_plan
 from treadle.server.api.page_cursor import read_before
 from treadle.server.api.run_routes import find_run
+from treadle.server.auth.route_permissions import TREADLE
 from treadle.server.http_exchange import Exchange, read_number
+from treadle.server.route import BEFORE, RouteGroup, gives, number
 from treadle.server.server_state import Service
 
 PAGE_MAX = 100
@@ -45,17 +47,14 @@ class EqualPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/runs/{id}/plans: a line for each model call.
-
-    Raises: NotFound.
-    """
+    """List the model calls of a run. Raises: NotFound."""
     row = await find_run(service, exchange, exchange.params["run_id"])
     plans = await list_plans(service.runtime.store, row)
     await exchange.answer_json(200, PlanList(run_id=row.id, plans=plans))
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/runs/{id}/plans/{round}: exactly what a model call sent.
+    """Return exactly what a model call sent.
 
     Raises: ProtocolError, NotFound; Conflict, when it cannot be made again from the journal.
     """
@@ -76,10 +75,7 @@ async def get(service: Service, exchange: Exchange) -> None:
 
 
 async def equal(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/plans/{fingerprint}?limit&before: the model calls of all runs that sent this very plan.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Return a page of the model calls, in all runs, that sent exactly this plan. Raises: ProtocolError, NotFound."""
     fingerprint = exchange.params["fingerprint"]
     if _SHA256.fullmatch(fingerprint) is None:
         raise ProtocolError("A fingerprint is a sha256: 64 hexadecimal digits in lower case.", param="fingerprint")
@@ -104,3 +100,17 @@ def _read_round(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= ROUND_DIGITS_MAX and int(text) >= 1):
         raise ProtocolError("A round is a whole number; rounds are counted from 1.", param="round")
     return int(text)
+
+
+_ROWS = RouteGroup("Runs", TREADLE)
+ROUTES = (
+    _ROWS.get("/treadle/v1/runs/{run_id}/plans", index, "List the plans of a run's model calls", gives(PlanList)),
+    _ROWS.get("/treadle/v1/runs/{run_id}/plans/{round}", get, "Show exactly what a model call sent", gives(PlanView)),
+    _ROWS.get(
+        "/treadle/v1/plans/{fingerprint}",
+        equal,
+        "List the model calls that sent this very plan",
+        gives(EqualPage),
+        query=(number("limit", "how many, at most", least=1, most=100), BEFORE),
+    ),
+)

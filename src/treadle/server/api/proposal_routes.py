@@ -14,13 +14,17 @@ from treadle.server.api.workspace_bodies import (
     Confirmation,
     NewProposal,
     ProposalList,
+    ProposalView,
     Signed,
+    StepView,
     proposal_view,
     step_of,
     take,
 )
-from treadle.server.api.workspace_routes import PAGE_MAX, desk
+from treadle.server.api.workspace_routes import PAGE_MAX, workspaces_of
+from treadle.server.auth.route_permissions import PREPARE, TREADLE
 from treadle.server.http_exchange import NO_RETRY, Exchange, read_number
+from treadle.server.route import LIMIT, RouteGroup, gives, one_of
 from treadle.server.server_state import Service
 from treadle.workspace.proposal_review import Review
 from treadle.workspace.workspace_service import Consent
@@ -29,56 +33,41 @@ _STATUSES: tuple[str, ...] = get_args(ProposalStatus)
 
 
 async def everywhere(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/proposals?status&limit: those of all workspaces, for whoever decides.
-
-    Raises: ProtocolError.
-    """
+    """Return the proposals of all workspaces. Raises: ProtocolError."""
     await _list(service, exchange, None)
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/workspaces/{workspace}/proposals?status&limit.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Return the proposals of a workspace. Raises: ProtocolError, NotFound."""
     await _list(service, exchange, exchange.params["workspace"])
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/workspaces/{workspace}/proposals: what a program has found, for a person to decide.
-
-    Raises: ProtocolError, NotFound, LimitExceeded, WorkspaceConflict.
-    """
+    """Create a proposal for a person to decide. Raises: ProtocolError, NotFound, LimitExceeded, WorkspaceConflict."""
     new: NewProposal = await take(service, exchange, NewProposal)
     workspace = exchange.params["workspace"]
-    standing = await desk(service, exchange).propose(
+    standing = await workspaces_of(service, exchange).propose(
         workspace, new.changes, author=new.author("program"), base=new.base_version
     )
-    review = await desk(service, exchange).review(workspace, standing.proposal.id)
+    review = await workspaces_of(service, exchange).review(workspace, standing.proposal.id)
     location = f"/treadle/v1/workspaces/{standing.workspace_id}/proposals/{standing.proposal.id}"
     await exchange.answer_json(201, proposal_view(standing, review), ((b"location", location.encode()),))
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/workspaces/{workspace}/proposals/{proposal}: with what it would change.
-
-    Raises: NotFound.
-    """
+    """Return a proposal with what it would change. Raises: NotFound."""
     workspace, proposal = exchange.params["workspace"], exchange.params["proposal"]
     review = await _review(service, exchange, workspace, proposal)
-    await exchange.answer_json(200, proposal_view(await desk(service, exchange).standing(workspace, proposal), review))
+    await exchange.answer_json(200, proposal_view(await workspaces_of(service, exchange).standing(workspace, proposal), review))
 
 
 async def confirm(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/workspaces/{workspace}/proposals/{proposal}/confirm: a person makes it fact.
-
-    Raises: ProtocolError, NotFound; Conflict, when it is decided already.
-    """
+    """Apply a proposal to the facts. Raises: ProtocolError, NotFound; Conflict, when it is decided already."""
     given: Confirmation = await take(service, exchange, Confirmation)
     workspace, proposal = exchange.params["workspace"], exchange.params["proposal"]
     consent = Consent(version=given.version, only=given.only, changes=given.changes, sha256=given.sha256)
     try:
-        taken = await desk(service, exchange).confirm(workspace, proposal, consent, author=given.author())
+        taken = await workspaces_of(service, exchange).confirm(workspace, proposal, consent, author=given.author())
     except WorkspaceConflict as error:
         await _conflict(service, exchange, error)
         return
@@ -86,14 +75,11 @@ async def confirm(service: Service, exchange: Exchange) -> None:
 
 
 async def reject(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/workspaces/{workspace}/proposals/{proposal}/reject: a person says no, and why.
-
-    Raises: ProtocolError, NotFound; Conflict, when it is decided already.
-    """
+    """Reject a proposal, with a reason. Raises: ProtocolError, NotFound; Conflict, when it is decided already."""
     given: Signed = await take(service, exchange, Signed)
     workspace, proposal = exchange.params["workspace"], exchange.params["proposal"]
     await exchange.answer_json(
-        200, step_of(await desk(service, exchange).reject(workspace, proposal, author=given.author()))
+        200, step_of(await workspaces_of(service, exchange).reject(workspace, proposal, author=given.author()))
     )
 
 
@@ -103,7 +89,7 @@ async def _list(service: Service, exchange: Exchange, workspace: str | None) -> 
     if status is not None and status not in _STATUSES:
         raise ProtocolError(f"status must be one of {', '.join(_STATUSES)}.", param="status")
     limit = read_number(query, "limit", default=100, least=1, most=PAGE_MAX)
-    standings = await desk(service, exchange).standings(
+    standings = await workspaces_of(service, exchange).standings(
         workspace, status=cast("ProposalStatus | None", status), limit=limit
     )
     await exchange.answer_json(200, ProposalList(proposals=[proposal_view(each) for each in standings]))
@@ -121,10 +107,54 @@ async def _conflict(service: Service, exchange: Exchange, error: WorkspaceConfli
 async def _review(service: Service, exchange: Exchange, workspace: str, proposal: str) -> Review | None:
     """Return what a person decides on, while there is something to decide."""
     try:
-        return await desk(service, exchange).review(workspace, proposal)
+        return await workspaces_of(service, exchange).review(workspace, proposal)
     except Conflict:
         return None
     except NotFound:
         # A decision between two reads leaves nothing to review; a proposal that never was is told apart by the caller.
-        await desk(service, exchange).standing(workspace, proposal)
+        await workspaces_of(service, exchange).standing(workspace, proposal)
         return None
+
+
+_STATUS = one_of("status", "only those", *_STATUSES)
+_ROWS = RouteGroup("Workspaces", TREADLE)
+_PREPARE = RouteGroup("Workspaces", PREPARE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/workspaces/{workspace}/proposals",
+        index,
+        "List the proposals of a workspace",
+        gives(ProposalList),
+        query=(LIMIT, _STATUS),
+    ),
+    _PREPARE.post(
+        "/treadle/v1/workspaces/{workspace}/proposals",
+        create,
+        "Propose a change of facts",
+        gives(ProposalView, 201),
+        body=NewProposal,
+    ),
+    _ROWS.get("/treadle/v1/workspaces/{workspace}/proposals/{proposal}", get, "Show a proposal", gives(ProposalView)),
+    _ROWS.post(
+        "/treadle/v1/workspaces/{workspace}/proposals/{proposal}/confirm",
+        confirm,
+        "Make a proposal fact",
+        gives(StepView),
+        body=Confirmation,
+    ),
+    _ROWS.post(
+        "/treadle/v1/workspaces/{workspace}/proposals/{proposal}/reject",
+        reject,
+        "Reject a proposal",
+        gives(StepView),
+        body=Signed,
+        needs_body=False,
+    ),
+    _ROWS.get(
+        "/treadle/v1/proposals",
+        everywhere,
+        "List the proposals of all workspaces",
+        gives(ProposalList),
+        query=(LIMIT, _STATUS),
+    ),
+)

@@ -10,10 +10,13 @@ from treadle.journal.session_operations import chain_of
 from treadle.providers.cassettes.file_format import write_cassette
 from treadle.runs import RunHandle
 from treadle.runs.replay.cassette_export import tape_run
+from treadle.runs.replay.replay_run import Proof
 from treadle.runs.views.recorded_rounds import read_run
-from treadle.server.api.run_routes import acting, find_run, view_of
+from treadle.server.api.run_routes import RunView, acting, find_run, view_of
 from treadle.server.api.wire_view_routes import endpoint_of
+from treadle.server.auth.route_permissions import PREPARE, TREADLE
 from treadle.server.http_exchange import Exchange, read_body
+from treadle.server.route import ANY, JOURNAL, Content, RouteGroup, gives, one_of
 from treadle.server.run_response import read
 from treadle.server.server_state import Service
 
@@ -32,7 +35,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 async def fork(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/runs/{run_id}/fork: a new run that goes on from just before a round.
+    """Start a new run that continues from just before a round.
 
     Raises: ProtocolError, NotFound, RequestError for a round that the run does not have.
     """
@@ -46,9 +49,8 @@ async def fork(service: Service, exchange: Exchange) -> None:
 
 
 async def replay(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/runs/{run_id}/replay: drive it again from its journal and say whether it is the same.
+    """Replay a run from its journal and compare, or run it again for real.
 
-    With `live_tools` it is a new run, in which the model says what it said and the tools really run.
     Raises: ProtocolError, NotFound, RequestError for a run that goes on or whose content is gone.
     """
     wanted = await read(await service.body(exchange) or b"{}", lambda body: read_body(body, Replay))
@@ -64,7 +66,7 @@ async def replay(service: Service, exchange: Exchange) -> None:
 
 
 async def export(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/runs/{run_id}/export?format: its journal (jsonl), a cassette, or a scenario.
+    """Export a run as its journal (jsonl), as a cassette, or as a scenario.
 
     Raises: ProtocolError, NotFound; Conflict for a run that goes on.
     """
@@ -109,3 +111,33 @@ async def _answer_started(service: Service, exchange: Exchange, handle: RunHandl
 
 def _attachment(row: RunRow, suffix: str) -> Header:
     return (b"content-disposition", f'attachment; filename="{row.id}.{suffix}"'.encode())
+
+
+_ROWS = RouteGroup("Runs", TREADLE)
+_PREPARE = RouteGroup("Runs", PREPARE)
+ROUTES = (
+    _PREPARE.post(
+        "/treadle/v1/runs/{run_id}/fork",
+        fork,
+        "Go on from just before a round, as a new run",
+        gives(RunView, 201),
+        body=RunFork,
+        needs_body=False,
+    ),
+    _PREPARE.post(
+        "/treadle/v1/runs/{run_id}/replay",
+        replay,
+        "Drive a run again and say whether it is the same; or run it anew",
+        {**gives({"anyOf": [Proof, ANY]}), **gives(RunView, 201)},
+        body=Replay,
+        needs_body=False,
+    ),
+    _ROWS.row(
+        "GET",
+        "/treadle/v1/runs/{run_id}/export",
+        export,
+        "Export a run",
+        {200: (JOURNAL, Content("application/toml"))},
+        query=(one_of("format", "as what", "jsonl", "cassette", "scenario"),),
+    ),
+)

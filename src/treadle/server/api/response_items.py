@@ -24,11 +24,18 @@ from treadle.core.items import (
 )
 from treadle.protocols.responses.client_item_order import server_call_id
 from treadle.protocols.responses.encrypted_content import seal
+from treadle.server.route import ANY, FLAG, fields, listed, number, one_of, text
 
 ShownItem = dict[str, object]
 _PROTOCOL = "responses"
 _SERVER_LABEL = "treadle"
 PAGE_DEFAULT, PAGE_MAX = 20, 100
+LISTED = fields(object={"const": "list"}, data=listed(ANY), has_more=FLAG, first_id={}, last_id={})
+PAGES = (
+    number("limit", "how many, at most", least=1, most=100),
+    one_of("order", "oldest or newest first", "asc", "desc"),
+    text("after", "the last id of the page before"),
+)
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +106,7 @@ def show_items(items: Sequence[AnyItem]) -> list[ShownItem]:
 
 
 def _message(item: MessageItem) -> ShownItem:
-    write = _said_part if item.role == "assistant" else _given_part
+    write = _model_part if item.role == "assistant" else _user_part
     content = [write(part) for part in item.content]
     return {"type": "message", "id": item.id, "role": item.role, "status": "completed", "content": content}
 
@@ -131,7 +138,7 @@ def _result(item: ResultItem) -> ShownItem:
 
 def _output(parts: tuple[AnyPart, ...]) -> object:
     is_text = all(isinstance(part, TextPart) for part in parts)
-    return text_of(parts) if is_text else [_given_part(part) for part in parts]
+    return text_of(parts) if is_text else [_user_part(part) for part in parts]
 
 
 def _server_call(item: CallItem, result: ResultItem | None) -> ShownItem:
@@ -162,7 +169,7 @@ def _reasoning(item: ReasoningItem) -> ShownItem:
     return {**shown, "encrypted_content": sealed} if sealed else shown
 
 
-def _said_part(part: AnyPart) -> object:
+def _model_part(part: AnyPart) -> object:
     match part:
         case TextPart():
             annotations = part.annotations or msgspec.Raw(b"[]")
@@ -170,10 +177,10 @@ def _said_part(part: AnyPart) -> object:
         case RefusalPart():
             return {"type": "refusal", "refusal": part.text}
         case _:
-            return _given_part(part)
+            return _user_part(part)
 
 
-def _given_part(part: AnyPart) -> object:
+def _user_part(part: AnyPart) -> object:
     match part:
         case TextPart() | RefusalPart():
             return {"type": "input_text", "text": part.text}

@@ -17,10 +17,25 @@ from treadle.runs.conversation_history import read_history
 from treadle.server import run_response as stream
 from treadle.server import token_estimate as tokens
 from treadle.server.api import conversation_routes as conversations
-from treadle.server.api.response_items import read_page, show_items
-from treadle.server.delivery.replay_encoders import RunIds, tell_again
-from treadle.server.delivery.stream_event_ids import Frames, Position
+from treadle.server.api.response_items import LISTED, PAGES, read_page, show_items
+from treadle.server.auth.route_permissions import RESPONSES
+from treadle.server.delivery.replay_encoders import RunIds, resumable_writer
+from treadle.server.delivery.stream_event_ids import FrameNumbers, Position
 from treadle.server.http_exchange import JSON, NO_STORE, Exchange, HttpError, read_number
+from treadle.server.route import (
+    ANY,
+    COUNT,
+    FLAG,
+    KEY,
+    TEXT,
+    RouteGroup,
+    fields,
+    gives,
+    number,
+    one_of,
+    request,
+    streams,
+)
 from treadle.server.server_state import Service
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
@@ -29,7 +44,7 @@ _COUNTED = {"model": b'""', "input": b"[]"}
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /v1/responses; with a `compaction_trigger` in its input it asks for a compacted conversation.
+    """Answer a response request; a `compaction_trigger` in its input asks for a compacted conversation.
 
     Raises: TreadleError.
     """
@@ -39,7 +54,7 @@ async def create(service: Service, exchange: Exchange) -> None:
     retell = None
     if compaction.is_asked(request):
         request = msgspec.structs.replace(compaction.ask(request), background=False)
-        retell = _retelling
+        retell = _seeded
     try:
         if request.background and not request.surface.stream:
             await _begin(service, exchange, request, session_id)
@@ -55,9 +70,9 @@ async def _begin(service: Service, exchange: Exchange, request: Request, session
     Raises: TreadleError.
     """
     request = stream.as_configured(request, service.runtime.settings, exchange)
-    wishes = await stream.wishes_of(service, exchange, request)
+    wishes = await stream.options_of(service, exchange, request)
     handle = await service.start(request, exchange.client, session_id=session_id, idempotency=wishes.idempotency)
-    telling = tell_again(request, _encoder(request, handle.run_id))
+    telling = resumable_writer(request, _encoder(request, handle.run_id))
     async with aclosing(handle.events()) as events:
         async for batch in events:
             telling.tell(batch)
@@ -66,20 +81,14 @@ async def _begin(service: Service, exchange: Exchange, request: Request, session
 
 
 async def compact(service: Service, exchange: Exchange) -> None:
-    """POST /v1/responses/compact: a window to send instead of the conversation, in one piece.
-
-    Raises: TreadleError.
-    """
+    """Return a compacted conversation in one piece, to send instead of the original. Raises: TreadleError."""
     request = compaction.ask(await _read(service, exchange))
     whole = msgspec.structs.replace(request, surface=msgspec.structs.replace(request.surface, stream=False))
-    await stream.reply(service, exchange, whole, encoder=compaction.WindowEncoder, retell=_retelling)
+    await stream.reply(service, exchange, whole, encoder=compaction.WindowEncoder, retell=_seeded)
 
 
 async def input_tokens(service: Service, exchange: Exchange) -> None:
-    """POST /v1/responses/input_tokens.
-
-    Raises: TreadleError.
-    """
+    """Estimate the tokens of a request. Raises: TreadleError."""
     request = await service.read(exchange, _read_counted)
     count = await tokens.count(service, request, exchange.client)
     await exchange.answer_json(200, {"object": "response.input_tokens", "input_tokens": count}, tokens.ESTIMATE)
@@ -90,10 +99,7 @@ def _read_counted(body: bytes) -> Request:
 
 
 async def upgrade(service: Service, exchange: Exchange) -> None:
-    """GET /v1/responses: the WebSocket probe of some clients, which only a 426 sends back to POST at once.
-
-    Raises: HttpError.
-    """
+    """Answer the WebSocket probe of some clients: only a 426 makes them use POST at once. Raises: HttpError."""
     if not exchange.header(b"upgrade"):
         raise HttpError(405, "method_not_allowed", "/v1/responses takes POST.", headers=((b"allow", b"POST"),))
     raise HttpError(
@@ -106,10 +112,7 @@ async def upgrade(service: Service, exchange: Exchange) -> None:
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /v1/responses/{id}?stream&starting_after: a stored response, told again by the encoder that first wrote it.
-
-    Raises: NotFound, ProtocolError.
-    """
+    """Return a stored response, encoded again by the encoder that first wrote it. Raises: NotFound, ProtocolError."""
     query = exchange.query()
     wanted = query.get("stream", "false").lower()
     if wanted not in _FLAGS:
@@ -122,9 +125,9 @@ async def get(service: Service, exchange: Exchange) -> None:
     request = _request_of(row)
     surface = msgspec.structs.replace(request.surface, stream=True)
     request = msgspec.structs.replace(request, surface=surface)
-    telling = tell_again(request, _encoder(request, row.id), Frames(position=after, first=0))
+    telling = resumable_writer(request, _encoder(request, row.id), FrameNumbers(position=after, first=0))
     handle = service.runtime.runs.attach(row)
-    manner = stream.Manner(patience_s=None, is_resumed=True, stored=request.background)
+    manner = stream.DeliveryOptions(patience_s=None, is_resumed=True, stored=request.background)
     carried = stream.RunResponse(exchange, handle, telling, manner, service.audience)
     await carried.run(service.runtime.settings.server.keep_alive_s)
 
@@ -143,10 +146,7 @@ def _starting_after(query: dict[str, str], *, streams: bool) -> Position | None:
 
 
 async def delete(service: Service, exchange: Exchange) -> None:
-    """DELETE /v1/responses/{id}: one that is still going on is cancelled first.
-
-    Raises: NotFound.
-    """
+    """Delete a response; one that is running is cancelled first. Raises: NotFound."""
     row = await _find(service, exchange)
     if row.status not in ENDED:
         await service.runtime.runs.cancel(row.id)
@@ -155,10 +155,7 @@ async def delete(service: Service, exchange: Exchange) -> None:
 
 
 async def cancel(service: Service, exchange: Exchange) -> None:
-    """POST /v1/responses/{id}/cancel: end a background response; one that has ended is answered as it is.
-
-    Raises: NotFound, RequestError.
-    """
+    """Cancel a background response; one that has ended is returned unchanged. Raises: NotFound, RequestError."""
     row = await _find(service, exchange)
     if not row.background:
         raise RequestError(
@@ -171,10 +168,7 @@ async def cancel(service: Service, exchange: Exchange) -> None:
 
 
 async def input_items(service: Service, exchange: Exchange) -> None:
-    """GET /v1/responses/{id}/input_items?limit&order&after: all that the model read, newest first.
-
-    Raises: NotFound, ProtocolError.
-    """
+    """Return a page of everything that the model read, newest first. Raises: NotFound, ProtocolError."""
     page = read_page(exchange.query())
     row = await _find(service, exchange)
     store = service.runtime.store
@@ -206,7 +200,7 @@ async def _find(service: Service, exchange: Exchange) -> RunRow:
 async def _show(service: Service, exchange: Exchange, row: RunRow) -> None:
     """Answer with a response as it is now."""
     request = _request_of(row)
-    telling = tell_again(request, _encoder(request, row.id))
+    telling = resumable_writer(request, _encoder(request, row.id))
     telling.tell(await service.runtime.runs.replay(row.id))
     await exchange.answer(200, telling.body(), JSON, (NO_STORE, (b"x-treadle-run", row.id.encode())))
 
@@ -219,5 +213,53 @@ def _encoder(request: Request, run_id: str) -> Encoder:
     return PROTOCOLS["responses"].encoder(request, RunIds(run_id))
 
 
-def _retelling(ids: IdSource) -> stream.Retell:
+def _seeded(ids: IdSource) -> stream.EventFilter:
     return compaction.CompactedText(ids).feed
+
+
+_BODY = request(model={}, input={}, stream={}, tools={}, previous_response_id={}, background={}, store={})
+_ROWS = RouteGroup("Responses", RESPONSES)
+ROUTES = (
+    _ROWS.post(
+        "/v1/responses",
+        create,
+        "Make a response, streamed or not, perhaps in the background",
+        streams(ANY),
+        headers=(KEY,),
+        body=_BODY,
+    ),
+    _ROWS.row("GET", "/v1/responses", upgrade, "A WebSocket is not spoken: clients are sent back to POST", {}),
+    _ROWS.post(
+        "/v1/responses/input_tokens",
+        input_tokens,
+        "Estimate the tokens of a request",
+        gives(fields(object=TEXT, input_tokens=COUNT)),
+        body=_BODY,
+    ),
+    _ROWS.post("/v1/responses/compact", compact, "Compact a conversation into one item", gives(ANY), body=_BODY),
+    _ROWS.get(
+        "/v1/responses/{response_id}",
+        get,
+        "Show a stored response, or stream it again",
+        streams(ANY),
+        query=(
+            one_of("stream", "tell it as events", "true", "false"),
+            number("starting_after", "the number of the last event that is known; needs stream=true"),
+        ),
+    ),
+    _ROWS.row(
+        "DELETE",
+        "/v1/responses/{response_id}",
+        delete,
+        "Forget a response; one that goes on is cancelled first",
+        gives(fields(id=TEXT, object=TEXT, deleted=FLAG)),
+    ),
+    _ROWS.get(
+        "/v1/responses/{response_id}/input_items",
+        input_items,
+        "List all that the model read",
+        gives(LISTED),
+        query=PAGES,
+    ),
+    _ROWS.post("/v1/responses/{response_id}/cancel", cancel, "End a background response", gives(ANY)),
+)

@@ -36,8 +36,23 @@ from treadle.journal.keys_interface import KeyBudget, KeyRates
 from treadle.protocols.sse import write_frame
 from treadle.runs import RunHandle
 from treadle.server.api.page_cursor import read_before
+from treadle.server.auth.route_permissions import PREPARE, TREADLE
 from treadle.server.delivery.request_headers import read_idempotency, read_last
 from treadle.server.http_exchange import Exchange, HttpError, read_body, read_number
+from treadle.server.route import (
+    AFTER,
+    BEFORE,
+    EVENTS,
+    KEY,
+    LIMIT,
+    Content,
+    RouteGroup,
+    gives,
+    number,
+    one_of,
+    streams,
+    text,
+)
 from treadle.server.run_response import read, wants_fresh
 from treadle.server.server_state import Service
 
@@ -108,12 +123,7 @@ class RunPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/runs: start a run; answer with it, or with its events.
-
-    With the Idempotency-Key of an earlier request it answers with that one's run.
-
-    Raises: TreadleError.
-    """
+    """Start a run; answer with it or, if asked, with its events. Raises: TreadleError."""
     body = await service.body(exchange)
     new = await read(body, read_new_run)
     request = Request(
@@ -139,11 +149,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/runs?limit&before&status&session&key&model&tool&error&text&since.
-
-    `error` is a code, or empty for any; `since` is in seconds since 1970; `key` counts for who may see those of others.
-    Raises: ProtocolError, NotFound.
-    """
+    """Return a page of runs. Raises: ProtocolError, NotFound."""
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     store = service.runtime.store
@@ -162,10 +168,7 @@ async def index(service: Service, exchange: Exchange) -> None:
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/runs/{id}?after: a run and its journal.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Return a run and its journal. Raises: ProtocolError, NotFound."""
     after = read_number(exchange.query(), "after", default=0, least=0)
     row = await find_run(service, exchange, exchange.params["run_id"])
     store = service.runtime.store
@@ -183,7 +186,7 @@ async def get(service: Service, exchange: Exchange) -> None:
 
 
 async def events(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/runs/{id}/events: what happened after `?after` or `Last-Event-ID`, then what happens.
+    """Stream the events after `?after` or `Last-Event-ID`, then new ones as they come.
 
     Raises: ProtocolError, NotFound.
     """
@@ -201,10 +204,7 @@ async def events(service: Service, exchange: Exchange) -> None:
 
 
 async def cancel(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/runs/{id}/cancel: end a run, and answer with how it ended.
-
-    Raises: NotFound.
-    """
+    """Cancel a run and return how it ended. Raises: NotFound."""
     row = await find_run(service, exchange, exchange.params["run_id"])
     await service.runtime.runs.cancel(row.id)
     await exchange.answer_json(200, view_of(service, await find_run(service, exchange, row.id)))
@@ -376,3 +376,45 @@ def view_of(service: Service, row: RunRow, question: str | None = None) -> RunVi
 
 def _run_header(run_id: str) -> tuple[Header, ...]:
     return ((b"x-treadle-run", run_id.encode()),)
+
+
+_ROWS = RouteGroup("Runs", TREADLE)
+_PREPARE = RouteGroup("Runs", PREPARE)
+ROUTES = (
+    _PREPARE.post(
+        "/treadle/v1/runs",
+        create,
+        "Start a run; answer with it, or with its events",
+        {**streams(RunView), **gives(RunView, 201)},
+        headers=(KEY,),
+        body=NewRun,
+    ),
+    _ROWS.get(
+        "/treadle/v1/runs",
+        index,
+        "List runs, newest first",
+        gives(RunPage),
+        query=(
+            LIMIT,
+            BEFORE,
+            one_of("status", "only those", *_STATUSES),
+            text("session", "of this session"),
+            text("key", "of the client with this key, by its id"),
+            text("model", "of this model"),
+            text("tool", "that called this tool"),
+            text("error", "that failed with this code; empty for any"),
+            text("text", "in which this was said"),
+            number("since", "begun after, in seconds since 1970"),
+        ),
+    ),
+    _ROWS.get("/treadle/v1/runs/{run_id}", get, "Show a run and its journal", gives(RunDetail), query=(AFTER,)),
+    _ROWS.row(
+        "GET",
+        "/treadle/v1/runs/{run_id}/events",
+        events,
+        "Follow the events of a run",
+        {200: (Content(EVENTS),), 204: ()},
+        query=(number("after", "the number of the last event that is known"),),
+    ),
+    _ROWS.post("/treadle/v1/runs/{run_id}/cancel", cancel, "End a run", gives(RunView)),
+)

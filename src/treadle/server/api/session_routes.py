@@ -23,7 +23,21 @@ from treadle.journal.session_operations import (
     write_markdown,
 )
 from treadle.server.api.page_cursor import read_before
+from treadle.server.auth.route_permissions import PREPARE, TREADLE
 from treadle.server.http_exchange import Exchange, read_body, read_number
+from treadle.server.route import (
+    AFTER,
+    BEFORE,
+    JOURNAL,
+    LIMIT,
+    NOTHING,
+    Content,
+    RouteGroup,
+    gives,
+    number,
+    one_of,
+    text,
+)
 from treadle.server.run_response import read
 from treadle.server.server_state import Service
 
@@ -82,10 +96,7 @@ class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/sessions?limit&before&search.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Return a page of sessions. Raises: ProtocolError, NotFound."""
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     search = query.get("search") or None
@@ -98,10 +109,7 @@ async def index(service: Service, exchange: Exchange) -> None:
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/sessions: keep a new, empty session.
-
-    Raises: ProtocolError, Conflict.
-    """
+    """Create an empty session. Raises: ProtocolError, Conflict."""
     new = await service.read(exchange, lambda body: read_body(body, NewSession))
     row = _new_row(service, exchange, check_name(new.name), _checked(new.metadata))
     if new.numbered:
@@ -112,10 +120,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/sessions/{id}?after&limit: a session and its messages.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Return a session and its messages. Raises: ProtocolError, NotFound."""
     query = exchange.query()
     after = read_number(query, "after", default=0, least=0)
     limit = read_number(query, "limit", default=MESSAGES_MAX, least=1, most=MESSAGES_MAX)
@@ -127,10 +132,7 @@ async def get(service: Service, exchange: Exchange) -> None:
 
 
 async def change(service: Service, exchange: Exchange) -> None:
-    """PATCH /treadle/v1/sessions/{id}: another name, other metadata.
-
-    Raises: ProtocolError, NotFound, Conflict.
-    """
+    """Change the name or the metadata. Raises: ProtocolError, NotFound, Conflict."""
     wanted = await service.read(exchange, lambda body: read_body(body, SessionChange))
     if wanted.name is None and wanted.metadata is None:
         raise ProtocolError("There is nothing to change: give a name or metadata.", param="name")
@@ -141,7 +143,7 @@ async def change(service: Service, exchange: Exchange) -> None:
 
 
 async def fork(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/sessions/{id}/fork: a new session that goes on from the same run, or from an earlier one.
+    """Create a session that continues from the same run, or from an earlier one.
 
     Raises: ProtocolError, NotFound, Conflict.
     """
@@ -153,7 +155,7 @@ async def fork(service: Service, exchange: Exchange) -> None:
 
 
 async def delete(service: Service, exchange: Exchange) -> None:
-    """DELETE /treadle/v1/sessions/{id}?runs: forget a session; with `runs=true` also what was said in it.
+    """Delete a session; with `runs=true` also its runs.
 
     Raises: ProtocolError, NotFound, Conflict while one of its runs goes on, or a fork stands on them.
     """
@@ -166,10 +168,7 @@ async def delete(service: Service, exchange: Exchange) -> None:
 
 
 async def export(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/sessions/{id}/export?format: all of it, as JSON Lines (exact) or as Markdown (for people).
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Export a session as JSON Lines (exact) or as Markdown (to read). Raises: ProtocolError, NotFound."""
     form = exchange.query().get("format", "jsonl")
     if form not in ("jsonl", "md"):
         raise ProtocolError("format must be jsonl or md.", param="format")
@@ -241,3 +240,56 @@ def _attachment(row: SessionRow, suffix: str) -> Header:
     plain = _PLAIN.sub("_", name)
     exact = quote(name.encode("utf-8", "replace"), safe="")
     return (b"content-disposition", f"attachment; filename=\"{plain}\"; filename*=UTF-8''{exact}".encode())
+
+
+_ROWS = RouteGroup("Sessions", TREADLE)
+_PREPARE = RouteGroup("Sessions", PREPARE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/sessions",
+        index,
+        "List sessions, the one used last first",
+        gives(SessionPage),
+        query=(LIMIT, BEFORE, text("search", "in names and in what was said")),
+    ),
+    _PREPARE.post("/treadle/v1/sessions", create, "Make an empty session", gives(SessionView, 201), body=NewSession),
+    _ROWS.get(
+        "/treadle/v1/sessions/{session_id}",
+        get,
+        "Show a session and its messages",
+        gives(SessionDetail),
+        query=(AFTER, number("limit", "how many, at most", least=1, most=1000)),
+    ),
+    _PREPARE.row(
+        "PATCH",
+        "/treadle/v1/sessions/{session_id}",
+        change,
+        "Give a session another name or other metadata",
+        gives(SessionView),
+        body=SessionChange,
+    ),
+    _ROWS.row(
+        "DELETE",
+        "/treadle/v1/sessions/{session_id}",
+        delete,
+        "Forget a session",
+        NOTHING,
+        query=(one_of("runs", "also what was said in it", "true", "false"),),
+    ),
+    _PREPARE.post(
+        "/treadle/v1/sessions/{session_id}/fork",
+        fork,
+        "Make a session that goes on from the same place",
+        gives(SessionView, 201),
+        body=SessionFork,
+        needs_body=False,
+    ),
+    _ROWS.row(
+        "GET",
+        "/treadle/v1/sessions/{session_id}/export",
+        export,
+        "Export a session",
+        {200: (JOURNAL, Content("text/markdown; charset=utf-8"))},
+        query=(one_of("format", "as what", "jsonl", "md"),),
+    ),
+)

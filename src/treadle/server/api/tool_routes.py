@@ -6,7 +6,9 @@ import msgspec
 
 from treadle.core.errors import NotFound
 from treadle.core.tool_definitions import ToolPolicy, ToolSpec
+from treadle.server.auth.route_permissions import TREADLE
 from treadle.server.http_exchange import Exchange
+from treadle.server.route import ANY, FLAG, TEXT, RouteGroup, fields, gives, listed
 from treadle.server.server_state import Service
 from treadle.tools import Tool
 from treadle.tools.policy_rules import fits
@@ -32,7 +34,7 @@ class OffView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/tools: the server tools and how each may be run; `off` are those that a rule takes away."""
+    """List the server tools and how each may run; `off` lists those that a rule disables."""
     registry = service.runtime.registry
     everything = [tool for tool in registry.everything() if is_shown(exchange, tool)]
     on = [tool for tool in everything if registry.get(tool.name) is not None]
@@ -46,10 +48,7 @@ async def index(service: Service, exchange: Exchange) -> None:
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/tools/{name}: one of them.
-
-    Raises: NotFound.
-    """
+    """Return one tool. Raises: NotFound."""
     registry, name = service.runtime.registry, exchange.params["name"]
     tool = registry.get(name)
     if tool is None or not is_shown(exchange, tool):
@@ -75,3 +74,24 @@ def _view(tool: Tool) -> ToolView:
         sandbox=tool.sandbox,
         why=tool.why,
     )
+
+
+# As `ToolView`, whose spec holds a schema as it was written.
+_TOOL = fields(
+    spec=fields(name=TEXT, description=TEXT, parameters={}),
+    policy=ToolPolicy,
+    source=TEXT,
+    needs_approval=FLAG,
+    sandbox=TEXT,
+    why=ANY,
+)
+_ROWS = RouteGroup("Tools", TREADLE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/tools",
+        index,
+        "List the server's tools and how each may run",
+        gives(fields(tools=listed(_TOOL), off=listed(OffView))),
+    ),
+    _ROWS.get("/treadle/v1/tools/{name*}", get, "Show a tool", gives(_TOOL)),
+)

@@ -23,7 +23,9 @@ from treadle.runs.replay.cassette_export import tape_call
 from treadle.runs.views.recorded_rounds import ModelCall, read_so_far
 from treadle.runtime import Runtime
 from treadle.server.api.run_routes import find_run
+from treadle.server.auth.route_permissions import TREADLE
 from treadle.server.http_exchange import Exchange
+from treadle.server.route import RouteGroup, gives
 from treadle.server.server_state import Service
 
 STAND_IN = Endpoint(name="in-process", base_url="http://in-process.invalid/v1")
@@ -73,7 +75,7 @@ class WireView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/runs/{run_id}/rounds/{round}.
+    """Return one model call as it went over the wire.
 
     Raises: ProtocolError, NotFound; Conflict, when the plan cannot be made again.
     """
@@ -121,7 +123,7 @@ def _view(calls: Sequence[ModelCall], endpoint: Endpoint, name: str, place: tupl
         quirks=endpoint.profile(name or made.plan.model).names,
         is_recorded=recorded is not None,
         request=_sent(call.asked, endpoint),
-        reply=_heard(call, call.answered) if call.answered is not None and is_answered else None,
+        reply=_reply(call, call.answered) if call.answered is not None and is_answered else None,
         plan=msgspec.Raw(plan_json(made.plan)),
         diff=_difference(calls[-2].plan, made.plan) if number > 1 else None,
         notes=[] if recorded is not None else notes,
@@ -145,7 +147,7 @@ def _sent(asked: CassetteRequest, endpoint: Endpoint) -> Sent:
     return Sent(method=asked.method, url=endpoint.url(asked.path), headers=asked.headers, body=body[:BODY_CHARS_MAX])
 
 
-def _heard(call: Call, answered: CassetteResponse) -> Heard:
+def _reply(call: Call, answered: CassetteResponse) -> Heard:
     body = b"".join(data_of(chunk) for chunk in call.chunks).decode("utf-8", "replace")
     return Heard(
         status=answered.status,
@@ -163,3 +165,11 @@ def _difference(before: Plan, after: Plan) -> str | None:
         return None
     lines: Iterable[str] = difflib.unified_diff(left, right, "before", "this round", lineterm="")
     return "\n".join(lines)
+
+
+_ROWS = RouteGroup("Runs", TREADLE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/runs/{run_id}/rounds/{round}", get, "Show a model call as it went over the wire", gives(WireView)
+    ),
+)

@@ -18,41 +18,40 @@ from treadle.server.api.workspace_bodies import (
     Renamed,
     Restoration,
     Signed,
+    StepView,
     WorkspacePage,
+    WorkspaceView,
     line_of,
     read_version,
     step_of,
     take,
     view_of,
 )
+from treadle.server.auth.route_permissions import PREPARE, TREADLE
 from treadle.server.http_exchange import Exchange, read_number
+from treadle.server.route import BEFORE, COUNT, LIMIT, NOTHING, TEXT, RouteGroup, Schema, fields, gives, number, text
 from treadle.server.server_state import Service
 from treadle.workspace.excerpts import DEPTH_DEFAULT, Glance, look
+from treadle.workspace.workspace_audit import WorkspaceFinding
 from treadle.workspace.workspace_service import Workspaces
-from treadle.workspace.workspace_state import Actor
+from treadle.workspace.workspace_state import Actor, Workspace
 
 PAGE_MAX = 200
-LOOK_BYTES_MAX = 1_048_576
+EXCERPT_BYTES_MAX = 1_048_576
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/workspaces?limit&before.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Return a page of workspaces. Raises: ProtocolError, NotFound."""
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     before = await read_before(exchange, service.runtime.store.workspaces.find)
-    rows = await desk(service, exchange).page(limit + 1, before=before)
+    rows = await workspaces_of(service, exchange).page(limit + 1, before=before)
     page = WorkspacePage(workspaces=[line_of(row) for row in rows[:limit]], has_more=len(rows) > limit)
     await exchange.answer_json(200, page)
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/workspaces.
-
-    Raises: ProtocolError, NotFound, Conflict, LimitExceeded.
-    """
+    """Create a workspace. Raises: ProtocolError, NotFound, Conflict, LimitExceeded."""
     new: NewWorkspace = await take(service, exchange, NewWorkspace)
     if new.facts:
         # Facts are a person's word, also the first ones: a session would read them as such.
@@ -69,12 +68,9 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 
 async def get(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/workspaces/{workspace}?path&depth&offset&limit: all of it, or what is at a JSON Pointer.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Return a workspace, or the value at a JSON Pointer in it. Raises: ProtocolError, NotFound."""
     query = exchange.query()
-    held = await desk(service, exchange).get(exchange.params["workspace"])
+    held = await workspaces_of(service, exchange).get(exchange.params["workspace"])
     if "path" not in query:
         await exchange.answer_json(200, view_of(held))
         return
@@ -82,7 +78,7 @@ async def get(service: Service, exchange: Exchange) -> None:
         depth=read_number(query, "depth", default=DEPTH_DEFAULT, least=1, most=64),
         offset=read_number(query, "offset", default=0, least=0),
         limit=read_number(query, "limit", default=1_000, least=1, most=10_000),
-        bytes_max=LOOK_BYTES_MAX,
+        bytes_max=EXCERPT_BYTES_MAX,
     )
     page = look(held.workspace.get(query["path"]), query["path"], glance)
     await exchange.answer_json(
@@ -91,104 +87,77 @@ async def get(service: Service, exchange: Exchange) -> None:
 
 
 async def change(service: Service, exchange: Exchange) -> None:
-    """PATCH /treadle/v1/workspaces/{workspace}: another name, another session.
-
-    Raises: ProtocolError, NotFound, Conflict.
-    """
+    """Change the name or the session. Raises: ProtocolError, NotFound, Conflict."""
     wanted: Renamed = await take(service, exchange, Renamed)
     if wanted.name is None and wanted.session is None:
         raise ProtocolError("There is nothing to change: give a name or a session.", param="name")
     session_id = wanted.session and await _session(service, exchange, wanted.session)
-    held = await desk(service, exchange).update(exchange.params["workspace"], name=wanted.name, session_id=session_id)
+    held = await workspaces_of(service, exchange).update(exchange.params["workspace"], name=wanted.name, session_id=session_id)
     await exchange.answer_json(200, view_of(held))
 
 
 async def delete(service: Service, exchange: Exchange) -> None:
-    """DELETE /treadle/v1/workspaces/{workspace}: forget it, with its history and its proposals.
-
-    Raises: NotFound.
-    """
-    await desk(service, exchange).delete(exchange.params["workspace"])
+    """Delete a workspace with its history and its proposals. Raises: NotFound."""
+    await workspaces_of(service, exchange).delete(exchange.params["workspace"])
     await exchange.answer(204)
 
 
 async def patch_draft(service: Service, exchange: Exchange) -> None:
-    """PATCH /treadle/v1/workspaces/{workspace}/draft: all of the changes, or none.
-
-    Raises: ProtocolError, NotFound, LimitExceeded, WorkspaceConflict.
-    """
+    """Apply all changes to the draft, or none. Raises: ProtocolError, NotFound, LimitExceeded, WorkspaceConflict."""
     patch: Patch = await take(service, exchange, Patch)
     workspace = exchange.params["workspace"]
-    taken = await desk(service, exchange).patch_draft(
+    taken = await workspaces_of(service, exchange).patch_draft(
         workspace, patch.changes, author=patch.author(_actor(exchange)), base=patch.base_version
     )
     await exchange.answer_json(200, step_of(taken))
 
 
 async def patch_ui(service: Service, exchange: Exchange) -> None:
-    """PATCH /treadle/v1/workspaces/{workspace}/ui: all of the changes, or none.
-
-    Raises: as `patch_draft`.
-    """
+    """Apply all changes to the UI state, or none. Raises: as `patch_draft`."""
     patch: Patch = await take(service, exchange, Patch)
     workspace = exchange.params["workspace"]
-    taken = await desk(service, exchange).show(
+    taken = await workspaces_of(service, exchange).show(
         workspace, patch.changes, author=patch.author(_actor(exchange)), base=patch.base_version
     )
     await exchange.answer_json(200, step_of(taken))
 
 
 async def lock(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/workspaces/{workspace}/locks.
-
-    Raises: ProtocolError, NotFound, LimitExceeded.
-    """
+    """Lock a value. Raises: ProtocolError, NotFound, LimitExceeded."""
     wanted: Lock = await take(service, exchange, Lock)
-    taken = await desk(service, exchange).lock(exchange.params["workspace"], wanted.path, author=wanted.author())
+    taken = await workspaces_of(service, exchange).lock(exchange.params["workspace"], wanted.path, author=wanted.author())
     await exchange.answer_json(200, step_of(taken))
 
 
 async def unlock(service: Service, exchange: Exchange) -> None:
-    """DELETE /treadle/v1/workspaces/{workspace}/locks?path: a person lets a value change again.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Unlock a value. Raises: ProtocolError, NotFound."""
     path = exchange.query().get("path")
     if path is None:
         raise ProtocolError("path names the lock to release.", param="path")
     signed: Signed = await take(service, exchange, Signed)
-    taken = await desk(service, exchange).unlock(exchange.params["workspace"], path, author=signed.author())
+    taken = await workspaces_of(service, exchange).unlock(exchange.params["workspace"], path, author=signed.author())
     await exchange.answer_json(200, step_of(taken))
 
 
 async def history(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/workspaces/{workspace}/history?before&limit: every change, newest first.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Return a page of changes, newest first. Raises: ProtocolError, NotFound."""
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     before = read_version(query["before"], "before") if "before" in query else None
-    records = await desk(service, exchange).history(exchange.params["workspace"], before=before, limit=limit + 1)
+    records = await workspaces_of(service, exchange).history(exchange.params["workspace"], before=before, limit=limit + 1)
     await exchange.answer_json(200, HistoryPage(changes=records[:limit], has_more=len(records) > limit))
 
 
 async def version(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/workspaces/{workspace}/versions/{version}: the workspace as it was.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Return the workspace as it was at a version. Raises: ProtocolError, NotFound."""
     wanted = read_version(exchange.params["version"], "version")
-    await exchange.answer_json(200, await desk(service, exchange).at(exchange.params["workspace"], wanted))
+    await exchange.answer_json(200, await workspaces_of(service, exchange).at(exchange.params["workspace"], wanted))
 
 
 async def diff(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/workspaces/{workspace}/diff?from&to: what differs between two versions; `to` is now.
-
-    Raises: ProtocolError, NotFound.
-    """
+    """Compare two versions; `to` defaults to the current one. Raises: ProtocolError, NotFound."""
     query = exchange.query()
-    workspaces, workspace = desk(service, exchange), exchange.params["workspace"]
+    workspaces, workspace = workspaces_of(service, exchange), exchange.params["workspace"]
     held = await workspaces.get(workspace)
     start = read_version(query.get("from", ""), "from")
     end = read_version(query["to"], "to") if "to" in query else held.row.version
@@ -197,26 +166,23 @@ async def diff(service: Service, exchange: Exchange) -> None:
 
 
 async def restore(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/workspaces/{workspace}/restore: bring an older version back, as a new one.
+    """Restore an older version as a new one.
 
     Raises: ProtocolError, NotFound, WorkspaceConflict, which names the lock in the way.
     """
     wanted: Restoration = await take(service, exchange, Restoration)
-    taken = await desk(service, exchange).restore(
+    taken = await workspaces_of(service, exchange).restore(
         exchange.params["workspace"], wanted.version, author=wanted.author(), sections=wanted.sections
     )
     await exchange.answer_json(200, step_of(taken))
 
 
 async def audit(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/workspaces/{workspace}/audit: whether the history leads to the state.
-
-    Raises: NotFound.
-    """
-    await exchange.answer_json(200, await desk(service, exchange).audit(exchange.params["workspace"]))
+    """Check whether the history leads to the current state. Raises: NotFound."""
+    await exchange.answer_json(200, await workspaces_of(service, exchange).audit(exchange.params["workspace"]))
 
 
-def desk(service: Service, exchange: Exchange) -> Workspaces:
+def workspaces_of(service: Service, exchange: Exchange) -> Workspaces:
     """Return the workspaces that the client may reach."""
     return service.runtime.workspaces.of(exchange.reach)
 
@@ -227,3 +193,103 @@ async def _session(service: Service, exchange: Exchange, name: str | None) -> st
 
 def _actor(exchange: Exchange) -> Actor:
     return "person" if exchange.client.may_decide else "program"
+
+
+_SHOWN: Schema = {"anyOf": [WorkspaceView, fields(path=TEXT, version=COUNT, value={})]}
+_ROWS = RouteGroup("Workspaces", TREADLE)
+_PREPARE = RouteGroup("Workspaces", PREPARE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/workspaces",
+        index,
+        "List workspaces, the one changed last first",
+        gives(WorkspacePage),
+        query=(LIMIT, BEFORE),
+    ),
+    _PREPARE.post(
+        "/treadle/v1/workspaces",
+        create,
+        "Make a workspace",
+        gives(WorkspaceView, 201),
+        body=NewWorkspace,
+        needs_body=False,
+    ),
+    _ROWS.get(
+        "/treadle/v1/workspaces/{workspace}",
+        get,
+        "Show a workspace, or what is at a JSON Pointer in it",
+        gives(_SHOWN),
+        query=(
+            text("path", "a JSON Pointer"),
+            number("depth", "how deep", least=1, most=64),
+            number("offset", "from which member"),
+            number("limit", "how many members", least=1, most=10_000),
+        ),
+    ),
+    _ROWS.row(
+        "PATCH",
+        "/treadle/v1/workspaces/{workspace}",
+        change,
+        "Give a workspace another name or session",
+        gives(WorkspaceView),
+        body=Renamed,
+    ),
+    _ROWS.row("DELETE", "/treadle/v1/workspaces/{workspace}", delete, "Forget a workspace", NOTHING),
+    _PREPARE.row(
+        "PATCH",
+        "/treadle/v1/workspaces/{workspace}/draft",
+        patch_draft,
+        "Change the draft: all of it, or nothing",
+        gives(StepView),
+        body=Patch,
+    ),
+    _PREPARE.row(
+        "PATCH",
+        "/treadle/v1/workspaces/{workspace}/ui",
+        patch_ui,
+        "Change the UI state: all of it, or nothing",
+        gives(StepView),
+        body=Patch,
+    ),
+    _ROWS.post("/treadle/v1/workspaces/{workspace}/locks", lock, "Lock a value", gives(StepView), body=Lock),
+    _ROWS.row(
+        "DELETE",
+        "/treadle/v1/workspaces/{workspace}/locks",
+        unlock,
+        "Let a value change again",
+        gives(StepView),
+        query=(text("path", "a JSON Pointer"),),
+        body=Signed,
+        needs_body=False,
+    ),
+    _ROWS.get(
+        "/treadle/v1/workspaces/{workspace}/history",
+        history,
+        "List every change, newest first",
+        gives(HistoryPage),
+        query=(LIMIT, number("before", "the last version of the page before")),
+    ),
+    _ROWS.get(
+        "/treadle/v1/workspaces/{workspace}/versions/{version}", version, "Show a workspace as it was", gives(Workspace)
+    ),
+    _ROWS.get(
+        "/treadle/v1/workspaces/{workspace}/diff",
+        diff,
+        "Compare two versions",
+        gives(DiffView),
+        query=(number("from", "a version"), number("to", "a version; now")),
+    ),
+    _ROWS.post(
+        "/treadle/v1/workspaces/{workspace}/restore",
+        restore,
+        "Bring an older version back",
+        gives(StepView),
+        body=Restoration,
+    ),
+    _ROWS.get(
+        "/treadle/v1/workspaces/{workspace}/audit",
+        audit,
+        "Say whether the history leads to the state",
+        gives(WorkspaceFinding),
+    ),
+)

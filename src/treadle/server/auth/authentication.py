@@ -2,7 +2,6 @@
 needed, any program on this machine: that one may ask models, and decides nothing."""
 
 import os
-from functools import lru_cache
 
 from treadle.access.client_identity import ANYBODY, LOCAL, Client
 from treadle.access.key_token import PREFIX
@@ -11,22 +10,19 @@ from treadle.config import Settings
 from treadle.core.errors import ConfigError, RequestError, StoreError, Unauthorised
 from treadle.journal.keys_interface import KeyGrant
 from treadle.runtime import Runtime
-from treadle.server.auth.installation_secret import is_shared, kept_secret, secret_for
+from treadle.server.auth.installation_secret import is_shared, stored_secret, secret_for
 from treadle.server.auth.login_state import SharedLogins
 from treadle.server.auth.page_access import PageGate, is_exposed, is_open
 from treadle.server.auth.request_rate_limits import RequestRateLimiter
-from treadle.server.auth.route_permissions import RouteAccess, access_of
+from treadle.server.auth.route_permissions import TREADLE, RouteAccess
 from treadle.server.auth.signed_tickets import PERSON_KEY
 from treadle.server.auth.signed_tickets import Scope as TicketScope
-from treadle.server.http_exchange import Exchange
+from treadle.server.http_exchange import SAFE_METHODS, Exchange
 from treadle.server.request_guard import client_key
 
-OURS = f"{PREFIX}_"
-WELCOME_S = 1.0
+KEY_PREFIX = f"{PREFIX}_"
+RECHECK_S = 1.0
 """How often is looked whether somebody who follows a stream would still be let in."""
-
-_OWN_API = "/treadle/v1/"
-_access_of = lru_cache(maxsize=1_024)(access_of)
 
 
 def asks_for_key(settings: Settings) -> bool:
@@ -40,7 +36,7 @@ def make_keyring(runtime: Runtime) -> Keyring:
 
     Raises: ConfigError, where no secret lasts by which keys could be known again.
     """
-    pepper = secret_for("keys", kept_secret(runtime.settings))
+    pepper = secret_for("keys", stored_secret(runtime.settings))
     proved = runtime.store.replicas.note_secret
     return Keyring(runtime.store.keys, pepper, clock=runtime.clock, ids=runtime.ids, proved=proved)
 
@@ -61,7 +57,7 @@ class Clients:
         self.meets = self._turnstile.counts_addresses or gate.needs_login
         """Whether there is anything to `meet` a request with."""
         if (self.needs_key or gate.needs_login) and is_shared(runtime.settings, os.environ):
-            runtime.replicas.know_secret(fingerprint_of(secret_for("keys", kept_secret(runtime.settings))))
+            runtime.replicas.know_secret(fingerprint_of(secret_for("keys", stored_secret(runtime.settings))))
         self._asks_nobody = not (self.needs_key or gate.needs_login or self._turnstile.bounds(LOCAL))
 
     @property
@@ -85,31 +81,33 @@ class Clients:
             await self.logins.refresh()
             self._gate.check(exchange, self._runtime.clock.now())
 
-    def let_in(self, exchange: Exchange, pattern: str) -> bool:
+    def let_in(self, exchange: Exchange, access: RouteAccess) -> bool:
         """Let through at once who need show nothing and is not counted; whoever else is to be admitted.
 
         Raises: HttpError for a query that is too long.
         """
         if not self._asks_nobody:
             return False
-        access = _access_of(pattern, exchange.method)
         if access.is_open:
             return True
         key = client_key(exchange)
-        if access.decides or b"cookie" in exchange.headers or (key is not None and key.startswith(OURS)):
+        if (
+            (access.decides and exchange.method not in SAFE_METHODS)
+            or b"cookie" in exchange.headers
+            or (key is not None and key.startswith(KEY_PREFIX))
+        ):
             return False
         exchange.client = LOCAL
         return True
 
-    async def admit(self, exchange: Exchange, pattern: str) -> None:
+    async def admit(self, exchange: Exchange, access: RouteAccess) -> None:
         """Find out who asks for a route, and let them through or say why not.
 
         Raises: Unauthorised, Forbidden, Exhausted, HttpError (401 for a page or people), StoreError.
         """
-        access = _access_of(pattern, exchange.method)
         key = None if access.is_open else client_key(exchange)
         exchange.client = await self._identify(exchange, access, key)
-        if access.decides:
+        if access.decides and exchange.method not in SAFE_METHODS:
             exchange.client.check_decides()
         if not access.is_open and self._turnstile.bounds(exchange.client):
             await self._turnstile.count_request(exchange, access.api)
@@ -118,12 +116,11 @@ class Clients:
         """Wait until whoever opened a stream of Treadle's own API would not be let in any more: it may have no end of
         its own, and a key can be revoked or expire meanwhile, a login end."""
         while await self._is_welcome(exchange):
-            await self._runtime.clock.sleep(WELCOME_S)
+            await self._runtime.clock.sleep(RECHECK_S)
 
     async def _is_welcome(self, exchange: Exchange) -> bool:
         try:
-            access = _access_of(_OWN_API, exchange.method)
-            return await self._identify(exchange, access, client_key(exchange)) == exchange.client
+            return await self._identify(exchange, TREADLE, client_key(exchange)) == exchange.client
         except StoreError:
             return True  # what cannot be read now is read again
         except RequestError:
@@ -132,7 +129,7 @@ class Clients:
     async def _identify(self, exchange: Exchange, access: RouteAccess, key: str | None) -> Client:
         if key and key.startswith(PERSON_KEY):
             return self._person(key, exchange)
-        if key and (self.needs_key or key.startswith(OURS)):
+        if key and (self.needs_key or key.startswith(KEY_PREFIX)):
             return await self._holder(key, exchange, access)
         if self._gate.needs_login or b"cookie" in exchange.headers:
             await self.logins.refresh()

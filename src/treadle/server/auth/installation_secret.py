@@ -34,7 +34,7 @@ def read_secret(settings: Settings, env: Mapping[str, str] | None = None) -> byt
     return _find(settings, os.environ if env is None else env) or secrets.token_bytes(SECRET_BYTES)
 
 
-def kept_secret(settings: Settings, env: Mapping[str, str] | None = None) -> bytes:
+def stored_secret(settings: Settings, env: Mapping[str, str] | None = None) -> bytes:
     """Return the secret of this installation, which is the same tomorrow and in every other process.
 
     Raises: ConfigError where nobody keeps one, or it could be guessed.
@@ -46,7 +46,7 @@ def kept_secret(settings: Settings, env: Mapping[str, str] | None = None) -> byt
         raise ConfigError(
             f"keys need a secret that lasts, and none can be kept {why}",
             param=VARIABLE,
-            hint=f"set {VARIABLE} to the same text for every process: {_MAKE}",
+            hint=f"set {VARIABLE} to the same text for every process: {_HOW_TO_MAKE}",
         )
     return found
 
@@ -69,7 +69,7 @@ def is_shared(settings: Settings, env: Mapping[str, str]) -> bool:
     return bool(_given(env)) or _path(settings) is not None
 
 
-_MAKE = "python -c 'import secrets; print(secrets.token_hex(32))'"
+_HOW_TO_MAKE = "python -c 'import secrets; print(secrets.token_hex(32))'"
 
 
 def _given(env: Mapping[str, str]) -> str:
@@ -81,10 +81,10 @@ def _find(settings: Settings, env: Mapping[str, str]) -> bytes | None:
     if given:
         if len(given) < CHARS_MIN:
             message = f"{VARIABLE} has fewer than {CHARS_MIN} characters and could be guessed."
-            raise ConfigError(message, param=VARIABLE, hint=_MAKE)
+            raise ConfigError(message, param=VARIABLE, hint=_HOW_TO_MAKE)
         return given.encode()
     path = _path(settings)
-    return None if path is None else _kept(path)
+    return None if path is None else _load_or_create(path)
 
 
 def _path(settings: Settings) -> Path | None:
@@ -94,7 +94,7 @@ def _path(settings: Settings) -> Path | None:
     return Path(journal).parent / FILE if is_file else None
 
 
-def _kept(path: Path) -> bytes | None:
+def _load_or_create(path: Path) -> bytes | None:
     """Return the secret in a file, made now if it is missing; None where it can be neither read nor written."""
     fresh = secrets.token_bytes(SECRET_BYTES)
     try:

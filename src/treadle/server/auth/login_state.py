@@ -10,7 +10,7 @@ from treadle.journal.journal_interface import Store
 from treadle.server.auth.page_access import COOKIE_S, PageGate
 from treadle.server.auth.signed_tickets import SignedTicket
 
-LOOK_S = 2.0
+REFRESH_S = 2.0
 
 
 class SharedLogins:
@@ -24,7 +24,7 @@ class SharedLogins:
 
     async def refresh(self) -> None:
         """Learn what was used and ended elsewhere; a journal that is away is looked at later."""
-        if self._clock.monotonic() - self._looked_at < LOOK_S:
+        if self._clock.monotonic() - self._looked_at < REFRESH_S:
             return
         self._looked_at = self._clock.monotonic()
         now = self._clock.now()

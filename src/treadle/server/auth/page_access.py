@@ -10,11 +10,11 @@ import msgspec
 from treadle.config import Settings
 from treadle.core.errors import Forbidden
 from treadle.server.auth.installation_secret import read_secret, secret_for
-from treadle.server.auth.signed_tickets import Scope, SignedTicket, Tickets, may
+from treadle.server.auth.signed_tickets import Scope, SignedTicket, Tickets, covers
 from treadle.server.http_exchange import Exchange, HttpError
 from treadle.server.request_guard import is_loopback
 
-MARK = b"x-treadle-page"
+PAGE_HEADER = b"x-treadle-page"
 """The header of the pages' own requests: no form and no other site can send it without asking first."""
 
 COOKIE_S = 30 * 86_400.0
@@ -100,7 +100,7 @@ class PageGate:
         Raises: Forbidden.
         """
         self.check_scope(exchange, person.scope)
-        if exchange.method not in _SAFE and MARK not in exchange.headers:
+        if exchange.method not in _SAFE and PAGE_HEADER not in exchange.headers:
             message = "A change by cookie needs the header x-treadle-page."
             raise Forbidden(message, code="page_header_missing", hint="Programs use an API key instead.")
 
@@ -111,7 +111,7 @@ class PageGate:
         """
         rule = next(rule for rule in RULES if exchange.path.startswith(rule.prefix))
         needed = rule.reads if exchange.method in _SAFE else rule.writes
-        if not may(scope, needed):
+        if not covers(scope, needed):
             message = f"This needs the scope {needed}, and this login has {scope}."
             raise Forbidden(message, code="scope_missing", hint="Ask an admin for another link.")
 

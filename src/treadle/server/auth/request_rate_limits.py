@@ -81,25 +81,25 @@ class RequestRateLimiter:
                     raise Exhausted(message, code="rate_limit_requests", retry_after_s=hit.reset_s)
         tokens = await self._accounts.tokens_left(client)
         if tokens is not None:
-            exchange.also += _MANNERS.get(exchange.envelope, _treadle)("tokens", tokens, self._now())
+            exchange.also += _HEADER_STYLES.get(exchange.envelope, _treadle)("tokens", tokens, self._now())
 
     def _tell(self, exchange: Exchange) -> None:
         """Say what is left of the tightest limit."""
         tightest = min(exchange.hits, key=lambda hit: (hit.allowed, hit.remaining))
-        exchange.also = _MANNERS.get(exchange.envelope, _treadle)("requests", tightest, self._now())
+        exchange.also = _HEADER_STYLES.get(exchange.envelope, _treadle)("requests", tightest, self._now())
 
     def _address(self, exchange: Exchange) -> str:
         """Return the address of whoever asks: the peer's, or what proxies that are trusted say of theirs."""
         peer = exchange.peer
         if not self._proxies:
-            return neighbourhood(peer)
+            return address_group(peer)
         forwarded = exchange.header(b"x-forwarded-for").split(",")[-HOPS_MAX:]
         for text in (peer, *reversed(forwarded)):
             if text.strip():
-                peer = bare(text.strip())
+                peer = without_port(text.strip())
             if not self._is_proxy(peer):
                 break
-        return neighbourhood(peer)
+        return address_group(peer)
 
     def _is_proxy(self, text: str) -> bool:
         try:
@@ -110,14 +110,14 @@ class RequestRateLimiter:
         return any((mapped or address) in network for network in self._proxies)
 
 
-def bare(text: str) -> str:
+def without_port(text: str) -> str:
     """Return an address without the port that some proxies write behind it."""
     found = _WITH_PORT.fullmatch(text)
     return text if found is None else found["v6"] or found["v4"]
 
 
 @functools.lru_cache(maxsize=4_096)
-def neighbourhood(text: str) -> str:
+def address_group(text: str) -> str:
     """Return by what an address is counted: of IPv6 the network, since whoever has one address has all of them."""
     try:
         address = ipaddress.ip_address(text)
@@ -160,7 +160,7 @@ def _treadle(kind: str, hit: Hit, now: float) -> tuple[Header, ...]:
     )
 
 
-_MANNERS: dict[str, Callable[[str, Hit, float], tuple[Header, ...]]] = {
+_HEADER_STYLES: dict[str, Callable[[str, Hit, float], tuple[Header, ...]]] = {
     "chat": _openai,
     "responses": _openai,
     "messages": _anthropic,

@@ -1,4 +1,4 @@
-"""What each route needs: which API's scope of a key, and which role. Pure; the first row that fits a pattern holds."""
+"""The permissions that routes name: which API's scope a key needs, which role, and whether a person must ask. Pure."""
 
 import msgspec
 
@@ -7,15 +7,13 @@ from treadle.server.http_exchange import SAFE_METHODS
 
 
 class RouteAccess(msgspec.Struct, frozen=True):
-    """What some routes need. Without an `api` the key of any API will do; what `is_open` needs no key at all.
+    """What a route needs of its client. Without an `api`, a key for any API will do; an `is_open` route needs no key.
 
-    A role is needed beside that, to look (`reads`) or to change (`writes`). What `decides` needs a credential also
-    where other requests need none. What `outlives_store` is needed most while the store is away: a key that was known
-    a while ago will do then.
+    The role is needed in addition, to read or to change. A change by a route that `decides` needs a credential even
+    where other requests need none. A route that `outlives_store` accepts a recently checked key while the store is
+    away, because that is when it is needed most.
     """
 
-    methods: str
-    prefix: str
     api: str = ""
     reads: Role = "none"
     writes: Role = "none"
@@ -28,71 +26,20 @@ class RouteAccess(msgspec.Struct, frozen=True):
         return self.reads if method in SAFE_METHODS else self.writes
 
 
-RULES: tuple[RouteAccess, ...] = (
-    RouteAccess("*", "/v1/chat/", "chat"),
-    RouteAccess("*", "/v1/responses", "responses"),
-    RouteAccess("*", "/v1/conversations", "responses"),
-    RouteAccess("*", "/v1/messages", "messages"),
-    RouteAccess("GET HEAD", "/v1/models"),
-    RouteAccess("GET HEAD", "/v1beta/models"),
-    RouteAccess("POST", "/v1/models/", "gemini"),
-    RouteAccess("POST", "/v1/tunedModels/", "gemini"),
-    RouteAccess("POST", "/v1beta/", "gemini"),
-    RouteAccess("*", "/mcp", "mcp"),
-    RouteAccess("*", "/treadle/v1/keys", "treadle", "admin", "admin"),
-    RouteAccess("*", "/treadle/v1/logins", "treadle", "admin", "admin"),
-    RouteAccess("*", "/treadle/v1/evals", "treadle", "viewer", "operator"),
-    RouteAccess("*", "/treadle/v1/mcp", "treadle", "viewer", "operator"),
-    RouteAccess("*", "/treadle/v1/upstreams", "treadle", "viewer", "operator"),
-    RouteAccess("*", "/treadle/v1/replicas", "treadle", "viewer", "operator"),
-    RouteAccess("*", "/treadle/v1/", "treadle"),
-    RouteAccess("*", "/metrics", reads="viewer", writes="operator", outlives_store=True),
-    RouteAccess("GET HEAD", "/healthz", is_open=True),
-    RouteAccess("GET HEAD", "/readyz", is_open=True),
-    RouteAccess("GET HEAD", "/api/hello", is_open=True),
-    RouteAccess("GET HEAD", "/openapi.json", is_open=True),
-    RouteAccess("*", "/login", is_open=True),
-    RouteAccess("GET HEAD", "/web/", is_open=True),
-    RouteAccess("GET HEAD", "/console", is_open=True),
-    RouteAccess("GET HEAD", "/", is_open=True),
-)
-"""Pages are open here because the gate looks after them: a browser brings no key."""
+OPEN = RouteAccess(is_open=True)
+"""Probes, and pages: a browser brings no key, so `page_access` checks its login instead."""
 
-OWN_API = "/treadle/v1/"
-UNDECIDED = frozenset(
-    {
-        ("POST", "/treadle/v1/runs"),
-        ("POST", "/treadle/v1/runs/{run_id}/fork"),
-        ("POST", "/treadle/v1/runs/{run_id}/replay"),
-        ("POST", "/treadle/v1/guests/{name}/runs"),
-        ("POST", "/treadle/v1/sessions"),
-        ("PATCH", "/treadle/v1/sessions/{session_id}"),
-        ("POST", "/treadle/v1/sessions/{session_id}/fork"),
-        ("POST", "/treadle/v1/sessions/{session_id}/turns"),
-        ("POST", "/treadle/v1/sessions/{session_id}/branch"),
-        ("POST", "/treadle/v1/workspaces"),
-        ("PATCH", "/treadle/v1/workspaces/{workspace}/draft"),
-        ("PATCH", "/treadle/v1/workspaces/{workspace}/ui"),
-        ("POST", "/treadle/v1/workspaces/{workspace}/proposals"),
-        ("POST", "/treadle/v1/logout"),
-    }
-)
-"""Changes by Treadle's own API that ask a model, prepare or propose something. Every other one decides, so that a new
-route needs a credential unless it is named here."""
+ANY_API = RouteAccess()
+CHAT = RouteAccess("chat")
+RESPONSES = RouteAccess("responses")
+MESSAGES = RouteAccess("messages")
+GEMINI = RouteAccess("gemini")
+MCP = RouteAccess("mcp")
+METRICS = RouteAccess(reads="viewer", writes="operator", outlives_store=True)
+TREADLE = RouteAccess("treadle", decides=True)
+PREPARE = RouteAccess("treadle")
+"""For changes that ask a model, or prepare or propose something: any program may make them. Every other change by
+Treadle's own API decides something, and takes `TREADLE` or a permission that also names a role."""
 
-
-def access_of(pattern: str, method: str) -> RouteAccess:
-    """Return what a route needs.
-
-    Raises: LookupError for a route that nobody thought of.
-    """
-    for rule in RULES:
-        is_whole = rule.prefix != "/" or pattern == "/"
-        if is_whole and pattern.startswith(rule.prefix) and (rule.methods == "*" or method in rule.methods.split()):
-            return msgspec.structs.replace(rule, decides=_decides(pattern, method))
-    raise LookupError(f"no rule says who may use {method} {pattern}")
-
-
-def _decides(pattern: str, method: str) -> bool:
-    is_change = method not in SAFE_METHODS
-    return is_change and pattern.startswith(OWN_API) and (method, pattern) not in UNDECIDED
+OPERATE = RouteAccess("treadle", reads="viewer", writes="operator", decides=True)
+ADMIN = RouteAccess("treadle", reads="admin", writes="admin", decides=True)

@@ -52,7 +52,7 @@ class Tickets:
 
     def link(self, name: str, scope: Scope, now: float, seconds: float) -> str:
         """Write the ticket of a one-time link."""
-        return self._write(_made("link", name, scope, now, seconds))
+        return self._write(_new_ticket("link", name, scope, now, seconds))
 
     def link_of(self, text: str, now: float) -> SignedTicket | None:
         """Return what a link says; None for one that is used, late, older than this process or not ours."""
@@ -72,7 +72,7 @@ class Tickets:
     def admit(self, link: SignedTicket, now: float, seconds: float) -> tuple[str, SignedTicket]:
         """Return the cookie that a link becomes which nobody used before."""
         self._spend(link, now)
-        cookie = _made("cookie", link.name, link.scope, now, seconds)
+        cookie = _new_ticket("cookie", link.name, link.scope, now, seconds)
         return self._write(cookie), cookie
 
     def cookie(self, text: str, now: float) -> SignedTicket | None:
@@ -81,7 +81,7 @@ class Tickets:
 
     def key(self, name: str, scope: Scope, now: float, seconds: float) -> str:
         """Write a person's key."""
-        return PERSON_KEY + self._write(_made("key", name, scope, now, seconds))
+        return PERSON_KEY + self._write(_new_ticket("key", name, scope, now, seconds))
 
     def holder(self, text: str, now: float) -> SignedTicket | None:
         """Return who a person's key is of; None for one that is late or not ours."""
@@ -116,11 +116,11 @@ class Tickets:
         self._spent[ticket.id] = ticket.expires_at
 
 
-def may(scope: Scope, needed: Scope) -> bool:
+def covers(scope: Scope, needed: Scope) -> bool:
     """Tell whether one scope is enough for what needs another."""
     return SCOPES.index(scope) >= SCOPES.index(needed)
 
 
-def _made(kind: Kind, name: str, scope: Scope, now: float, seconds: float) -> SignedTicket:
+def _new_ticket(kind: Kind, name: str, scope: Scope, now: float, seconds: float) -> SignedTicket:
     fresh = secrets.token_urlsafe(12)
     return SignedTicket(kind=kind, id=fresh, name=name, scope=scope, made_at=now, expires_at=now + seconds)

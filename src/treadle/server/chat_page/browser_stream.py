@@ -19,29 +19,31 @@ from treadle.server.api.approval_routes import view as approval_view
 from treadle.server.api.run_routes import view_of as run_view
 from treadle.server.api.session_routes import view_of as session_view
 from treadle.server.api.workspace_bodies import proposal_view
-from treadle.server.chat_page.chat_page_routes import read_mode
-from treadle.server.chat_page.list_changes import WINDOW, ListChanges, Look, Rows
+from treadle.server.auth.route_permissions import TREADLE
+from treadle.server.chat_page.chat_page_routes import MODE, read_mode
+from treadle.server.chat_page.list_changes import WINDOW, ListChanges, ReadRows, Rows
 from treadle.server.chat_page.run_view import ChatRunView, Mode, Op, ending, merge
 from treadle.server.http_exchange import Exchange
+from treadle.server.route import EVENTS, Content, RouteGroup, text
 from treadle.server.server_state import Service
 
 RUNS_MAX = 50
 WAITING_MAX = 64
 """Frames that wait for a slow browser, before what it follows waits too."""
-PACE_S = 0.04
+BATCH_S = 0.04
 """The pause after a piece of a run, in which the next ones gather: no eye is faster."""
 
-AGAIN_S = 0.5
+REATTACH_S = 0.5
 """How long to wait before a run that this process lost is followed again, wherever it goes on."""
 
-LAST_WORDS_S = 0.5
+DRAIN_S = 0.5
 """How long a server that leaves waits for what is still to be told."""
 
 _KEPT_ALIVE = write_frame(b"{}", "kept_alive")
 
 
 async def follow(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/live?runs&after&mode: `runs` is a list of ID:N, `after` the last event's id.
+    """Stream changes to a page: `runs` is a list of ID:N, `after` the id of the last event received.
 
     Raises: ProtocolError, NotFound.
     """
@@ -56,9 +58,9 @@ async def follow(service: Service, exchange: Exchange) -> None:
         place = changes.place(changes.cursor()) or 0
         await exchange.write(write_frame(b"{}", "hello", changes.cursor()))
     frames: asyncio.Queue[bytes] = asyncio.Queue(WAITING_MAX)
-    sources = [_tell_changes(changes, place, frames.put)]
-    sources += [_tell_run(service, run, after, mode, frames.put) for run, after in watched]
-    await _carry(service, exchange, frames, sources)
+    sources = [_send_changes(changes, place, frames.put)]
+    sources += [_send_run(service, run, after, mode, frames.put) for run, after in watched]
+    await _write_frames(service, exchange, frames, sources)
 
 
 def _changes(service: Service, key_id: str | None) -> ListChanges:
@@ -88,7 +90,7 @@ def read_watched(text: str) -> list[tuple[str, int]]:
     return found
 
 
-async def _carry(
+async def _write_frames(
     service: Service, exchange: Exchange, frames: "asyncio.Queue[bytes]", sources: Sequence[Coroutine[Any, Any, None]]
 ) -> None:
     """Write what the sources tell until the browser goes away, may not listen any more, or the server leaves.
@@ -105,20 +107,20 @@ async def _carry(
         while not any(end.done() for end in ends):
             frame = await _next(frames, ends, keep_alive_s)
             if not refused.done():
-                await exchange.write(b"".join([frame, *_waiting(frames)]))
+                await exchange.write(b"".join([frame, *_take_queued(frames)]))
     finally:
         for task in (*tasks, *ends):
             task.cancel()
         await asyncio.wait((*tasks, *ends))
     if gone.cancelled():
-        await exchange.end(b"".join(_waiting(frames)) if refused.cancelled() else b"")
+        await exchange.end(b"".join(_take_queued(frames)) if refused.cancelled() else b"")
 
 
 async def _leaving(service: Service, runs: "Sequence[asyncio.Task[None]]") -> None:
     """Wait until the server leaves; the runs have ended by then, and their ends are still told."""
     await service.leaving.wait()
     if runs:
-        await asyncio.wait(runs, timeout=LAST_WORDS_S)
+        await asyncio.wait(runs, timeout=DRAIN_S)
 
 
 async def _next(frames: "asyncio.Queue[bytes]", ends: "tuple[asyncio.Task[Any], ...]", keep_alive_s: float) -> bytes:
@@ -133,7 +135,7 @@ async def _next(frames: "asyncio.Queue[bytes]", ends: "tuple[asyncio.Task[Any], 
     return b"" if done else _KEPT_ALIVE
 
 
-def _waiting(frames: "asyncio.Queue[bytes]") -> list[bytes]:
+def _take_queued(frames: "asyncio.Queue[bytes]") -> list[bytes]:
     found: list[bytes] = []
     while not frames.empty():
         found.append(frames.get_nowait())
@@ -143,23 +145,23 @@ def _waiting(frames: "asyncio.Queue[bytes]") -> list[bytes]:
 Put = Callable[[bytes], Coroutine[Any, Any, None]]
 
 
-async def _tell_changes(changes: ListChanges, after: int, put: Put) -> None:
+async def _send_changes(changes: ListChanges, after: int, put: Put) -> None:
     async with aclosing(changes.follow(after)) as told:
         async for batch in told:
             for change in batch:
                 await put(write_frame(change.data, change.topic, changes.cursor(change.number)))
 
 
-async def _tell_run(service: Service, run: RunRow, after: int, mode: Mode, put: Put) -> None:
+async def _send_run(service: Service, run: RunRow, after: int, mode: Mode, put: Put) -> None:
     """Tell what happens in a run after the event numbered `after`, also where another process recovers the run."""
     while True:
-        after, is_over = await _tell_until_lost(service, run, after, mode, put)
+        after, is_over = await _send_until_lost(service, run, after, mode, put)
         if is_over:
             return
-        await asyncio.sleep(AGAIN_S)
+        await asyncio.sleep(REATTACH_S)
 
 
-async def _tell_until_lost(service: Service, run: RunRow, after: int, mode: Mode, put: Put) -> tuple[int, bool]:
+async def _send_until_lost(service: Service, run: RunRow, after: int, mode: Mode, put: Put) -> tuple[int, bool]:
     """Tell what happens in a run; return the number of the last event, and whether that was the end.
 
     What came before `after` is only needed to know where things are.
@@ -175,26 +177,26 @@ async def _tell_until_lost(service: Service, run: RunRow, after: int, mode: Mode
                 number = numbering.take(numbered.event)
                 made = screen.feed(numbered.event)
                 if isinstance(numbered.event, RunEnded):
-                    made.append({"op": "turn", **await _ended(service, run.id, numbered.event)})
+                    made.append({"op": "turn", **await _end_op(service, run.id, numbered.event)})
                 if number > after:
                     ops += made
             if numbering.number > start:
                 frame = {"run": run.id, "from": start, "n": numbering.number, "ops": merge(ops)}
                 await put(write_frame(write_json(frame), "ops"))
-                await asyncio.sleep(PACE_S)
+                await asyncio.sleep(BATCH_S)
             if not batch[-1].stands:
                 return max(after, numbering.number), False
     return numbering.number, True
 
 
-async def _ended(service: Service, run_id: str, ended: RunEnded) -> Op:
+async def _end_op(service: Service, run_id: str, ended: RunEnded) -> Op:
     """Say how a run ended, with what it used; by then its row says so too."""
     row = await service.runtime.store.find_run(run_id)
     cost = None if row is None else service.runtime.prices.cost(row.model, ended.usage)
     return {**ending(ended), "usage": ended.usage, "cost_usd": cost}
 
 
-def _topics(service: Service, key_id: str | None) -> dict[str, Look]:
+def _topics(service: Service, key_id: str | None) -> dict[str, ReadRows]:
     """Return how each list is looked at: of one key, or of all."""
     runtime = service.runtime
 
@@ -221,3 +223,16 @@ async def _find(service: Service, exchange: Exchange, run_id: str) -> RunRow:
     if row is None:
         raise NotFound(f"There is no run {run_id!r}.", param="runs")
     return row
+
+
+_ROWS = RouteGroup("Runs", TREADLE)
+ROUTES = (
+    _ROWS.row(
+        "GET",
+        "/treadle/v1/live",
+        follow,
+        "Follow what changes, for a page",
+        {200: (Content(EVENTS),)},
+        query=(text("runs", "a list of ID:N"), text("after", "the id of the last event"), MODE),
+    ),
+)

@@ -15,11 +15,13 @@ from treadle.core.request import Request
 from treadle.journal.journal_interface import RunRow, SessionRow
 from treadle.server.api.model_routes import models_of
 from treadle.server.api.run_routes import acting
-from treadle.server.api.session_routes import find_session, view_of
+from treadle.server.api.session_routes import SessionView, find_session, view_of
+from treadle.server.auth.route_permissions import PREPARE, TREADLE
 from treadle.server.chat_page.questions import QuestionFile, ask_again, question, read_files
 from treadle.server.chat_page.run_view import Mode
-from treadle.server.chat_page.session_turns import TURNS_MAX, leaf_below, newest_of, read_talk, read_turn
+from treadle.server.chat_page.session_turns import TURNS_MAX, SessionTurn, leaf_below, newest_of, read_turns, read_turn
 from treadle.server.http_exchange import Exchange, read_body, read_number
+from treadle.server.route import FLAG, TEXT, RouteGroup, fields, gives, listed, number, one_of, text
 from treadle.server.server_state import Service
 
 
@@ -47,20 +49,20 @@ class ModelView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def index(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/sessions/{id}/turns?before&limit&mode: the branch that the session stands on, as a page shows it.
+    """Return a page of the current branch's turns, in the form that the chat page shows.
 
     Raises: ProtocolError, NotFound.
     """
     query = exchange.query()
     limit = read_number(query, "limit", default=TURNS_MAX, least=1, most=TURNS_MAX)
     session = await _find(service, exchange)
-    talk = await read_talk(service, session, mode=read_mode(query), before=query.get("before"), limit=limit)
+    talk = await read_turns(service, session, mode=read_mode(query), before=query.get("before"), limit=limit)
     fields = {"session": view_of(session), "turns": talk.turns, "has_more": talk.has_more}
     await exchange.answer_json(200, fields)
 
 
 async def create(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/sessions/{id}/turns: ask, and answer with the turn that begins.
+    """Ask a question and return the turn that starts.
 
     Raises: ProtocolError, NotFound, Conflict while a run of the session goes on.
     """
@@ -80,7 +82,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 
 async def branch(service: Service, exchange: Exchange) -> None:
-    """POST /treadle/v1/sessions/{id}/branch: go on with another branch, at the newest run below the one named.
+    """Switch to another branch, at the newest run below the one named.
 
     Raises: ProtocolError, NotFound, Conflict while a run of the session goes on.
     """
@@ -94,7 +96,7 @@ async def branch(service: Service, exchange: Exchange) -> None:
 
 
 async def models(service: Service, exchange: Exchange) -> None:
-    """GET /treadle/v1/models: which models there are, which one answers by default, and what each takes."""
+    """List the models, the default one, and what input each accepts."""
     runtime = service.runtime
     infos = await models_of(service, exchange)
     shown = [ModelView(id=info.id, upstream=info.upstream, takes=_takes(service, info.upstream)) for info in infos]
@@ -170,3 +172,42 @@ async def _check_idle(service: Service, session: SessionRow) -> None:
 
 async def _find(service: Service, exchange: Exchange) -> SessionRow:
     return await find_session(service, exchange, exchange.params["session_id"])
+
+
+MODE = one_of("mode", "tools as cards, or as lines of text", "cards", "text")
+_ROWS = RouteGroup("Sessions", TREADLE)
+_PREPARE = RouteGroup("Sessions", PREPARE)
+ROUTES = (
+    _ROWS.get(
+        "/treadle/v1/sessions/{session_id}/turns",
+        index,
+        "Show the turns of a session",
+        gives(fields(session=SessionView, turns=listed(SessionTurn), has_more=FLAG)),
+        query=(
+            number("limit", "how many, at most", least=1, most=100),
+            text("before", "the first run of the page after"),
+            MODE,
+        ),
+    ),
+    _PREPARE.post(
+        "/treadle/v1/sessions/{session_id}/turns",
+        create,
+        "Ask in a session",
+        gives(SessionTurn, 201),
+        query=(MODE,),
+        body=NewTurn,
+    ),
+    _PREPARE.post(
+        "/treadle/v1/sessions/{session_id}/branch",
+        branch,
+        "Go on with another branch",
+        gives(SessionView),
+        body=NewHead,
+    ),
+    RouteGroup("Runs", TREADLE).get(
+        "/treadle/v1/models",
+        models,
+        "List the models and what they take",
+        gives(fields(default=TEXT, models=listed(ModelView))),
+    ),
+)

@@ -16,14 +16,14 @@ from treadle.core.errors import TreadleError
 from treadle.core.json import write_json
 from treadle.engine.ports import Clock
 
-LOOK_S = 1.0
-KEPT_MAX = 2_000
+POLL_S = 1.0
+CHANGES_MAX = 2_000
 WINDOW = 100
 """How many rows of each topic are looked at, the newest; a row that is missing among fewer than that is gone."""
 
 Rows = Mapping[str, object]
 """Rows of a topic by their ids, as they are shown."""
-Look = Callable[[], Awaitable[Rows]]
+ReadRows = Callable[[], Awaitable[Rows]]
 
 
 class ListChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,12 +37,12 @@ class ListChange(msgspec.Struct, frozen=True, kw_only=True):
 class ListChanges:
     """Looks at the topics while somebody listens, and tells what changed."""
 
-    def __init__(self, topics: Mapping[str, Look], clock: Clock) -> None:
+    def __init__(self, topics: Mapping[str, ReadRows], clock: Clock) -> None:
         self._topics = topics
         self._clock = clock
         self._epoch = secrets.token_hex(4)
         self._number = 0
-        self._kept: deque[ListChange] = deque(maxlen=KEPT_MAX)
+        self._kept: deque[ListChange] = deque(maxlen=CHANGES_MAX)
         self._known: dict[str, dict[str, bytes]] = {}
         self._news = asyncio.Event()
         self._listeners = 0
@@ -101,7 +101,7 @@ class ListChanges:
     async def _watch(self) -> None:
         while True:
             await self.look()
-            await self._clock.sleep(LOOK_S)
+            await self._clock.sleep(POLL_S)
 
     def _compare(self, topic: str, rows: Rows) -> None:
         is_first = topic not in self._known

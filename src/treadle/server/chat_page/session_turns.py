@@ -60,14 +60,14 @@ class SessionTurn(msgspec.Struct, frozen=True, kw_only=True):
     cost_usd: float | None = None
 
 
-class Talk(msgspec.Struct, frozen=True, kw_only=True):
+class TurnPage(msgspec.Struct, frozen=True, kw_only=True):
     """The turns of a session's branch, oldest first; `before` the first one's run gives the turns before it."""
 
     turns: list[SessionTurn]
     has_more: bool
 
 
-async def read_talk(service: Service, session: SessionRow, *, mode: Mode, before: str | None, limit: int) -> Talk:
+async def read_turns(service: Service, session: SessionRow, *, mode: Mode, before: str | None, limit: int) -> TurnPage:
     """Return the newest turns of the branch that a session stands on, or those before a run of it.
 
     Raises: NotFound.
@@ -82,7 +82,7 @@ async def read_talk(service: Service, session: SessionRow, *, mode: Mode, before
         chain = chain[:place]
     siblings = _siblings([*runs, *chain])
     turns = [await _read_turn(service, run, siblings[run.previous_id], mode) for run in chain[-limit:]]
-    return Talk(turns=turns, has_more=len(chain) > limit)
+    return TurnPage(turns=turns, has_more=len(chain) > limit)
 
 
 async def read_turn(service: Service, run: RunRow, mode: Mode) -> SessionTurn:

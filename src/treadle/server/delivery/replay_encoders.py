@@ -32,7 +32,7 @@ from treadle.core.ids import SeededIds
 from treadle.core.request import Request
 from treadle.protocols.codec_interfaces import Encoder
 from treadle.protocols.stream_deduplication import ReplayDiff, diverged
-from treadle.server.delivery.stream_event_ids import Delta, Frames
+from treadle.server.delivery.stream_event_ids import Delta, FrameNumbers
 
 WAITING = frozenset({RunEnded})
 """Events that are not told without waiting, for the end to be taken."""
@@ -45,7 +45,7 @@ _ENCODED = frozenset({RoundStarted, ItemAdded, ItemDone, ToolStarted, ToolFinish
 
 _event_of = attrgetter("event")
 
-Retell = Callable[[RunEvent], list[RunEvent]]
+EventFilter = Callable[[RunEvent], list[RunEvent]]
 
 
 def kinds_of(batch: list[Numbered]) -> Iterable[type[RunEvent]]:
@@ -54,7 +54,7 @@ def kinds_of(batch: list[Numbered]) -> Iterable[type[RunEvent]]:
 
 
 @runtime_checkable
-class Leaping(Protocol):
+class NumberedEncoder(Protocol):
     """An encoder whose frames carry their own numbers."""
 
     @property
@@ -100,7 +100,7 @@ class ResponseWriter(Protocol):
         ...
 
 
-class OneRun:
+class RunWriter:
     """Tells a run by its encoder; `retell` puts other events in the place of the run's own.
 
     `step` is how far the numbers of frames leap when the run is recovered.
@@ -109,10 +109,10 @@ class OneRun:
     __slots__ = ("_encoder", "_frames", "_is_numbered", "_retell", "_run_id", "_step", "ended")
 
     def __init__(
-        self, encoder: Encoder, retell: Retell | None = None, frames: Frames | None = None, *, step: int = NUMBER_STEP
+        self, encoder: Encoder, retell: EventFilter | None = None, frames: FrameNumbers | None = None, *, step: int = NUMBER_STEP
     ) -> None:
         self._encoder = encoder
-        self._frames = frames or Frames()
+        self._frames = frames or FrameNumbers()
         self._retell = retell
         self._run_id = ""
         self._step = step
@@ -187,7 +187,7 @@ class OneRun:
 
     def _recover(self, step: int) -> None:
         self._frames.recover(step)
-        if isinstance(self._encoder, Leaping):
+        if isinstance(self._encoder, NumberedEncoder):
             self._encoder.leap(step)
 
     def _write_rest(self, event: RunEvent) -> list[bytes]:
@@ -201,7 +201,7 @@ class OneRun:
         frames.take(written, known)
         if written and not frames.is_matching:
             frames.join()
-            if isinstance(self._encoder, Leaping):
+            if isinstance(self._encoder, NumberedEncoder):
                 self._encoder.leap(-1)
         rest = _piece(event, event.text[room:])
         return frames.take(write(rest), rest)
@@ -215,8 +215,8 @@ class OneRun:
             return []
         assert type(event) is RunEnded, "only an end can be none of the run's"
         self.ended = event
-        frames, self._frames = self._frames, Frames()
-        if isinstance(self._encoder, Leaping):
+        frames, self._frames = self._frames, FrameNumbers()
+        if isinstance(self._encoder, NumberedEncoder):
             last = self._encoder.number - 1 if frames.is_plain else frames.last
             self._encoder.hold(max(0, last))
         return self._encoder.feed(event)
@@ -236,7 +236,7 @@ def _piece(event: Delta, text: str) -> Delta:
     return msgspec.structs.replace(event, text=text)
 
 
-class AppendOnlyWriter(OneRun):
+class AppendOnlyWriter(RunWriter):
     """Tells a run as a stream: what a repeated model call says again is told once.
 
     Where the protocol `closes` items that were broken off, it does so if the model answers differently; else the
@@ -246,7 +246,7 @@ class AppendOnlyWriter(OneRun):
     __slots__ = ("_closes", "_is_straight", "_mend", "_told")
 
     def __init__(
-        self, encoder: Encoder, frames: Frames | None = None, *, closes: bool = False, step: int = NUMBER_STEP
+        self, encoder: Encoder, frames: FrameNumbers | None = None, *, closes: bool = False, step: int = NUMBER_STEP
     ) -> None:
         super().__init__(encoder, frames=frames, step=step)
         self._closes = closes
@@ -305,7 +305,7 @@ class AppendOnlyWriter(OneRun):
         return self._mend
 
 
-def tell_again(request: Request, encoder: Encoder, frames: Frames | None = None) -> AppendOnlyWriter:
+def resumable_writer(request: Request, encoder: Encoder, frames: FrameNumbers | None = None) -> AppendOnlyWriter:
     """Return what tells a run as its protocol does, from any place in it.
 
     Clients of an answer in the background are shown only what the journal has, so their numbers need not leap.
@@ -314,7 +314,7 @@ def tell_again(request: Request, encoder: Encoder, frames: Frames | None = None)
     return AppendOnlyWriter(encoder, frames, closes=is_closed, step=0 if request.background else NUMBER_STEP)
 
 
-class FoldedRun(msgspec.Struct, eq=False):
+class FoldedWriter(msgspec.Struct, eq=False):
     """Tells a run in one piece, at its end: what was broken off is left out, since nobody has seen it."""
 
     new_encoder: Callable[[], Encoder]
@@ -342,12 +342,12 @@ class FoldedRun(msgspec.Struct, eq=False):
     def body(self) -> bytes:
         """Return the whole answer, once the run has ended."""
         encoder = self.new_encoder()
-        for event in _standing(self.events):
+        for event in _final_events(self.events):
             encoder.feed(event)
         return encoder.body()
 
 
-def _standing(events: list[RunEvent]) -> list[RunEvent]:
+def _final_events(events: list[RunEvent]) -> list[RunEvent]:
     """Return what stands of a run: nothing of what was broken off, and no pieces of what is whole."""
     kinds = [*map(type, events)]
     if RoundBroken in kinds:
@@ -360,7 +360,7 @@ def _standing(events: list[RunEvent]) -> list[RunEvent]:
         standing += events[start:at]
         done = events[at]
         assert type(done) is ItemDone
-        _forget_pieces(standing, done.index)
+        _drop_deltas(standing, done.index)
         standing.append(done)
         start = at + 1
     return standing + events[start:]
@@ -380,7 +380,7 @@ def _unbroken(events: list[RunEvent]) -> list[RunEvent]:
     return standing
 
 
-def _forget_pieces(standing: list[RunEvent], index: int) -> None:
+def _drop_deltas(standing: list[RunEvent], index: int) -> None:
     """Leave out the pieces of a text or of arguments that nothing came between: the item has them all."""
     while standing:
         piece = standing[-1]

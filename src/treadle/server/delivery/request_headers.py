@@ -23,10 +23,10 @@ _ATTEMPT = b"x-stainless-retry-count"
 
 _HEADERS = frozenset({_KEY, _LAST, _LEAVING, _ATTEMPT})
 
-MANNER_HEADERS = frozenset({b"x-treadle-events", b"x-treadle-strict-fidelity", b"cache-control"})
+OPTION_HEADERS = frozenset({b"x-treadle-events", b"x-treadle-strict-fidelity", b"cache-control"})
 """By these a request says how it is to be answered, beside its `wishes`."""
 
-_ALL_HEADERS = _HEADERS | MANNER_HEADERS
+_ALL_HEADERS = _HEADERS | OPTION_HEADERS
 
 _RETRY_S, _RETRY_S_MAX, _MARGIN_S = 0.5, 8.0, 0.4
 """How long those SDKs wait at most before the first retry (twice as long before each further one), and for luck."""
@@ -53,8 +53,8 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
         return min(_RETRY_S * 2**self.attempt, _RETRY_S_MAX) + _MARGIN_S if self.retry else 0.0
 
 
-NO_WISHES = RequestOptions()
-_STAYS = RequestOptions(patience_s=None)
+NO_OPTIONS = RequestOptions()
+_CONTINUES = RequestOptions(patience_s=None)
 """What a request says that has none of the headers: that its run ends with its reader, or that it does not."""
 
 
@@ -71,15 +71,15 @@ def asks_plainly(exchange: Exchange, request: Request) -> bool:
     return not says and _ALL_HEADERS.isdisjoint(exchange.headers)
 
 
-def usual_wishes(exchange: Exchange, request: Request, settings: Settings) -> RequestOptions | None:
+def default_options(exchange: Exchange, request: Request, settings: Settings) -> RequestOptions | None:
     """Return the wishes of a request that has none of the headers; None, where there is something to read."""
     if not _HEADERS.isdisjoint(exchange.headers):
         return None
     on_disconnect = _configured(request, settings) if settings.route else settings.server.on_disconnect
-    return _STAYS if request.background or on_disconnect == "continue" else NO_WISHES
+    return _CONTINUES if request.background or on_disconnect == "continue" else NO_OPTIONS
 
 
-def read_wishes(exchange: Exchange, request: Request, settings: Settings) -> RequestOptions:
+def read_options(exchange: Exchange, request: Request, settings: Settings) -> RequestOptions:
     """Read the headers of a request for an answer.
 
     Raises: ProtocolError, naming the header.

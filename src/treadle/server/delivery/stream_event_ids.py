@@ -98,7 +98,7 @@ def read_position(text: str) -> Position:
     return Position(int(found[1]), int(found[2]), int(found[3], 16))
 
 
-class Frames:
+class FrameNumbers:
     """Numbers the frames of a stream from `first`, and leaves out those that the client has.
 
     Where it `is_plain` there is nothing to do. After a recovery a client may have frames that are not known here; then

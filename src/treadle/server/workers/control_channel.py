@@ -22,7 +22,7 @@ READY = b"ready\n"
 _LINE_BYTES_MAX = 4_096
 
 
-class Post(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerAssignment(msgspec.Struct, frozen=True, kw_only=True):
     """One worker's place: the port's and the line's file descriptors, its name in leases, how many there are.
 
     `numbers` is the folder where all keep what they count, `dead` are owners whose runs nobody has gone on with yet,
@@ -46,21 +46,21 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
         return shared
 
 
-def write_post(post: Post) -> str:
+def write_assignment(post: WorkerAssignment) -> str:
     """Write what a worker finds in its environment."""
     return msgspec.json.encode(post).decode()
 
 
-def read_post(env: MutableMapping[str, str]) -> Post | None:
+def read_assignment(env: MutableMapping[str, str]) -> WorkerAssignment | None:
     """Return what this process was told, if it is a worker; nobody that it starts is told too."""
     text = env.pop(VARIABLE, "")
-    return msgspec.json.decode(text, type=Post) if text else None
+    return msgspec.json.decode(text, type=WorkerAssignment) if text else None
 
 
-class ControlMessage:
+class ControlChannel:
     """The worker's end of the line. Use it in the loop that serves."""
 
-    def __init__(self, post: Post, bury: Callable[[str], Awaitable[None]]) -> None:
+    def __init__(self, post: WorkerAssignment, bury: Callable[[str], Awaitable[None]]) -> None:
         self._socket = socket.socket(fileno=post.line)
         self._socket.setblocking(False)
         self._bury = bury

@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.telemetry.prometheus import MetricRegistry, MetricSample, Series, write_text
 
-KEEP_S = 1.0
+WRITE_S = 1.0
 _SUFFIX = ".numbers"
 _DEAD = "dead"
 _STATES: dict[str, Callable[[float, float], float]] = {
@@ -28,14 +28,14 @@ _STATES: dict[str, Callable[[float, float], float]] = {
 _MOMENTARY = "gauge"
 
 
-class Kept(msgspec.Struct, frozen=True):
+class StoredMetrics(msgspec.Struct, frozen=True):
     """What a file holds; `owners` are the workers whose own files it stands for."""
 
     series: tuple[Series, ...] = ()
     owners: tuple[str, ...] = ()
 
 
-class Numbers:
+class SharedMetrics:
     """The numbers of one worker, and of all together."""
 
     def __init__(self, registry: MetricRegistry, folder: Path, owner: str) -> None:
@@ -47,11 +47,11 @@ class Numbers:
         """Write this worker's numbers down, for ever."""
         while True:
             self.write()
-            await asyncio.sleep(KEEP_S)
+            await asyncio.sleep(WRITE_S)
 
     def write(self) -> None:
         """Write this worker's numbers down; a folder that is gone has nobody who reads it."""
-        _write(self._folder / f"{_file(self._owner)}{_SUFFIX}", Kept(series=tuple(self._registry.collect())))
+        _write(self._folder / f"{_file(self._owner)}{_SUFFIX}", StoredMetrics(series=tuple(self._registry.collect())))
 
     def text(self) -> bytes:
         """Return the numbers of all workers in Prometheus' text form."""
@@ -59,7 +59,7 @@ class Numbers:
         return write_text(_merge(_all(self._folder)))
 
 
-def bury(folder: Path, owner: str) -> None:
+def keep_counts_of_dead(folder: Path, owner: str) -> None:
     """Keep what a dead worker had counted, under no worker's name."""
     file = folder / f"{_file(owner)}{_SUFFIX}"
     lost = _read(file)
@@ -68,7 +68,7 @@ def bury(folder: Path, owner: str) -> None:
     counted = tuple(series for series in lost.series if series.kind != _MOMENTARY)
     merged = tuple(_merge([*before.series, *counted]))
     # Until its file is gone it must not be counted twice; those of earlier dead are gone already.
-    _write(dead, Kept(series=merged, owners=(_file(owner),)))
+    _write(dead, StoredMetrics(series=merged, owners=(_file(owner),)))
     file.unlink(missing_ok=True)
 
 
@@ -95,14 +95,14 @@ def _merge(found: Iterable[Series]) -> list[Series]:
     return [msgspec.structs.replace(series, samples=tuple(values[name].values())) for name, series in merged.items()]
 
 
-def _read(file: Path) -> Kept:
+def _read(file: Path) -> StoredMetrics:
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Kept)
+        return msgspec.json.decode(file.read_bytes(), type=StoredMetrics)
     except (OSError, msgspec.MsgspecError):
-        return Kept()
+        return StoredMetrics()
 
 
-def _write(file: Path, kept: Kept) -> None:
+def _write(file: Path, kept: StoredMetrics) -> None:
     beside = file.with_suffix(f".{os.getpid()}")
     try:
         beside.write_bytes(msgspec.json.encode(kept))

@@ -21,16 +21,16 @@ from pathlib import Path
 from types import FrameType
 
 from treadle.server.workers import shared_metrics as numbers
-from treadle.server.workers.control_channel import READY, VARIABLE, Post, write_post
+from treadle.server.workers.control_channel import READY, VARIABLE, WorkerAssignment, write_assignment
 
 log = logging.getLogger("treadle.server")
 
 SHORT_LIFE_S = 5.0
 """A worker that dies sooner is replaced after a pause, which doubles each time."""
-PAUSE_S_MAX = 30.0
+RESTART_PAUSE_S_MAX = 30.0
 EXIT_S = 10.0
 """How long a worker that hung up has until it is killed."""
-TOLD_MAX = 10
+ASSIGNED_MAX = 10
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -54,7 +54,7 @@ class ServerWorker:
             self.process.send_signal(number)
 
 
-class Master:
+class WorkerSupervisor:
     """Runs workers until it is told to stop."""
 
     def __init__(self, command: Sequence[str], count: int, listener: socket.socket, *, secret: str = "") -> None:
@@ -102,7 +102,7 @@ class Master:
     def _start(self, number: int, heir_of: ServerWorker | None = None) -> None:
         ours, theirs = socket.socketpair()
         owner = f"{socket.gethostname()}:worker{number}:{secrets.token_hex(6)}"
-        post = Post(
+        post = WorkerAssignment(
             listener=self._listener.fileno(),
             line=theirs.fileno(),
             number=number,
@@ -114,7 +114,7 @@ class Master:
             secret=self._secret,
         )
         self._dead.clear()
-        env = {**os.environ, VARIABLE: write_post(post)}
+        env = {**os.environ, VARIABLE: write_assignment(post)}
         with theirs:
             # In a group of its own: Ctrl-C reaches the master alone, which passes it on once.
             process = subprocess.Popen(
@@ -191,7 +191,7 @@ class Master:
         worker.line.close()
         self._workers.remove(worker)
         code = self._exit_code(worker)
-        numbers.bury(self._numbers, worker.owner)
+        numbers.keep_counts_of_dead(self._numbers, worker.owner)
         if self._stops or not self._has_served:
             self._failed = self._failed or (0 if self._stops else code or 1)
             return
@@ -216,7 +216,7 @@ class Master:
         is_short = time.monotonic() - worker.began_at < SHORT_LIFE_S or not worker.is_ready
         failures = self._failures.get(worker.number, 0) + 1 if is_short else 0
         self._failures[worker.number] = failures
-        pause_s = min(PAUSE_S_MAX, 2.0 ** (failures - 1)) if failures else 0.0
+        pause_s = min(RESTART_PAUSE_S_MAX, 2.0 ** (failures - 1)) if failures else 0.0
         about = {"worker": worker.number, "pid": worker.process.pid, "code": code, "pause_s": pause_s}
         log.warning("a worker died and is replaced", extra=about)
         self._due[worker.number] = time.monotonic() + pause_s
@@ -235,6 +235,6 @@ class Master:
                     worker.line.sendall(f"dead {owner}\n".encode())
                 except OSError:
                     continue
-                worker.told = [*worker.told[-TOLD_MAX:], owner]
+                worker.told = [*worker.told[-ASSIGNED_MAX:], owner]
                 return
         self._dead.append(owner)

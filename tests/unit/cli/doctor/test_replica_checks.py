@@ -12,7 +12,7 @@ from treadle.config import Settings, StoreSection
 from treadle.config.access_settings import KeysSection
 from treadle.journal.open_store import open_store
 from treadle.runtime.replica_comparison import OTHER_KEYS
-from treadle.server.auth.installation_secret import FILE, kept_secret, secret_for
+from treadle.server.auth.installation_secret import FILE, stored_secret, secret_for
 
 GIVEN = {"TREADLE_SECRET": "r" * 40}
 OTHER = {"TREADLE_SECRET": "w" * 40}
@@ -23,7 +23,7 @@ async def _settings(folder: Path, env: dict[str, str]) -> Settings:
     settings = Settings(store=StoreSection(url=f"sqlite:///{folder / 't.db'}"), keys=KeysSection(required="always"))
     store = open_store(str(folder / "t.db"))
     await store.open()
-    await store.replicas.note_secret(fingerprint_of(secret_for("keys", kept_secret(settings, env))))
+    await store.replicas.note_secret(fingerprint_of(secret_for("keys", stored_secret(settings, env))))
     await store.close()
     return settings
 

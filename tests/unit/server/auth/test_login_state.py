@@ -5,7 +5,7 @@ from typing import cast
 import pytest
 
 from treadle.journal.journal_interface import Store
-from treadle.server.auth.login_state import LOOK_S, SharedLogins
+from treadle.server.auth.login_state import REFRESH_S, SharedLogins
 from treadle.server.auth.page_access import PageGate
 from treadle.server.auth.signed_tickets import Tickets
 
@@ -97,6 +97,6 @@ async def test_a_logout_elsewhere_is_known_soon(shelf: Shelf, clock: HandClock) 
     await here.refresh()
     await there.end(made[1])
     assert gate.tickets.cookie(made[0], clock.now()) is not None
-    clock.time += LOOK_S
+    clock.time += REFRESH_S
     await here.refresh()
     assert gate.tickets.cookie(made[0], clock.now()) is None

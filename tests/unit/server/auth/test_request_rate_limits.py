@@ -8,7 +8,7 @@ import pytest
 from treadle.config.access_settings import ApiRate, KeysSection, RatesSection
 from treadle.journal.keys_interface import KeyBudget, KeyRates
 from treadle.server.app import App
-from treadle.server.auth.request_rate_limits import bare, neighbourhood
+from treadle.server.auth.request_rate_limits import without_port, address_group
 from unit.server.conftest import OpenApp
 from unit.server.held import HeldModel
 from unit.server.keys import ask, make_key
@@ -128,7 +128,7 @@ async def test_a_proxy_is_known_by_either_spelling_and_a_port_behind_an_address_
 )
 def test_an_address_is_read_without_its_port(text: str, address: str) -> None:
     """As proxies write it, with and without brackets."""
-    assert bare(text) == address
+    assert without_port(text) == address
 
 
 async def test_the_tightest_of_all_limits_is_told(open_app: OpenApp) -> None:
@@ -178,7 +178,7 @@ async def test_without_trusted_proxies_the_header_is_not_looked_at(open_app: Ope
 )
 def test_whoever_has_a_network_is_one(text: str, counted: str) -> None:
     """Of IPv6 the network counts; what is no address is cut."""
-    assert neighbourhood(text) == counted
+    assert address_group(text) == counted
 
 
 async def test_tokens_are_counted_when_a_run_has_ended(open_app: OpenApp) -> None:

@@ -1,21 +1,19 @@
-"""What routes need: each has a rule, and what is open to all is a short list."""
+"""What routes need: no change of Treadle's own API is open to every program, and few routes are open to all."""
 
 import pytest
 
-from treadle.server.app import TABLE
-from treadle.server.auth.route_permissions import access_of
+from treadle.server.auth.route_permissions import RouteAccess
+from treadle.server.http_exchange import SAFE_METHODS
+from treadle.server.route_table import TABLE
 
-ROUTES = [(method, route.pattern) for route in TABLE for method in route.methods.split()]
-
-
-def test_every_route_has_a_rule() -> None:
-    """A route that nobody thought of would be found when the first request comes; here it is found before."""
-    assert all(access_of(pattern, method) for method, pattern in ROUTES)
+ROUTES: dict[tuple[str, str], RouteAccess] = {
+    (method, route.pattern): route.access for route in TABLE for method in route.methods.split()
+}
 
 
 def test_what_needs_no_key_is_a_short_list() -> None:
     """Pages, which need a login instead, and whether the server lives."""
-    found = sorted({pattern for method, pattern in ROUTES if access_of(pattern, method).is_open})
+    found = sorted({pattern for (_, pattern), access in ROUTES.items() if access.is_open})
     assert found == [
         "/",
         "/api/hello",
@@ -29,11 +27,40 @@ def test_what_needs_no_key_is_a_short_list() -> None:
     ]
 
 
-def test_a_route_without_a_rule_is_no_route() -> None:
-    """Neither a path that looks like another, nor a method that no rule names."""
-    for pattern, method in (("/new", "GET"), ("/healthz", "POST"), ("/v1/new", "POST")):
-        with pytest.raises(LookupError, match="no rule"):
-            access_of(pattern, method)
+def test_treadles_own_api_has_its_own_scope() -> None:
+    """A key for another API is refused there, and nowhere else is this scope enough."""
+    assert {
+        pattern.startswith("/treadle/v1/") for (_, pattern), access in ROUTES.items() if access.api == "treadle"
+    } == {True}
+    assert {access.api for (_, pattern), access in ROUTES.items() if pattern.startswith("/treadle/v1/")} == {"treadle"}
+
+
+def test_only_the_own_api_decides() -> None:
+    """The APIs of the vendors ask models; their changes need no person."""
+    assert {access.api for (method, _), access in ROUTES.items() if access.decides and method not in SAFE_METHODS} == {
+        "treadle"
+    }
+
+
+def test_what_needs_a_role_is_listed() -> None:
+    """Every route with a role, by the role to read and the role to change."""
+    found = {
+        pattern: (access.reads, access.writes) for (_, pattern), access in ROUTES.items() if access.reads != "none"
+    }
+    admin, operate = ("admin", "admin"), ("viewer", "operator")
+    assert found == {
+        "/metrics": operate,
+        "/treadle/v1/evals": operate,
+        "/treadle/v1/evals/{run}": operate,
+        "/treadle/v1/evals/{run}/samples/{key*}": operate,
+        "/treadle/v1/keys": admin,
+        "/treadle/v1/keys/{key}": admin,
+        "/treadle/v1/logins": admin,
+        "/treadle/v1/mcp": operate,
+        "/treadle/v1/mcp/{server}": operate,
+        "/treadle/v1/replicas": operate,
+        "/treadle/v1/upstreams": operate,
+    }
 
 
 @pytest.mark.parametrize(
@@ -46,10 +73,11 @@ def test_a_route_without_a_rule_is_no_route() -> None:
         ("GET", "/treadle/v1/runs", "treadle", "none"),
         ("GET", "/treadle/v1/keys", "treadle", "admin"),
         ("GET", "/treadle/v1/evals", "treadle", "viewer"),
+        ("POST", "/treadle/v1/mcp/{server}", "treadle", "operator"),
         ("GET", "/metrics", "", "viewer"),
     ],
 )
-def test_the_first_rule_that_fits_holds(method: str, pattern: str, api: str, role: str) -> None:
-    """By the beginning of the pattern, and by the method."""
-    access = access_of(pattern, method)
+def test_a_row_names_its_permission(method: str, pattern: str, api: str, role: str) -> None:
+    """By the pattern and the method: one path may be two routes."""
+    access = ROUTES[method, pattern]
     assert (access.api, access.role(method)) == (api, role)

@@ -5,7 +5,7 @@ import base64
 import msgspec
 import pytest
 
-from treadle.server.auth.signed_tickets import SCOPES, Scope, Tickets, may
+from treadle.server.auth.signed_tickets import SCOPES, Scope, Tickets, covers
 
 SECRET = b"s" * 32
 HOUR = 3600.0
@@ -92,4 +92,4 @@ def test_what_is_remembered_is_bounded(tickets: Tickets, monkeypatch: pytest.Mon
 @pytest.mark.parametrize("needs", SCOPES)
 def test_each_scope_holds_those_before_it(has: Scope, needs: Scope) -> None:
     """viewer, operator, admin, in that order."""
-    assert may(has, needs) == (SCOPES.index(has) >= SCOPES.index(needs))
+    assert covers(has, needs) == (SCOPES.index(has) >= SCOPES.index(needs))

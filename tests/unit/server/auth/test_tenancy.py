@@ -10,7 +10,8 @@ import pytest
 from treadle.config.access_settings import KeysSection
 from treadle.journal.approvals_interface import ApprovalQuestion, ApprovalRow, ApprovalRule, RuleRow
 from treadle.journal.keys_interface import KeyBudget, KeyRates
-from treadle.server.app import TABLE, App
+from treadle.server.app import App
+from treadle.server.route_table import TABLE
 from unit.server.conftest import OpenApp
 from unit.server.keys import ask, make_key
 from unit.server.visit import LOCAL, Visit

@@ -104,7 +104,7 @@ async def test_a_cursor_goes_on_where_it_was(changes: ListChanges, shelf: Shelf)
 async def test_only_so_much_is_kept(changes: ListChanges, shelf: Shelf) -> None:
     """Whoever was away longer reads the lists again."""
     start = changes.cursor()
-    for n in range(module.KEPT_MAX + 1):
+    for n in range(module.CHANGES_MAX + 1):
         shelf.rows = {"a": {"n": n + 10}}
         await changes.look()
     assert changes.place(start) is None

@@ -29,8 +29,8 @@ from treadle.core.request import Request, Surface
 from treadle.protocols.codec_interfaces import Encoder
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.stream_deduplication import DIVERGED
-from treadle.server.delivery.replay_encoders import AppendOnlyWriter, FoldedRun, OneRun, RunIds
-from treadle.server.delivery.stream_event_ids import Frames, Position, read_position
+from treadle.server.delivery.replay_encoders import AppendOnlyWriter, FoldedWriter, RunWriter, RunIds
+from treadle.server.delivery.stream_event_ids import FrameNumbers, Position, read_position
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
 ROUND = RoundStarted(round=1, fingerprint="f")
@@ -55,17 +55,17 @@ def _encoder(protocol: ProtocolName, *, stream: bool = True) -> Encoder:
     )
 
 
-def _told(telling: OneRun | FoldedRun, *events: RunEvent) -> list[bytes]:
+def _told(telling: RunWriter | FoldedWriter, *events: RunEvent) -> list[bytes]:
     """Feed the events as a reply does."""
     return telling.tell([Numbered(event=event, seq=number) for number, event in enumerate(events, 1)])
 
 
-def _after(number: int, first: int = 1) -> Frames:
+def _after(number: int, first: int = 1) -> FrameNumbers:
     """Return the frames of a client that names its place by a plain number."""
-    return Frames(position=Position(number), first=first)
+    return FrameNumbers(position=Position(number), first=first)
 
 
-def _telling(protocol: ProtocolName, frames: Frames | None = None) -> AppendOnlyWriter:
+def _telling(protocol: ProtocolName, frames: FrameNumbers | None = None) -> AppendOnlyWriter:
     return AppendOnlyWriter(_encoder(protocol), frames, closes=protocol == "responses")
 
 
@@ -88,10 +88,10 @@ def test_frames_that_the_client_has_are_left_out() -> None:
 def test_frames_are_named_where_that_is_wanted() -> None:
     """From one, or from where the protocol counts; the name also says how much was shown."""
     ids = [
-        frame.partition(b"\n")[0] for frame in Frames(shows_ids=True).take([b"a", b"b"], TextDelta(index=0, text="Hi"))
+        frame.partition(b"\n")[0] for frame in FrameNumbers(shows_ids=True).take([b"a", b"b"], TextDelta(index=0, text="Hi"))
     ]
     assert ids == [b"id: 1.0.d202ef8d", b"id: 2.2.f38fc5e3"]
-    frames = Frames(position=Position(1), first=0, shows_ids=True)
+    frames = FrameNumbers(position=Position(1), first=0, shows_ids=True)
     assert [frames.take([b"a"]), frames.take([b"b", b"c"])] == [[], [b"id: 2.0.ff41d912\nc"]]
 
 
@@ -112,11 +112,11 @@ def test_an_id_is_a_number_or_says_what_was_shown() -> None:
 def test_a_run_told_from_the_middle_is_the_rest_of_it(protocol: ProtocolName) -> None:
     """Whatever the frame."""
     events = [STARTED, ROUND, *_whole(0, "Hel", "lo"), COMPLETED]
-    whole = _told(OneRun(_encoder(protocol)), *events)
+    whole = _told(RunWriter(_encoder(protocol)), *events)
     for after in range(len(whole) + 2):
         assert (
             _told(
-                OneRun(
+                RunWriter(
                     _encoder(protocol), None, _after(after - (protocol == "responses"), int(protocol != "responses"))
                 ),
                 *events,
@@ -132,7 +132,7 @@ def test_keeping_a_connection_alive_changes_no_number(protocol: ProtocolName) ->
     noisy = [each for event in plain[:-1] for each in (event, KeptAlive())] + [COMPLETED]
 
     def numbers(events: list[RunEvent]) -> list[bytes]:
-        frames = _told(OneRun(_encoder(protocol), None, Frames(shows_ids=True)), *events[:1], *events[2:])
+        frames = _told(RunWriter(_encoder(protocol), None, FrameNumbers(shows_ids=True)), *events[:1], *events[2:])
         return [frame.partition(b"\n")[0] for frame in frames if frame.startswith(b"id: ")]
 
     assert numbers(noisy) == numbers(plain)
@@ -140,7 +140,7 @@ def test_keeping_a_connection_alive_changes_no_number(protocol: ProtocolName) ->
 
 def test_a_client_that_catches_up_needs_no_keep_alive() -> None:
     """What it would repeat has not been told to this connection yet."""
-    telling = OneRun(_encoder("responses"), None, _after(9, 0))
+    telling = RunWriter(_encoder("responses"), None, _after(9, 0))
     telling.feed(Numbered(event=STARTED))
     assert telling.feed(Numbered(event=KeptAlive())) == []
 
@@ -171,10 +171,10 @@ def test_what_is_told_in_one_piece_leaves_out_what_was_broken(protocol: Protocol
     """Nobody has seen it, so another answer is as good; earlier rounds stay."""
     first = [STARTED, ROUND, *_whole(0, "One.")]
     second = RoundStarted(round=2, fingerprint="g")
-    telling = FoldedRun(lambda: _encoder(protocol, stream=False))
+    telling = FoldedWriter(lambda: _encoder(protocol, stream=False))
     events = [*first, second, *_begun(1, "Bro"), RoundBroken(round=2), second, *_whole(2, "Two."), COMPLETED]
     assert _told(telling, *events) == []
-    plain = FoldedRun(lambda: _encoder(protocol, stream=False))
+    plain = FoldedWriter(lambda: _encoder(protocol, stream=False))
     _told(plain, *first, second, *_whole(2, "Two."), COMPLETED)
     assert telling.body() == plain.body()
     assert telling.ended == COMPLETED
@@ -230,7 +230,7 @@ def test_a_piece_that_is_heard_alone_after_a_break_is_mended(protocol: ProtocolN
 
 def test_an_answer_in_one_piece_hears_all_but_its_end() -> None:
     """Also a batch of nothing, and a break, since nobody has seen what was broken off."""
-    telling = FoldedRun(lambda: _encoder("chat", stream=False))
+    telling = FoldedWriter(lambda: _encoder("chat", stream=False))
     heard = [STARTED, ROUND, BROKEN]
     assert telling.hear([]) == []
     assert telling.hear([Numbered(event=event) for event in heard]) == []
@@ -241,7 +241,7 @@ def test_an_answer_in_one_piece_hears_all_but_its_end() -> None:
 def _heard(*events: RunEvent) -> list[RunEvent]:
     """Return what the encoder of an answer in one piece is told of a run."""
     encoder = Heard()
-    telling = FoldedRun(lambda: encoder)
+    telling = FoldedWriter(lambda: encoder)
     for event in events:
         telling.feed(Numbered(event=event))
     assert encoder.events == []
@@ -319,7 +319,7 @@ TEXT = "Hello, world: äöü."
 def _seen(protocol: ProtocolName, size: int) -> list[bytes]:
     """Return the frames that a client got of an answer in pieces of that size before its process died."""
     pieces = [TEXT[at : at + size] for at in range(0, len(TEXT), size)]
-    frames = Frames(first=int(protocol != "responses"), shows_ids=True)
+    frames = FrameNumbers(first=int(protocol != "responses"), shows_ids=True)
     return _told(_telling(protocol, frames), STARTED, ROUND, *_begun(0, *pieces))
 
 
@@ -343,10 +343,10 @@ def test_a_client_that_saw_more_than_is_known_gets_exactly_the_rest(
     kept = [TEXT[at : at + before] for at in range(0, len(TEXT), before)][:known]
     again = [TEXT[at : at + after] for at in range(0, len(TEXT), after)]
     told = [STARTED, ROUND, *_begun(0, *kept), RunRecovered(), BROKEN, ROUND, *_whole(0, *again), COMPLETED]
-    whole = _told(_telling(protocol, Frames(first=int(protocol != "responses"), shows_ids=True)), *told)
+    whole = _told(_telling(protocol, FrameNumbers(first=int(protocol != "responses"), shows_ids=True)), *told)
     seen = _seen(protocol, before)
     for at, frame in enumerate(seen, 1):
-        frames = Frames(position=_id_of(frame), first=int(protocol != "responses"), shows_ids=True)
+        frames = FrameNumbers(position=_id_of(frame), first=int(protocol != "responses"), shows_ids=True)
         rest = _told(_telling(protocol, frames), *told)
         assert _text_of(protocol, [*seen[:at], *rest]) == TEXT, frame
         assert DIFFERENTLY not in b"".join(rest)
@@ -363,7 +363,7 @@ def test_a_client_that_saw_more_than_is_known_is_told_if_the_answer_differs(prot
     told = [STARTED, ROUND, *_begun(0, *TEXT[:2]), RunRecovered(), BROKEN, ROUND, *_whole(0, *other), COMPLETED]
     seen = _seen(protocol, 1)
     for at, frame in enumerate(seen, 1):
-        frames = Frames(position=_id_of(frame), first=int(protocol != "responses"), shows_ids=True)
+        frames = FrameNumbers(position=_id_of(frame), first=int(protocol != "responses"), shows_ids=True)
         telling = _telling(protocol, frames)
         rest = _told(telling, *told)
         has_differed = len(_text_of(protocol, seen[:at])) > 4
@@ -379,7 +379,7 @@ def test_a_client_that_saw_more_than_is_known_is_told_if_the_answer_differs(prot
 def test_a_run_that_ends_before_the_clients_place_ends_its_stream(protocol: ProtocolName, status: Status) -> None:
     """As it ended, if that was badly; an answer that is shorter than what was seen is another one."""
     told = [STARTED, ROUND, *_begun(0, "He"), RunRecovered(), BROKEN, ROUND, *_begun(0, "Hel")]
-    frames = Frames(position=_id_of(_seen(protocol, 1)[-1]), first=int(protocol != "responses"), shows_ids=True)
+    frames = FrameNumbers(position=_id_of(_seen(protocol, 1)[-1]), first=int(protocol != "responses"), shows_ids=True)
     telling = _telling(protocol, frames)
     rest = _told(telling, *told, RunEnded(status=status, error=None))
     assert telling.ended is not None
@@ -391,7 +391,7 @@ def test_a_run_that_ends_before_the_clients_place_ends_its_stream(protocol: Prot
 def test_an_end_that_does_not_stand_has_no_number_of_its_own() -> None:
     """Another process writes the real one: a client that comes back with its last number misses nothing."""
     lost = Numbered(event=RunEnded(status="failed", ended_at=2.0), stands=False)
-    telling = _telling("chat", Frames(shows_ids=True))
+    telling = _telling("chat", FrameNumbers(shows_ids=True))
     _told(telling, STARTED, ROUND, *_begun(0, "Hel"))
     assert all(not frame.startswith(b"id: ") for frame in telling.feed(lost))
     response = _telling("responses")
@@ -412,12 +412,12 @@ def test_a_call_with_another_id_is_another_answer() -> None:
         ]
 
     for protocol in ("chat", "messages"):
-        seen = _told(_telling(protocol, Frames(shows_ids=True)), STARTED, ROUND, *call("call_1"))
+        seen = _told(_telling(protocol, FrameNumbers(shows_ids=True)), STARTED, ROUND, *call("call_1"))
         for call_id in ("call_1", "call_2"):
             done = ItemDone(index=0, item=CallItem(call_id=call_id, name="pay", arguments='{"a":1}'))
             end = RunEnded(status="requires_action", stop="calls")
             told = [STARTED, ROUND, RunRecovered(), BROKEN, ROUND, *call(call_id), done, end]
-            rest = _told(_telling(protocol, Frames(position=_id_of(seen[-1]), shows_ids=True)), *told)
+            rest = _told(_telling(protocol, FrameNumbers(position=_id_of(seen[-1]), shows_ids=True)), *told)
             assert (DIFFERENTLY in b"".join(rest)) == (call_id == "call_2")
 
 
@@ -426,7 +426,7 @@ def test_a_failed_end_reaches_a_client_that_names_more_than_the_run_had(protocol
     """Else its stream would end without a word, as a finished answer does; a completed run just ends."""
     failed = RunEnded(status="failed", ended_at=2.0, error=ErrorInfo(code="run_not_stored", message="It is gone."))
     for end, is_told in ((failed, True), (COMPLETED, False)):
-        frames = Frames(position=Position(number=900), first=int(protocol != "responses"), shows_ids=True)
+        frames = FrameNumbers(position=Position(number=900), first=int(protocol != "responses"), shows_ids=True)
         assert (b"It is gone." in b"".join(_told(_telling(protocol, frames), STARTED, end))) == is_told
         assert is_told or b"error" not in b"".join(_told(_telling(protocol, frames), STARTED, end))
 
@@ -436,7 +436,7 @@ def test_a_reader_in_the_background_goes_on_behind_a_recovery_by_its_number() ->
     told = [STARTED, ROUND, *_begun(0, "Hel"), RunRecovered(), BROKEN, ROUND, *_whole(0, "Hel", "lo"), COMPLETED]
     whole = _told(AppendOnlyWriter(_encoder("responses"), closes=True, step=0), *told)
     for seen in range(1, len(whole)):
-        frames = Frames(position=Position(number=seen - 1), first=0, shows_ids=False)
+        frames = FrameNumbers(position=Position(number=seen - 1), first=0, shows_ids=False)
         rest = _told(AppendOnlyWriter(_encoder("responses"), frames, closes=True, step=0), *told)
         assert rest == whole[seen:], seen
 
@@ -451,10 +451,10 @@ def test_the_end_of_an_item_that_the_next_one_lets_out_shows_nothing_of_the_next
     if kind == "opaque":
         later = OpaqueItem(protocol="responses", raw=msgspec.Raw(b'{"type":"odd_item","id":"odd_1"}'))
     begun = [STARTED, ROUND, *_whole(0, "Well."), ItemAdded(index=1, item=wipe), ItemDone(index=1, item=wipe)]
-    seen = _told(_telling("responses", Frames(first=0, shows_ids=True)), *begun, ItemAdded(index=2, item=later))
+    seen = _told(_telling("responses", FrameNumbers(first=0, shows_ids=True)), *begun, ItemAdded(index=2, item=later))
     assert b"output_item.done" in seen[-1]
     ran = [ToolStarted(index=1, call=wipe), ToolFinished(index=1, call=wipe, result=result)]
     told = [*begun, RunRecovered(), *ran, BROKEN, ROUND, *_whole(3, "Well."), COMPLETED]
-    rest = _told(_telling("responses", Frames(position=_id_of(seen[-1]), first=0, shows_ids=True)), *told)
+    rest = _told(_telling("responses", FrameNumbers(position=_id_of(seen[-1]), first=0, shows_ids=True)), *told)
     assert DIFFERENTLY not in b"".join(rest)
     assert b"response.completed" in rest[-1]

@@ -12,8 +12,8 @@ from treadle.server.delivery.request_headers import (
     answers_plainly,
     asks_plainly,
     read_idempotency,
-    read_wishes,
-    usual_wishes,
+    read_options,
+    default_options,
 )
 from treadle.server.delivery.stream_event_ids import Position
 from treadle.server.http_exchange import Exchange
@@ -38,13 +38,13 @@ def _exchange(body: bytes = b"{}", *, path: str = "/v1/chat/completions", **head
 
 def test_a_plain_request_wishes_for_nothing() -> None:
     """Its run ends with its connection, and its frames have no numbers."""
-    wishes = read_wishes(_exchange(), STREAMED, SETTINGS)
+    wishes = read_options(_exchange(), STREAMED, SETTINGS)
     assert (wishes.idempotency, wishes.position, wishes.patience_s, wishes.shows_ids) == (None, None, 0.0, False)
 
 
 def test_a_request_with_a_key_may_come_back() -> None:
     """Its run waits, its frames are numbered, and its place is read."""
-    wishes = read_wishes(_exchange(idempotency_key="k", last_event_id="12"), STREAMED, SETTINGS)
+    wishes = read_options(_exchange(idempotency_key="k", last_event_id="12"), STREAMED, SETTINGS)
     assert wishes.idempotency is not None
     assert (wishes.idempotency.key, wishes.position, wishes.patience_s, wishes.shows_ids) == (
         "k",
@@ -74,7 +74,7 @@ def test_the_nearest_word_on_leaving_holds(
         server=ServerSection(on_disconnect=server), route=(Route(model="m*", upstream="u", on_disconnect=route),)
     )
     exchange = _exchange(**({"x_treadle_on_disconnect": header} if header else {}))
-    assert read_wishes(exchange, request_, settings).patience_s == patience_s
+    assert read_options(exchange, request_, settings).patience_s == patience_s
 
 
 @pytest.mark.parametrize("server", ["cancel", "continue"])
@@ -85,8 +85,8 @@ def test_without_any_header_there_is_nothing_to_read(server: Any, route: Any, ba
     routes = () if route is None else (Route(model="m*", upstream="u", on_disconnect=route),)
     settings = Settings(server=ServerSection(on_disconnect=server), route=routes)
     asked = Request(protocol="responses", model="m", background=background)
-    assert usual_wishes(_exchange(), asked, settings) == read_wishes(_exchange(), asked, settings)
-    assert usual_wishes(_exchange(idempotency_key="k"), asked, settings) is None
+    assert default_options(_exchange(), asked, settings) == read_options(_exchange(), asked, settings)
+    assert default_options(_exchange(idempotency_key="k"), asked, settings) is None
 
 
 @pytest.mark.parametrize(
@@ -174,7 +174,7 @@ def test_the_hash_is_of_what_was_asked() -> None:
 def test_a_header_that_makes_no_sense_is_named(headers: dict[str, str], param: str) -> None:
     """So that whoever sent it finds it."""
     with pytest.raises(ProtocolError) as caught:
-        read_wishes(_exchange(**headers), STREAMED, SETTINGS)
+        read_options(_exchange(**headers), STREAMED, SETTINGS)
     assert caught.value.param == param
 
 
@@ -183,33 +183,33 @@ def test_only_a_stream_of_events_can_be_gone_on_with(surface: Surface) -> None:
     """A body and an array have no frames, and several choices come in no fixed order."""
     request = Request(protocol="chat", model="m", surface=surface)
     with pytest.raises(ProtocolError) as caught:
-        read_wishes(_exchange(idempotency_key="k", last_event_id="3"), request, SETTINGS)
+        read_options(_exchange(idempotency_key="k", last_event_id="3"), request, SETTINGS)
     assert caught.value.param == "Last-Event-ID"
 
 
 def test_googles_client_gets_no_numbers() -> None:
     """It reads every line that is no data as JSON."""
     exchange = _exchange(idempotency_key="k", x_goog_api_client="google-genai-sdk/3.1.0")
-    assert not read_wishes(exchange, STREAMED, SETTINGS).shows_ids
+    assert not read_options(exchange, STREAMED, SETTINGS).shows_ids
 
 
 def test_an_sdk_that_counts_its_attempts_may_come_again() -> None:
     """It waits longer each time; with a key the count says nothing more."""
     exchange = _exchange(x_stainless_retry_count="0")
     exchange.digest = "d"
-    first = read_wishes(exchange, STREAMED, SETTINGS)
+    first = read_options(exchange, STREAMED, SETTINGS)
     assert (first.retry, first.attempt, first.retry_s) == ("d", 0, 0.9)
     exchange = _exchange(x_stainless_retry_count="2")
     exchange.digest = "d"
-    assert read_wishes(exchange, STREAMED, SETTINGS).retry_s == 2.4
-    keyed = read_wishes(_exchange(x_stainless_retry_count="2", idempotency_key="k"), STREAMED, SETTINGS)
+    assert read_options(exchange, STREAMED, SETTINGS).retry_s == 2.4
+    keyed = read_options(_exchange(x_stainless_retry_count="2", idempotency_key="k"), STREAMED, SETTINGS)
     assert (keyed.retry, keyed.retry_s) == ("", 0.0)
 
 
 @pytest.mark.parametrize("count", ["", "x", "-1", "1000"])
 def test_an_attempt_that_is_no_number_is_none(count: str) -> None:
     """The header is not ours, so it is not refused."""
-    assert read_wishes(_exchange(x_stainless_retry_count=count), STREAMED, SETTINGS).retry_s == 0.0
+    assert read_options(_exchange(x_stainless_retry_count=count), STREAMED, SETTINGS).retry_s == 0.0
 
 
 @pytest.mark.parametrize(
@@ -218,4 +218,4 @@ def test_an_attempt_that_is_no_number_is_none(count: str) -> None:
 def test_a_place_is_counted_as_its_protocol_counts(protocol: Any, position: Position | None) -> None:
     """Responses numbers its first frame 0, the others 1."""
     request = Request(protocol=protocol, model="m", surface=Surface(stream=True))
-    assert read_wishes(_exchange(idempotency_key="k", last_event_id="0"), request, SETTINGS).position == position
+    assert read_options(_exchange(idempotency_key="k", last_event_id="0"), request, SETTINGS).position == position

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from treadle.server.workers.shared_metrics import Numbers, bury
+from treadle.server.workers.shared_metrics import SharedMetrics, keep_counts_of_dead
 from treadle.telemetry import Metrics
 
 
@@ -15,7 +15,7 @@ class Worker:
 
     def __init__(self, folder: Path, owner: str) -> None:
         self.metrics = Metrics()
-        self.numbers = Numbers(self.metrics.registry, folder, owner)
+        self.numbers = SharedMetrics(self.metrics.registry, folder, owner)
 
     def answer(self, times: int = 1) -> None:
         """Count requests."""
@@ -82,7 +82,7 @@ def test_a_dead_worker_keeps_what_it_counted_and_does_nothing_any_more(
         lost.metrics.show("treadle_live_runs", "Runs.", lambda: 1)
         lost.numbers.write()
         before = values(left.numbers.text())
-        bury(tmp_path, owner)
+        keep_counts_of_dead(tmp_path, owner)
         after = values(right.numbers.text())
         assert before["treadle_live_runs"] == 1
         assert "treadle_live_runs" not in after
@@ -95,8 +95,8 @@ def test_a_worker_that_never_wrote_and_a_broken_file_harm_nothing(pair: tuple[Wo
     """They count as nothing; so does a folder that is gone."""
     left, _ = pair
     left.answer()
-    bury(tmp_path, "never")
+    keep_counts_of_dead(tmp_path, "never")
     (tmp_path / "half.numbers").write_bytes(b'{"series":[["x"')
     assert values(left.numbers.text())["treadle_http_requests_total /v1/models 200"] == 1
-    gone = Numbers(left.metrics.registry, tmp_path / "gone", "x")
+    gone = SharedMetrics(left.metrics.registry, tmp_path / "gone", "x")
     assert values(gone.text()) == {}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from treadle.server.workers.control_channel import VARIABLE, Post, read_post, write_post
+from treadle.server.workers.control_channel import VARIABLE, WorkerAssignment, read_assignment, write_assignment
 
 BOUND_S = 30.0
 WORKER = """
@@ -41,11 +41,11 @@ note("orphaned")
 """
 MASTER = """
 import logging, socket, sys
-from treadle.server.workers import worker_supervisor as master
+from treadle.server.workers import worker_supervisor
 logging.basicConfig(level="INFO", stream=sys.stderr)
-master.PAUSE_S_MAX = 0.1
+worker_supervisor.PAUSE_S_MAX = 0.1
 listener = socket.create_server(("127.0.0.1", 0))
-code = master.Master([sys.executable, "-S", "-c", sys.argv[1], sys.argv[2]], 2, listener).run()
+code = worker_supervisor.Master([sys.executable, "-S", "-c", sys.argv[1], sys.argv[2]], 2, listener).run()
 print("code", code, flush=True)
 """
 
@@ -211,8 +211,8 @@ def test_ctrl_c_reaches_every_worker_once(tmp_path: Path) -> None:
 
 def test_what_a_worker_is_told_is_told_to_nobody_else(tmp_path: Path) -> None:
     """It is written and read whole, and taken out of the environment."""
-    post = Post(listener=3, line=4, number=1, owner="a", count=2, numbers=str(tmp_path), dead=("b",), secret="s")
-    env = {VARIABLE: write_post(post), "OTHER": "1"}
-    assert read_post(env) == post
+    post = WorkerAssignment(listener=3, line=4, number=1, owner="a", count=2, numbers=str(tmp_path), dead=("b",), secret="s")
+    env = {VARIABLE: write_assignment(post), "OTHER": "1"}
+    assert read_assignment(env) == post
     assert env == {"OTHER": "1"}
-    assert read_post(env) is None
+    assert read_assignment(env) is None

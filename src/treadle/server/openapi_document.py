@@ -1,29 +1,14 @@
-"""The OpenAPI document, made once from the table of operations, and the route that gives it out."""
+"""The OpenAPI document, made from the table of routes. Nothing is described here that a row does not say."""
 
 import re
-from functools import cache
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import msgspec
 
-from treadle.core.json import write_json
-from treadle.http.asgi import Header
 from treadle.protocols.error_envelopes import envelope_of
-from treadle.server.http_exchange import JSON as JSON_TYPE
-from treadle.server.http_exchange import Exchange
-from treadle.server.openapi import admin_operations as rest
-from treadle.server.openapi import run_operations as own
-from treadle.server.openapi import vendor_operations as vendors
-from treadle.server.openapi import workspace_operations as work
-from treadle.server.openapi.operation import ANY, JSON, Content, Operation, Query, Schema, fields
-from treadle.server.server_state import Service
+from treadle.server.route import ANY, JSON, Content, HttpRoute, Query, Schema, fields
 
-TABLE: tuple[Operation, ...] = (
-    *vendors.OPERATIONS,
-    *own.OPERATIONS,
-    *work.OPERATIONS,
-    *rest.OPERATIONS,
-)
 TITLE = "Treadle"
 VERSION = "1"
 ABOUT = (
@@ -47,7 +32,6 @@ _PUBLISHED = {
     "WorkspaceFinding": "Finding",
     "WorkspaceRecord": "Record",
 }
-_CACHED: tuple[Header, ...] = ((b"cache-control", b"no-cache"),)
 _NAME: Schema = {"type": ["string", "null"]}
 _OPENAI_ERROR = fields(message={"type": "string"}, type={"type": "string"}, param=_NAME, code=_NAME)
 ERRORS: dict[str, Schema] = {
@@ -69,28 +53,51 @@ _SECURITY: dict[str, Schema] = {
 }
 
 
-async def show(service: Service, exchange: Exchange) -> None:
-    """GET /openapi.json: what this server answers."""
-    await exchange.answer(200, written(), JSON_TYPE, _CACHED)
+class Operation(msgspec.Struct, frozen=True):
+    """One method of one path, with the row that describes it."""
+
+    method: str
+    row: HttpRoute
+
+    @property
+    def path(self) -> str:
+        """Return the path as OpenAPI writes it: a parameter is a name, even where it may contain slashes."""
+        return self.row.pattern.replace("*}", "}")
 
 
-@cache
-def written() -> bytes:
-    """Return the document as JSON."""
-    return write_json(document())
+def operations(table: Sequence[HttpRoute]) -> Iterator[Operation]:
+    """Yield what the rows describe; HEAD is described with its GET."""
+    for row in table:
+        for action in row.actions:
+            described = msgspec.structs.replace(
+                row,
+                pattern=f"{row.pattern}:{action.name}",
+                summary=action.summary,
+                answers=action.answers,
+                query=action.query,
+                headers=action.headers,
+                body=action.body,
+            )
+            yield Operation(row.methods, described)
+        methods = [] if row.actions else [each for each in row.methods.split() if each != "HEAD"]
+        for method in methods:
+            # Of several methods, only POST has a body.
+            has_body = method in ("POST", row.methods)
+            yield Operation(method, row if has_body else msgspec.structs.replace(row, body=None))
 
 
-def document(table: tuple[Operation, ...] = TABLE) -> dict[str, Any]:
+def document(table: Sequence[HttpRoute]) -> dict[str, Any]:
     """Make the document."""
-    kinds = sorted({kind for operation in table for kind in _kinds(operation)}, key=_schema_name)
+    described = list(operations(table))
+    kinds = sorted({kind for operation in described for kind in _kinds(operation)}, key=_schema_name)
     schemas, components = msgspec.json.schema_components(kinds, ref_template=_REF)
     forms = {kind: _with_published_names(schema) for kind, schema in zip(kinds, schemas, strict=True)}
     components = {_PUBLISHED.get(name, name): _with_published_names(schema) for name, schema in components.items()}
     paths: dict[str, dict[str, Any]] = {}
-    for operation in table:
-        methods = paths.setdefault(operation.shown_path, {})
+    for operation in described:
+        methods = paths.setdefault(operation.path, {})
         methods[operation.method.lower()] = _operation(operation, forms)
-        if operation.reads:
+        if "HEAD" in operation.row.methods.split():
             methods["head"] = _head(operation, forms)
     return {
         "openapi": "3.1.0",
@@ -124,14 +131,14 @@ def _with_published_names(schema: Any) -> Any:
 def _operation(operation: Operation, forms: dict[type, Schema]) -> Schema:
     made: Schema = {
         "operationId": _name(operation),
-        "summary": operation.summary,
-        "tags": [operation.tag],
+        "summary": operation.row.summary,
+        "tags": [operation.row.tag],
         "parameters": _parameters(operation),
         "responses": _responses(operation, forms),
     }
-    if operation.body is not None:
-        content = {JSON: {"schema": _schema(operation.body, forms)}}
-        made["requestBody"] = {"required": operation.needs_body, "content": content}
+    if operation.row.body is not None:
+        content = {JSON: {"schema": _schema(operation.row.body, forms)}}
+        made["requestBody"] = {"required": operation.row.needs_body, "content": content}
     return made
 
 
@@ -145,10 +152,10 @@ def _head(operation: Operation, forms: dict[type, Schema]) -> Schema:
 def _parameters(operation: Operation) -> list[Schema]:
     path = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1, "maxLength": 256}}
-        for name in _PARAMETER.findall(operation.shown_path)
+        for name in _PARAMETER.findall(operation.path)
     ]
-    query = [_parameter(each, "query") for each in operation.query]
-    return [*path, *query, *(_parameter(each, "header") for each in operation.headers)]
+    query = [_parameter(each, "query") for each in operation.row.query]
+    return [*path, *query, *(_parameter(each, "header") for each in operation.row.headers)]
 
 
 def _parameter(query: Query, place: str) -> Schema:
@@ -156,22 +163,22 @@ def _parameter(query: Query, place: str) -> Schema:
 
 
 def _responses(operation: Operation, forms: dict[type, Schema]) -> Schema:
-    page: Schema = {"text/html": {"schema": {"type": "string"}}} if operation.tag in ("Pages", "Login") else {}
+    page: Schema = {"text/html": {"schema": {"type": "string"}}} if operation.row.tag in ("Pages", "Login") else {}
     error: Schema = {
         "description": "An error in the form of this API",
         "content": {JSON: {"schema": _error(operation)}, **page},
     }
     good = {
-        str(status): {"description": operation.summary, **_content(contents, forms)}
-        for status, contents in operation.answers.items()
+        str(status): {"description": operation.row.summary, **_content(contents, forms)}
+        for status, contents in operation.row.answers.items()
     }
     return {**good, "4XX": error, "5XX": error}
 
 
 def _error(operation: Operation) -> Schema:
-    if operation.tag == "MCP":
+    if operation.row.tag == "MCP":
         return dict(ANY)  # most of them are the protocol's own
-    envelope = envelope_of(operation.shown_path)
+    envelope = envelope_of(operation.path)
     if envelope == "models":
         names = ("OpenAIError", "AnthropicError", "GeminiError")
         return {"anyOf": [{"$ref": _REF.format(name=name)} for name in names]}
@@ -198,8 +205,8 @@ def _schema(form: object, forms: dict[type, Schema]) -> Any:
 
 
 def _kinds(operation: Operation) -> set[type]:
-    contents = [content.form for each in operation.answers.values() for content in each]
-    return {kind for form in (operation.body, *contents) for kind in _inside(form)}
+    contents = [content.form for each in operation.row.answers.values() for content in each]
+    return {kind for form in (operation.row.body, *contents) for kind in _inside(form)}
 
 
 def _inside(form: object) -> list[type]:
@@ -217,5 +224,5 @@ def _inside(form: object) -> list[type]:
 
 def _name(operation: Operation) -> str:
     """Return a name that is one word and of this operation alone."""
-    words = re.sub(r"[^A-Za-z0-9]+", "_", operation.shown_path).strip("_")
+    words = re.sub(r"[^A-Za-z0-9]+", "_", operation.path).strip("_")
     return f"{operation.method.lower()}_{words or 'root'}"

@@ -1,1 +1,0 @@
-"""The OpenAPI document, built from one table of operations."""
