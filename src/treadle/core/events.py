@@ -20,7 +20,7 @@ from treadle.core.usage import Usage
 
 Stop = Literal["done", "stop_sequence", "calls", "length", "filtered"]
 Status = Literal["queued", "running", "waiting", "requires_action", "completed", "incomplete", "failed", "cancelled"]
-Verdict = Literal["approved", "denied", "expired", "cancelled"]
+DecisionStatus = Literal["approved", "denied", "expired", "cancelled"]
 ENDED: frozenset[str] = frozenset({"requires_action", "completed", "incomplete", "failed", "cancelled"})
 
 
@@ -198,7 +198,7 @@ class ApprovalDecided(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     index: int
     call: CallItem
     approval_id: str
-    status: Verdict
+    status: DecisionStatus
     by: str = ""
     reason: str = ""
     arguments: str | None = None
@@ -273,9 +273,9 @@ class LiveBatches:
     It is asked only while somebody waits for the next batch.
     """
 
-    hear: Callable[[list[ModelEvent]], bool] | None = None
+    on_batch: Callable[[list[ModelEvent]], bool] | None = None
 
-    async def repeat(self, attempt: int) -> Noted | None:
+    async def prepare_retry(self, attempt: int) -> Noted | None:
         """Wait until a call that broke after so many attempts may be made again, and return what to say of that.
 
         None where it may not. Whoever asks has told nobody what the call said.
@@ -334,7 +334,7 @@ def last_number(events: Iterable[Numbered]) -> int:
 _decoder: msgspec.json.Decoder[RunEvent] = msgspec.json.Decoder(RunEvent)
 
 
-def says_server_call(event: RunEvent) -> bool:
+def is_server_call(event: RunEvent) -> bool:
     """Tell whether a server call is said: what it is shown by comes when it runs."""
     if type(event) is not ItemAdded and type(event) is not ItemDone:
         return False

@@ -60,13 +60,13 @@ def failure_of(ended: RunEnded) -> ErrorInfo | None:
     return usual if usual is None else ended.error or usual
 
 
-GOES_ON = frozenset({"handed_over", "lease_lost", "store_unavailable"})
+CONTINUES_ELSEWHERE = frozenset({"handed_over", "lease_lost", "store_unavailable"})
 """Codes of runs that end here and nowhere else: another process writes their real end."""
 
 
 def may_retry(error: ErrorInfo, *, has_run_tools: bool, is_keyed: bool) -> bool:
     """Tell whether the same request again helps and does nothing twice; `is_keyed` says that it finds the same run."""
-    if error.code in GOES_ON and (is_keyed or not error.retryable):
+    if error.code in CONTINUES_ELSEWHERE and (is_keyed or not error.retryable):
         return is_keyed
     # A time to come back is an upstream's own word that coming back helps, whatever its status.
     return not has_run_tools and (error.retryable or error.retry_after_s is not None)

@@ -8,7 +8,7 @@ from typing import Any, Literal, cast, get_args
 
 import msgspec
 
-from treadle.core.events import ApprovalDecided, ApprovalRequested, Verdict
+from treadle.core.events import ApprovalDecided, ApprovalRequested, DecisionStatus
 from treadle.core.items import AnyItem, CallItem, MessageItem, OpaqueItem, OpaquePart, TextPart
 from treadle.core.journal_entries import Entry
 from treadle.core.json import BadJson, read_json, write_json
@@ -48,7 +48,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     """
 
     approval_id: str
-    status: Verdict
+    status: DecisionStatus
     by: str = ""
     reason: str = ""
     arguments: str | None = None
@@ -67,7 +67,7 @@ def is_unread(item: AnyItem) -> bool:
     return False
 
 
-def rule_for_text(call: CallItem, policy: ToolPolicy | None, recovered_effects: TextRule) -> TextRule:
+def rule_for_text_call(call: CallItem, policy: ToolPolicy | None, recovered_effects: TextRule) -> TextRule:
     """Say whether a call that stood in text may run: one that does no harm, else as the limits say.
 
     What had not even a marker never runs a tool with effects, also none that can be repeated.
@@ -80,7 +80,7 @@ def rule_for_text(call: CallItem, policy: ToolPolicy | None, recovered_effects: 
     return "deny" if call.origin == "guessed" else recovered_effects
 
 
-def taint_for(offer: Offer, policy: ToolPolicy, tainted: Mapping[str, str]) -> tuple[str, ...]:
+def tainting_tools(offer: Offer, policy: ToolPolicy, tainted: Mapping[str, str]) -> tuple[str, ...]:
     """Return the tools whose untrusted output makes this one need approval; `tainted` has them with their sources.
 
     What only reads from the very MCP server that the output came from has nobody else to carry it to.
@@ -106,7 +106,7 @@ def reasons_for(call: CallItem, policy: ToolPolicy, tainted: tuple[str, ...], *,
     return tuple(reasons)
 
 
-def is_of_policy(reason: str, tool: str) -> bool:
+def is_policy_reason(reason: str, tool: str) -> bool:
     """Tell whether a reason says what the tool is, and not what was read or asked for.
 
     In full: a tool that is called `untrusted` or `it` begins like the other reasons.
@@ -114,7 +114,7 @@ def is_of_policy(reason: str, tool: str) -> bool:
     return reason == f"{tool}{ALWAYS}" or reason in {f"{tool} is {effect}" for effect in get_args(Effect)}
 
 
-def asked_by_name(call: CallItem, offer: Offer) -> tuple[str, ...]:
+def person_only_arguments(call: CallItem, offer: Offer) -> tuple[str, ...]:
     """Return what a local tool's call asks for that only a person can allow, naming it, whatever its policy says."""
     # An escape (`\u0067it`) spells a name so that it does not stand in the text.
     if offer.source != LOCAL or not any(name in call.arguments for name in (*ASKED_BY_NAME, "\\u")):
@@ -124,11 +124,11 @@ def asked_by_name(call: CallItem, offer: Offer) -> tuple[str, ...]:
     except BadJson:
         return ()
     fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    paths = ", ".join(protected_in(fields))
+    paths = ", ".join(protected_paths(fields))
     return tuple(f"{BY_NAME}{words.format(paths)}" for name, words in ASKED_BY_NAME.items() if fields.get(name))
 
 
-def protected_in(arguments: Mapping[str, Any]) -> list[str]:
+def protected_paths(arguments: Mapping[str, Any]) -> list[str]:
     """Return the protected paths that a local tool's call asks to write."""
     asked: Any = arguments.get("protected")
     if isinstance(asked, list):
@@ -178,7 +178,7 @@ def _entry(kind: Any, call: CallItem, content: str, record: msgspec.Struct, at: 
     return Entry(kind=kind, name=call.name, call_id=call.call_id, content=content, data=data, at=at)
 
 
-def as_run(call: CallItem, record: DecisionRecord | None) -> CallItem:
+def with_decided_arguments(call: CallItem, record: DecisionRecord | None) -> CallItem:
     """Return a call as it runs: with the arguments that a person put in the place of the model's."""
     if record is None or record.arguments is None:
         return call

@@ -16,7 +16,7 @@ from treadle.core.json import BadJson, read_json
 from treadle.core.tool_definitions import ToolPolicy
 
 EVERYTHING = "*"
-LONE = [[0]], [list[int]()]
+SINGLE_CALL = [[0]], [list[int]()]
 """The order of a call that no other stands beside."""
 _OUTSIDE = ("/", "..")
 _FIELD = re.compile(r"\{(\w+)\}")
@@ -30,7 +30,7 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     resources: frozenset[str] | None
 
 
-def in_order(calls: Sequence[tuple[ToolPolicy, str]]) -> tuple[list[list[int]], list[list[int]]]:
+def schedule(calls: Sequence[tuple[ToolPolicy, str]]) -> tuple[list[list[int]], list[list[int]]]:
     """Return the positions of calls, each a policy and its arguments, in waves, and what each of them builds on."""
     claims = [claim_of(policy, arguments) for policy, arguments in calls]
     return waves(claims), prerequisites(claims)

@@ -20,12 +20,12 @@ class Deadline(msgspec.Struct):
         if self.wall_s is not None:
             self.at = self.clock.monotonic() + self.wall_s
 
-    def spare(self, seconds: float) -> None:
+    def extend_to(self, seconds: float) -> None:
         """Leave at least so long from now."""
         if self.at is not None:
             self.at = max(self.at, self.clock.monotonic() + seconds)
 
-    def put_off(self, seconds: float) -> None:
+    def exclude(self, seconds: float) -> None:
         """Not count a time that was not the run's own."""
         if self.at is not None:
             self.at += seconds
@@ -35,19 +35,19 @@ class Deadline(msgspec.Struct):
         """Tell whether the time is used up."""
         return self.at is not None and self.clock.monotonic() >= self.at
 
-    def limit(self) -> "Limit":
+    def limit(self) -> "TimeLimit":
         """Return what bounds a piece of work by the time that is left."""
-        return Limit(None if self.at is None else self.at - self.clock.monotonic())
+        return TimeLimit(None if self.at is None else self.at - self.clock.monotonic())
 
 
-class Limit(msgspec.Struct):
+class TimeLimit(msgspec.Struct):
     """Ends the work of a task after so many seconds, as `asyncio.timeout` does, but without awaiting.
 
     What stands in its `with` is then cancelled and the cancellation goes no further; `is_cut` says so.
     """
 
     seconds: float | None
-    is_cut: bool = False
+    has_cut_off: bool = False
     is_over: bool = False
     cancelled_before: int = 0
     task: asyncio.Task[object] | None = None
@@ -78,5 +78,5 @@ class Limit(msgspec.Struct):
         assert self.task is not None
         is_own = self.task.uncancel() <= self.cancelled_before
         # Somebody who cancels the run at the same time goes first.
-        self.is_cut = isinstance(error, TimeoutError) or (is_own and isinstance(error, asyncio.CancelledError))
-        return self.is_cut
+        self.has_cut_off = isinstance(error, TimeoutError) or (is_own and isinstance(error, asyncio.CancelledError))
+        return self.has_cut_off

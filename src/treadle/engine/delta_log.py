@@ -30,18 +30,18 @@ from treadle.core.events import (
 )
 from treadle.core.items import AnyItem, CallItem, MessageItem, ReasoningItem, RefusalPart, TextPart
 
-Tape = list[list[Any]]
+DeltaLog = list[list[Any]]
 Delta = TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta
-_Lane = tuple[str, int]
+_TextKey = tuple[str, int]
 """A text of an item: the code of its pieces and the number of its part."""
 _CODES = ("t", "f", "r", "s", "a")
 
 
-def record(events: Sequence[RunEvent]) -> Tape:
+def encode_deltas(events: Sequence[RunEvent]) -> DeltaLog:
     """Write down how the events of one model call came."""
-    tape: Tape = []
+    tape: DeltaLog = []
     begun: dict[int, AnyItem] = {}
-    said: dict[int, dict[_Lane, list[str]]] = {}
+    said: dict[int, dict[_TextKey, list[str]]] = {}
     odd: set[int] = set()
     last: tuple[str, int, int] | None = None
     lengths: list[Any] = []
@@ -65,7 +65,7 @@ def record(events: Sequence[RunEvent]) -> Tape:
                     odd.add(event.index)
                 tape.append(["=", event.index])
             else:
-                tape.append(["="] if type(event) is Noted else _as_it_was(event))
+                tape.append(["="] if type(event) is Noted else _verbatim(event))
             continue
         if place != last:
             last, lengths = place, [*place]
@@ -77,63 +77,63 @@ def record(events: Sequence[RunEvent]) -> Tape:
             odd.add(event.index)
     # What is left has never ended.
     odd.update(begun, said)
-    return _as_they_were(tape, events, odd) if odd else tape
+    return _with_verbatim_items(tape, events, odd) if odd else tape
 
 
-def parts_said(events: Sequence[RunEvent], index: int) -> tuple[TextPart | RefusalPart, ...]:
+def message_parts(events: Sequence[RunEvent], index: int) -> tuple[TextPart | RefusalPart, ...]:
     """Return what was said so far of the message at that index."""
     texts: dict[tuple[int, bool], list[str]] = {}
     for event in events:
         if isinstance(event, TextDelta | RefusalDelta | ReasoningDelta) and event.index == index:
             texts.setdefault((event.part, type(event) is RefusalDelta), []).append(event.text)
     return tuple(
-        RefusalPart(text="".join(pieces)) if is_refusal else TextPart(text="".join(pieces))
-        for (_, is_refusal), pieces in sorted(texts.items())
+        RefusalPart(text="".join(texts_of_item)) if is_refusal else TextPart(text="".join(texts_of_item))
+        for (_, is_refusal), texts_of_item in sorted(texts.items())
     )
 
 
-def _is_derivable(item: AnyItem, begun: AnyItem | None, said: dict[_Lane, list[str]] | None) -> bool:
+def _is_derivable(item: AnyItem, begun: AnyItem | None, said: dict[_TextKey, list[str]] | None) -> bool:
     """Tell whether how an item began, and the pieces it came in, can be cut out of what it is in the end."""
     if said:
-        whole = pieces(item)
+        whole = texts_of_item(item)
         for place, texts in said.items():
             if "".join(texts) != whole.get(place):
                 return False
-    return begun == emptied(item)
+    return begun == empty_item(item)
 
 
-def _as_they_were(tape: Tape, events: Sequence[RunEvent], odd: set[int]) -> Tape:
+def _with_verbatim_items(tape: DeltaLog, events: Sequence[RunEvent], odd: set[int]) -> DeltaLog:
     """Put what was said of some items on the tape word for word."""
-    told: Tape = []
+    told: DeltaLog = []
     at = 0
     for token in tape:
         count = len(token) - 3 if token[0] in _CODES else 1
         if token[0] not in ("=", "x") and token[1] in odd:
-            told += [_as_it_was(event) for event in events[at : at + count]]
+            told += [_verbatim(event) for event in events[at : at + count]]
         else:
             told.append(token)
         at += count
     return told
 
 
-def _as_it_was(event: RunEvent) -> list[Any]:
+def _verbatim(event: RunEvent) -> list[Any]:
     return ["x", msgspec.Raw(msgspec.json.encode(event))]
 
 
-def play(tape: Tape, told: Sequence[tuple[int, AnyItem | Noted]]) -> list[Numbered]:
+def replay_events(tape: DeltaLog, told: Sequence[tuple[int, AnyItem | Noted]]) -> list[Numbered]:
     """Tell the events again; `told` are the items and notes of the call in the order of their entries' numbers.
 
     Raises: ValueError for a tape that does not fit its entries.
     """
-    items, texts = _by_index(tape, told), dict[tuple[int, str, int], str]()
+    items, texts = _items_by_index(tape, told), dict[tuple[int, str, int], str]()
     for index, item in items.items():
-        texts.update({(index, *place): text for place, text in pieces(item).items()})
+        texts.update({(index, *place): text for place, text in texts_of_item(item).items()})
     entries = iter(told)
     events: list[Numbered] = []
     for token in tape:
         match token:
             case ["+", int(index)]:
-                events.append(Numbered(event=ItemAdded(index=index, item=emptied(items[index]))))
+                events.append(Numbered(event=ItemAdded(index=index, item=empty_item(items[index]))))
             case ["=", *index]:
                 seq, said = next(entries)
                 event = said if isinstance(said, Noted) else ItemDone(index=index[0], item=said)
@@ -143,7 +143,7 @@ def play(tape: Tape, told: Sequence[tuple[int, AnyItem | Noted]]) -> list[Number
             case [str(code), int(index), int(part), *lengths]:
                 rest = texts.get((index, code, part), "")
                 for length in lengths:
-                    events.append(Numbered(event=delta((code, part), index, rest[:length])))
+                    events.append(Numbered(event=make_delta((code, part), index, rest[:length])))
                     rest = rest[length:]
                 texts[index, code, part] = rest
             case _:
@@ -151,17 +151,17 @@ def play(tape: Tape, told: Sequence[tuple[int, AnyItem | Noted]]) -> list[Number
     return events
 
 
-def untaped(index: int, item: AnyItem) -> list[RunEvent]:
+def events_of_item(index: int, item: AnyItem) -> list[RunEvent]:
     """Tell an item without a tape: each of its texts in one piece."""
-    deltas: list[RunEvent] = [delta(place, index, text) for place, text in pieces(item).items() if text]
-    return [ItemAdded(index=index, item=emptied(item)), *deltas]
+    deltas: list[RunEvent] = [make_delta(place, index, text) for place, text in texts_of_item(item).items() if text]
+    return [ItemAdded(index=index, item=empty_item(item)), *deltas]
 
 
-def pieces(item: AnyItem) -> dict[_Lane, str]:
+def texts_of_item(item: AnyItem) -> dict[_TextKey, str]:
     """Return the texts of an item that come in pieces."""
     if type(item) is CallItem:
         return {("a", 0): item.arguments}
-    texts: dict[_Lane, str] = {}
+    texts: dict[_TextKey, str] = {}
     if type(item) is MessageItem:
         for number, part in enumerate(item.content):
             if type(part) is TextPart:
@@ -174,7 +174,7 @@ def pieces(item: AnyItem) -> dict[_Lane, str]:
     return texts
 
 
-def emptied(item: AnyItem) -> AnyItem:
+def empty_item(item: AnyItem) -> AnyItem:
     """Return the item as it is when it begins: named, without its content."""
     if type(item) is MessageItem:
         return msgspec.structs.replace(item, content=())
@@ -185,7 +185,7 @@ def emptied(item: AnyItem) -> AnyItem:
     return item
 
 
-def lane(event: Delta) -> _Lane:
+def text_key(event: Delta) -> _TextKey:
     """Return which text of its item a piece belongs to."""
     match event:
         case TextDelta():
@@ -198,9 +198,9 @@ def lane(event: Delta) -> _Lane:
             return "a", 0
 
 
-def delta(lane: _Lane, index: int, text: str) -> Delta:
+def make_delta(key: _TextKey, index: int, text: str) -> Delta:
     """Return a piece of an item's text as an event."""
-    match lane:
+    match key:
         case "t", part:
             return TextDelta(index=index, text=text, part=part)
         case "f", part:
@@ -212,10 +212,10 @@ def delta(lane: _Lane, index: int, text: str) -> Delta:
         case "a", _:
             return ArgumentsDelta(index=index, text=text)
         case _:
-            raise ValueError(f"not a code of a tape: {lane[0]!r}")
+            raise ValueError(f"not a code of a tape: {key[0]!r}")
 
 
-def _by_index(tape: Tape, told: Sequence[tuple[int, AnyItem | Noted]]) -> dict[int, AnyItem]:
+def _items_by_index(tape: DeltaLog, told: Sequence[tuple[int, AnyItem | Noted]]) -> dict[int, AnyItem]:
     marks = [token[1:] for token in tape if token[0] == "="]
     if len(marks) != len(told):
         raise ValueError(f"the tape tells {len(marks)} entries, there are {len(told)}")

@@ -15,32 +15,32 @@ from treadle.engine.ports import Clock
 from treadle.engine.run_decisions import PlannedCall
 
 Run = Callable[[PlannedCall], Awaitable[Outcome]]
-_NOT_RUN, _UNUSED = "Not run: ", "Begun early, and its result is not used: "
+_NOT_RUN, _NOT_USED = "Not run: ", "Begun early, and its result is not used: "
 
 
-class StartedReads:
+class StartedRead:
     """One call under way: when it began, and, once it has, when it ended."""
 
     def __init__(self, planned: PlannedCall, run: Run, clock: Clock) -> None:
         self._clock = clock
-        self.begun = clock.monotonic()
-        self.ended: float | None = None
+        self.started_at = clock.monotonic()
+        self.ended_at: float | None = None
         self.task = asyncio.create_task(self._run(planned, run))
 
     async def _run(self, planned: PlannedCall, run: Run) -> Outcome:
         outcome = await run(planned)
-        self.ended = self._clock.monotonic()
+        self.ended_at = self._clock.monotonic()
         return outcome
 
 
-class Early(msgspec.Struct):
+class EarlyReads(msgspec.Struct):
     """The reads of a turn that began before the model ended: those `under_way`, and all that were ever `seen`.
 
     `is_marked` tells whether any call is to begin.
     """
 
     clock: Clock
-    under_way: dict[str, StartedReads] = {}
+    running: dict[str, StartedRead] = {}
     seen: tuple[str, ...] = ()
     marked: tuple[PlannedCall, ...] = ()
     is_marked: bool = False
@@ -62,17 +62,17 @@ class Early(msgspec.Struct):
         marked, self.marked, self.is_marked = self.marked, (), False
         for planned in marked:
             self.seen += (planned.call.call_id,)
-            self.under_way[planned.call.call_id] = StartedReads(planned, run, self.clock)
+            self.running[planned.call.call_id] = StartedRead(planned, run, self.clock)
 
-    def take(self, call_id: str) -> StartedReads | None:
+    def take(self, call_id: str) -> StartedRead | None:
         """Hand over a call that has begun, to whoever waits for it."""
-        return self.under_way.pop(call_id, None)
+        return self.running.pop(call_id, None)
 
-    async def drop(self) -> None:
+    async def cancel_unused(self) -> None:
         """Stop what nobody took, and wait until it has stopped."""
         self.marked, self.is_marked = (), False
-        dropped = [begun.task for begun in self.under_way.values()]
-        self.under_way.clear()
+        dropped = [begun.task for begun in self.running.values()]
+        self.running.clear()
         for task in dropped:
             task.cancel()
         if dropped:
@@ -82,10 +82,10 @@ class Early(msgspec.Struct):
                     task.exception()
 
 
-def unused(outcome: Outcome) -> Outcome:
+def mark_unused(outcome: Outcome) -> Outcome:
     """Word the outcome of a call that had begun before its turn broke off, as no call that never ran."""
     return msgspec.structs.replace(
         outcome,
-        text=outcome.text.replace(_NOT_RUN, _UNUSED, 1),
-        summary=None if outcome.summary is None else outcome.summary.replace(_NOT_RUN, _UNUSED, 1),
+        text=outcome.text.replace(_NOT_RUN, _NOT_USED, 1),
+        summary=None if outcome.summary is None else outcome.summary.replace(_NOT_RUN, _NOT_USED, 1),
     )

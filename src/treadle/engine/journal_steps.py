@@ -12,23 +12,23 @@ from treadle.core.request import Note
 from treadle.core.result_envelope import envelope_of
 from treadle.core.tool_definitions import LOCAL, OUTSIDE_ROOT, Outcome, ToolPolicy, failure, flat_failure
 from treadle.engine import delta_log as tape
-from treadle.engine.approval_reasons import DecisionRecord, as_run
-from treadle.engine.ports import Verdict
+from treadle.engine.approval_reasons import DecisionRecord, with_decided_arguments
+from treadle.engine.ports import ApprovalVerdict
 from treadle.engine.recorded_run import AbortRecord, Ending, ReplyRecord
-from treadle.engine.run_decisions import AskAgain, AskModel, PlannedCall
+from treadle.engine.run_decisions import CallModel, PlannedCall, RepeatModelCall
 from treadle.engine.run_state import RunState
 
 Step = tuple[RunEvent | None, Entry | None]
 """An event to tell, an entry to make durable before it, or both."""
 
 
-_USUAL = ToolPolicy()
+_DEFAULT_POLICY = ToolPolicy()
 
 
 def policy_of(planned: PlannedCall) -> ToolPolicy:
     """Return how a call may run."""
     offer = planned.offer
-    return _USUAL if offer is None or offer.policy is None else offer.policy
+    return _DEFAULT_POLICY if offer is None or offer.policy is None else offer.policy
 
 
 def source_of(planned: PlannedCall) -> str:
@@ -37,7 +37,7 @@ def source_of(planned: PlannedCall) -> str:
     return "" if offer is None else offer.source
 
 
-def round_step(ask: AskModel, limit: str | None, at: float) -> Step:
+def round_step(ask: CallModel, limit: str | None, at: float) -> Step:
     """Say that a model call is about to be made; `limit` is the one that was reached, if any."""
     plan = ask.plan
     event = RoundStarted(round=ask.round, fingerprint=plan.fingerprint, tools=len(plan.tools), final=ask.final)
@@ -59,7 +59,7 @@ def reply_entry(ending: Ending, turn: RunState, at: float) -> Entry:
     finish = turn.finish if ending == "finished" else None
     if finish is None:
         error = turn.error if ending == "failed" else None
-        reply = ReplyRecord(ending=ending, base=turn.base, error=error, tape=tape.record(turn.said))
+        reply = ReplyRecord(ending=ending, base=turn.base, error=error, tape=tape.encode_deltas(turn.events))
     else:
         reply = ReplyRecord(
             ending=ending,
@@ -67,7 +67,7 @@ def reply_entry(ending: Ending, turn: RunState, at: float) -> Entry:
             stop=finish.stop,
             raw_stop=finish.raw_stop,
             usage=finish.usage,
-            tape=tape.record(turn.said),
+            tape=tape.encode_deltas(turn.events),
         )
     return Entry(kind="reply", content=ending, data=msgspec.Raw(msgspec.json.encode(reply)), at=at)
 
@@ -84,7 +84,7 @@ def abort_entry(error: ErrorInfo | None, at: float) -> Entry:
     return Entry(kind="error", content=words, data=data, at=at)
 
 
-def void_step(broken: AskAgain, round_number: int, at: float) -> Step:
+def void_step(broken: RepeatModelCall, round_number: int, at: float) -> Step:
     """Say that what a cut model call said does not count."""
     call_ids = [planned.call.call_id for planned in broken.calls]
     event = RoundBroken(round=round_number, indexes=broken.indexes)
@@ -92,9 +92,9 @@ def void_step(broken: AskAgain, round_number: int, at: float) -> Step:
     return event, Entry(kind="void", data=msgspec.Raw(msgspec.json.encode(data)), at=at)
 
 
-def started(planned: PlannedCall) -> ToolStarted:
+def tool_started(planned: PlannedCall) -> ToolStarted:
     """Say that a call begins to run."""
-    call = planned.call if planned.decision is None else as_run(planned.call, planned.decision)
+    call = planned.call if planned.decision is None else with_decided_arguments(planned.call, planned.decision)
     return ToolStarted(index=planned.index, call=call, source=source_of(planned))
 
 
@@ -141,7 +141,7 @@ def finished_step(planned: PlannedCall, result: ResultItem, outcome: Outcome, at
     """Say that a call has its result."""
     event = ToolFinished(
         index=planned.index,
-        call=planned.call if planned.decision is None else as_run(planned.call, planned.decision),
+        call=planned.call if planned.decision is None else with_decided_arguments(planned.call, planned.decision),
         result=result,
         source=source_of(planned),
         duration_s=outcome.duration_s,
@@ -166,7 +166,7 @@ def status_entry(ended: RunEnded) -> Entry:
     return Entry(kind="status", content=ended.status, data=msgspec.Raw(msgspec.json.encode(ended)), at=ended.ended_at)
 
 
-def unless_failed(planned: PlannedCall, calls: Sequence[PlannedCall], failed: Collection[int]) -> PlannedCall:
+def skip_after_failure(planned: PlannedCall, calls: Sequence[PlannedCall], failed: Collection[int]) -> PlannedCall:
     """Return the call, answered if an earlier one failed that it builds on."""
     if planned.outcome is not None or not failed:
         return planned
@@ -175,7 +175,7 @@ def unless_failed(planned: PlannedCall, calls: Sequence[PlannedCall], failed: Co
     return msgspec.structs.replace(planned, outcome=failure("skipped", words))
 
 
-def record_of(verdict: Verdict, approval_id: str = "") -> DecisionRecord:
+def decision_record(verdict: ApprovalVerdict, approval_id: str = "") -> DecisionRecord:
     """Write down what somebody said about a call; only `approved` itself approves, whatever the code."""
     refused = verdict.code if verdict.code in ("denied", "cancelled") else "expired"
     return DecisionRecord(

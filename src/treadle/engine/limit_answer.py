@@ -49,7 +49,7 @@ def no_answer(reason: str, items: Sequence[AnyItem]) -> ErrorInfo:
     ).info
 
 
-def has_said(said: Sequence[RunEvent], done: Sequence[AnyItem]) -> bool:
+def has_text(said: Sequence[RunEvent], done: Sequence[AnyItem]) -> bool:
     """Tell whether a model call gave a person anything to read."""
     return any(type(event) in (TextDelta, RefusalDelta) and _text_of(event).strip() for event in said) or any(
         type(item) is MessageItem and _content_of(item).strip() for item in done

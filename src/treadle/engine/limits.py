@@ -73,7 +73,7 @@ class RunBudget(msgspec.Struct):
         """Remember the first limit reached."""
         self.limit = self.limit or limit
 
-    def words(self) -> str:
+    def message(self) -> str:
         """Say for the model which limit was reached."""
         return f"{self.reason()} Stopping tool loop."
 

@@ -82,7 +82,7 @@ class PendingApproval(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: float = 0.0
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class ApprovalVerdict(msgspec.Struct, frozen=True, kw_only=True):
     """A decision about one concrete call: by whom, and with which arguments, where those were changed."""
 
     approved: bool
@@ -96,13 +96,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 class Approver(Protocol):
     """Someone to ask before a call runs."""
 
-    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | Verdict:
+    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
         """Put the question; return where to wait for the answer, or the answer where it is known already.
 
         Asked about the same call of the same run again, it is the same question.
         """
         ...
 
-    async def hear(self, approval_id: str, context: CallContext) -> Verdict:
+    async def wait(self, approval_id: str, context: CallContext) -> ApprovalVerdict:
         """Wait for the answer."""
         ...

@@ -36,10 +36,10 @@ from treadle.engine.approval_reasons import DecisionRecord, RequestRecord
 
 Ending = Literal["finished", "failed", "expired", "aborted", "interrupted"]
 _ItemEvent = ItemAdded | TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta | ItemDone
-_Unplaced = Noted | RunRecovered
+_EventWithoutItem = Noted | RunRecovered
 """Events of a model call that belong to none of its items."""
-_Piece = _ItemEvent | _Unplaced
-_Said = tuple[int, AnyItem | Noted]
+_ReplayedEvent = _ItemEvent | _EventWithoutItem
+_SavedItem = tuple[int, AnyItem | Noted]
 
 
 class ReplyRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -60,7 +60,7 @@ class AbortRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     error: ErrorInfo | None = None
 
 
-class KnownResult(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedResult(msgspec.Struct, frozen=True, kw_only=True):
     """A result as it was journalled, and the outcome it was made from."""
 
     item: ResultItem
@@ -68,11 +68,11 @@ class KnownResult(msgspec.Struct, frozen=True, kw_only=True):
     seq: int
 
 
-class KnownRound(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedRound(msgspec.Struct, frozen=True, kw_only=True):
     """A model call as far as the journal has it; without a reply it was cut off."""
 
     limit: str | None
-    said: list[_Said]
+    items: list[_SavedItem]
     reply: ReplyRecord | None = None
 
 
@@ -99,14 +99,14 @@ class RecordedRun:
     """
 
     def __init__(self, entries: Sequence[Entry], heard: Sequence[RunEvent] = ()) -> None:
-        self._heard = heard
-        self._rounds: list[KnownRound] = []
+        self._received = heard
+        self._rounds: list[RecordedRound] = []
         self._starts: dict[str, int] = {}
         self._early: set[str] = set()
-        self._results: dict[str, KnownResult] = {}
+        self._results: dict[str, RecordedResult] = {}
         self._requests: dict[str, RequestRecord] = {}
         self._decisions: dict[str, DecisionRecord] = {}
-        self._open_questions: set[str] = set()
+        self._open_requests: set[str] = set()
         self._waiting_since = 0.0
         self._waited_s = 0.0
         self._end_limit: str | None = None
@@ -116,7 +116,7 @@ class RecordedRun:
             if not entry.is_input:
                 self._read(entry)
 
-    def round(self, number: int) -> KnownRound | None:
+    def round(self, number: int) -> RecordedRound | None:
         """Return the model call of that number, counted from 0, if the journal knows of it."""
         return self._rounds[number] if number < len(self._rounds) else None
 
@@ -128,7 +128,7 @@ class RecordedRun:
         """Tell whether the call was let begin before its turn was complete."""
         return call_id in self._early
 
-    def result(self, call_id: str) -> KnownResult | None:
+    def result(self, call_id: str) -> RecordedResult | None:
         """Return the call's result, if it has one."""
         return self._results.get(call_id)
 
@@ -142,7 +142,7 @@ class RecordedRun:
 
     def waited_s(self, now: float) -> float:
         """Return how long the run has waited for people, up to now; that time is not its own."""
-        return self._waited_s + (now - self._waiting_since if self._open_questions else 0.0)
+        return self._waited_s + (now - self._waiting_since if self._open_requests else 0.0)
 
     def is_aborted_before(self, call_id: str) -> bool:
         """Tell whether the run was ended from outside before the call had its result."""
@@ -156,15 +156,17 @@ class RecordedRun:
         after = self.round(number + 1)
         return self._end_limit if after is None else after.limit
 
-    def hear(self, number: int, base: int) -> list[ModelEvent]:
+    def model_events(self, number: int, base: int) -> list[ModelEvent]:
         """Return what the model said in that call, and how it ended, as the first time; `base` is where its indexes
         began in the run."""
         known = self._rounds[number]
         reply = known.reply
         if reply is None:
-            return [*_lowered(_pieced(known.said, self._heard, base), base), Interrupted()]
-        told = [numbered.event for numbered in tape.play(reply.tape, known.said)]
-        events: list[ModelEvent] = [*_lowered([event for event in told if isinstance(event, _Piece)], base)]
+            return [*_relative_to_call(_join_interrupted(known.items, self._received, base), base), Interrupted()]
+        told = [numbered.event for numbered in tape.replay_events(reply.tape, known.items)]
+        events: list[ModelEvent] = [
+            *_relative_to_call([event for event in told if isinstance(event, _ReplayedEvent)], base)
+        ]
         if reply.ending == "finished":
             assert reply.stop is not None
             events.append(Finished(stop=reply.stop, usage=reply.usage, raw_stop=reply.raw_stop))
@@ -179,7 +181,7 @@ class RecordedRun:
         data = entry.data or msgspec.Raw(b"{}")
         match entry.kind:
             case "plan":
-                self._rounds.append(KnownRound(limit=msgspec.json.decode(data, type=_PlanData).limit, said=[]))
+                self._rounds.append(RecordedRound(limit=msgspec.json.decode(data, type=_PlanData).limit, items=[]))
             case "reply":
                 reply = msgspec.json.decode(data, type=ReplyRecord)
                 self._rounds[-1] = msgspec.structs.replace(self._rounds[-1], reply=reply)
@@ -189,19 +191,19 @@ class RecordedRun:
                 call_id = entry.call_id or ""
                 self._starts[call_id] = self._starts.get(call_id, 0) + 1
             case "approval_request":
-                self._take_request(entry, msgspec.json.decode(data, type=RequestRecord))
+                self._read_request(entry, msgspec.json.decode(data, type=RequestRecord))
             case "approval_decision":
-                self._take_decision(entry, msgspec.json.decode(data, type=DecisionRecord))
+                self._read_decision(entry, msgspec.json.decode(data, type=DecisionRecord))
             case "tool_result":
-                self._take_result(entry, msgspec.json.decode(data, type=_ResultData))
+                self._read_result(entry, msgspec.json.decode(data, type=_ResultData))
             case "note" if self._is_open:
-                self._rounds[-1].said.append((entry.seq, Noted(note=msgspec.json.decode(data, type=Note))))
+                self._rounds[-1].items.append((entry.seq, Noted(note=msgspec.json.decode(data, type=Note))))
             case "error":
                 self.abort, self._abort_seq = msgspec.json.decode(data, type=AbortRecord), entry.seq
             case "status":
                 self._end_limit = msgspec.json.decode(data, type=_EndData).limit
             case kind if kind in ITEM_KINDS and self._is_open:
-                self._rounds[-1].said.append((entry.seq, item_of_entry(entry)))
+                self._rounds[-1].items.append((entry.seq, item_of_entry(entry)))
             case _:
                 pass
 
@@ -209,23 +211,23 @@ class RecordedRun:
     def _is_open(self) -> bool:
         return bool(self._rounds) and self._rounds[-1].reply is None
 
-    def _take_request(self, entry: Entry, record: RequestRecord) -> None:
+    def _read_request(self, entry: Entry, record: RequestRecord) -> None:
         """Note a question; the time of those open together counts once, and nobody waits for a deferred one."""
         self._requests[entry.call_id or ""] = record
         if record.is_deferred:
             return
-        if not self._open_questions:
+        if not self._open_requests:
             self._waiting_since = entry.at
-        self._open_questions.add(entry.call_id or "")
+        self._open_requests.add(entry.call_id or "")
 
-    def _take_decision(self, entry: Entry, record: DecisionRecord) -> None:
+    def _read_decision(self, entry: Entry, record: DecisionRecord) -> None:
         self._decisions[entry.call_id or ""] = record
-        was_open = bool(self._open_questions)
-        self._open_questions.discard(entry.call_id or "")
-        if was_open and not self._open_questions:
+        was_open = bool(self._open_requests)
+        self._open_requests.discard(entry.call_id or "")
+        if was_open and not self._open_requests:
             self._waited_s += entry.at - self._waiting_since
 
-    def _take_result(self, entry: Entry, data: _ResultData) -> None:
+    def _read_result(self, entry: Entry, data: _ResultData) -> None:
         item = item_of_entry(entry)
         assert isinstance(item, ResultItem)
         outcome = Outcome(
@@ -238,20 +240,20 @@ class RecordedRun:
             duration_s=data.duration_s,
             sandbox=data.sandbox,
         )
-        self._results[item.call_id] = KnownResult(item=item, outcome=outcome, seq=entry.seq)
+        self._results[item.call_id] = RecordedResult(item=item, outcome=outcome, seq=entry.seq)
 
 
-def _pieced(said: Sequence[_Said], heard: Sequence[RunEvent], base: int) -> list[_Piece]:
+def _join_interrupted(said: Sequence[_SavedItem], heard: Sequence[RunEvent], base: int) -> list[_ReplayedEvent]:
     """Join what was heard of a cut call with what is journalled of it: whatever is durable is told to its end.
 
     Between the two stands the mark of the recovery: clients of the process that died may have got more than was heard.
     """
-    events: list[_Piece] = [event for event in heard if isinstance(event, _Piece)]
+    events: list[_ReplayedEvent] = [event for event in heard if isinstance(event, _ReplayedEvent)]
     events.append(RunRecovered())
     ended = {event.item.id for event in events if isinstance(event, ItemDone)}
     begun = {event.item.id: event.index for event in events if isinstance(event, ItemAdded)}
     notes = sum(isinstance(event, Noted) for event in events)
-    fresh = max((event.index + 1 for event in events if not isinstance(event, _Unplaced)), default=base)
+    fresh = max((event.index + 1 for event in events if not isinstance(event, _EventWithoutItem)), default=base)
     for _, thing in said:
         if isinstance(thing, Noted):
             notes -= 1
@@ -260,12 +262,12 @@ def _pieced(said: Sequence[_Said], heard: Sequence[RunEvent], base: int) -> list
         elif thing.id not in ended:
             index = begun.get(thing.id, fresh)
             fresh = max(fresh, index + 1)
-            events.extend(_rest_of(index, thing, events))
+            events.extend(_remaining_events(index, thing, events))
             events.append(ItemDone(index=index, item=thing))
     return events
 
 
-def _rest_of(index: int, item: AnyItem, events: Sequence[_Piece]) -> list[_Piece]:
+def _remaining_events(index: int, item: AnyItem, events: Sequence[_ReplayedEvent]) -> list[_ReplayedEvent]:
     """Return what an item still has to say after these events."""
     said: dict[tuple[str, int], int] = {}
     has_begun = False
@@ -273,16 +275,16 @@ def _rest_of(index: int, item: AnyItem, events: Sequence[_Piece]) -> list[_Piece
         if isinstance(event, ItemAdded) and event.index == index:
             has_begun = True
         elif isinstance(event, tape.Delta) and event.index == index:
-            lane = tape.lane(event)
+            lane = tape.text_key(event)
             said[lane] = said.get(lane, 0) + len(event.text)
-    rest = [tape.delta(lane, index, text[said.get(lane, 0) :]) for lane, text in tape.pieces(item).items()]
-    begin: list[_Piece] = [] if has_begun else [ItemAdded(index=index, item=tape.emptied(item))]
+    rest = [tape.make_delta(lane, index, text[said.get(lane, 0) :]) for lane, text in tape.texts_of_item(item).items()]
+    begin: list[_ReplayedEvent] = [] if has_begun else [ItemAdded(index=index, item=tape.empty_item(item))]
     return [*begin, *(event for event in rest if event.text)]
 
 
-def _lowered(events: Sequence[_Piece], base: int) -> list[_Piece]:
+def _relative_to_call(events: Sequence[_ReplayedEvent], base: int) -> list[_ReplayedEvent]:
     """Return a call's events with the indexes that its decoder gave them."""
     return [
-        event if isinstance(event, _Unplaced) else msgspec.structs.replace(event, index=event.index - base)
+        event if isinstance(event, _EventWithoutItem) else msgspec.structs.replace(event, index=event.index - base)
         for event in events
     ]

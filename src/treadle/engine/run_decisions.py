@@ -9,7 +9,7 @@ from treadle.core.tool_definitions import Offer, Outcome
 from treadle.engine.approval_reasons import DecisionRecord, RequestRecord
 
 
-class AskModel(msgspec.Struct, frozen=True, kw_only=True):
+class CallModel(msgspec.Struct, frozen=True, kw_only=True):
     """Make this model call next."""
 
     plan: Plan
@@ -36,7 +36,7 @@ class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
     request: RequestRecord | None = None
 
 
-class Carried(msgspec.Struct, frozen=True, kw_only=True):
+class CarriedCalls(msgspec.Struct, frozen=True, kw_only=True):
     """Calls of an earlier run that this one runs first: what they are, the rest of their turn, and what comes after.
 
     `order` are the ids of all calls of the turn, `results` those it has already, `tail` what the model reads after it.
@@ -48,7 +48,7 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
     tail: tuple[AnyItem, ...] = ()
 
 
-class AskAgain(msgspec.Struct, frozen=True, kw_only=True):
+class RepeatModelCall(msgspec.Struct, frozen=True, kw_only=True):
     """The model call was cut off by the death of its process: what it said is void, `calls` are answered, and the
     same call is made again."""
 
@@ -63,11 +63,11 @@ class RunTools(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[PlannedCall, ...]
 
 
-class End(msgspec.Struct, frozen=True, kw_only=True):
+class EndRun(msgspec.Struct, frozen=True, kw_only=True):
     """The run is over. `calls` are server calls that never ran and get these results first."""
 
     ended: RunEnded
     calls: tuple[PlannedCall, ...] = ()
 
 
-Decision = AskModel | AskAgain | RunTools | End
+Decision = CallModel | RepeatModelCall | RunTools | EndRun

@@ -32,7 +32,7 @@ class ToolChoiceCheck:
         self.current = NONE if is_final else self._wanted if is_bound else AUTO
         return self.current
 
-    def again(self) -> ToolChoice:
+    def repeat(self) -> ToolChoice:
         """Return the choice of the current model call, which is made anew: what it said is void."""
         self._is_met = self._was_met
         return self.current
@@ -48,7 +48,7 @@ class ToolChoiceCheck:
         """Take note of a call."""
         self._is_met = self._is_met or is_permitted
 
-    def complaint(self, stop: Stop) -> Note | None:
+    def violation_note(self, stop: Stop) -> Note | None:
         """Return what is to be said of a model call that ended so, if it had to call a tool and did not."""
         choice = self.current
         if choice.mode in ("auto", "none") or self._is_met or stop in ("length", "filtered"):

@@ -11,7 +11,7 @@ from treadle.core.journal_entries import Entry
 from treadle.engine.journal_steps import Step
 from treadle.engine.ports import Journal
 
-SOON_S = 0.005
+WRITE_DELAY_S = 0.005
 """How long the call of a tool that only reads waits for its result, to be written with it."""
 
 Publish = Callable[[list[Numbered]], None]
@@ -29,10 +29,10 @@ class WriteBuffer:
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self._journal: Journal | None = None
-        self.publish: Publish = _tell_nobody
+        self.publish: Publish = _drop_events
         self._is_private = False
-        self._soon: asyncio.TimerHandle | None = None
-        self._behind: tuple[list[Step], int, asyncio.Future[int]] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._pending: tuple[list[Step], int, asyncio.Future[int]] | None = None
 
     def attach(self, journal: Journal, publish: Publish, *, is_private: bool = False) -> None:
         """Say where to write and whom to tell."""
@@ -40,16 +40,16 @@ class WriteBuffer:
 
     def detach(self) -> None:
         """Let go of both, and of what was not begun: they hold the run too, and such a ring is not freed at once."""
-        if self._soon is not None:
-            self._put_off(self._soon)
-        self._journal, self.publish = None, _tell_nobody
+        if self._timer is not None:
+            self._cancel_timer(self._timer)
+        self._journal, self.publish = None, _drop_events
 
     def write_soon(self) -> None:
         """Begin to write in a moment, unless `write` comes before and writes this with what it has.
 
         For what may run before it is durable: an answer that comes at once then shares a commit with its question.
         """
-        self._soon = asyncio.get_running_loop().call_later(SOON_S, self._write_behind)
+        self._timer = asyncio.get_running_loop().call_later(WRITE_DELAY_S, self._start_write)
 
     async def write(self, ended: RunEnded | None = None) -> None:
         """Tell what may be told at once, make the rest durable, then tell it, in order.
@@ -57,45 +57,45 @@ class WriteBuffer:
         A cancellation that comes meanwhile is raised afterwards; one that comes with the end is too late.
         Raises: StoreError.
         """
-        if self._soon is not None:
-            self._put_off(self._soon)
+        if self._timer is not None:
+            self._cancel_timer(self._timer)
         cancelled = None
-        if self._behind is not None:
-            (due, count, write), self._behind = self._behind, None
-            cancelled = await wait_out(write)
-            self._tell(due, _head(write) - count)
+        if self._pending is not None:
+            (due, count, write), self._pending = self._pending, None
+            cancelled = await wait_uninterrupted(write)
+            self._publish_written(due, _last_seq(write) - count)
         if self.steps:
-            due, entries = self._take(is_held=self._is_private and ended is not None)
+            due, entries = self._take_steps(is_held=self._is_private and ended is not None)
             if entries:
                 assert self._journal is not None
                 write = self._journal.append(entries, ended)
-                cancelled = await wait_out(write) or cancelled
-                self._tell(due, _head(write) - len(entries))
+                cancelled = await wait_uninterrupted(write) or cancelled
+                self._publish_written(due, _last_seq(write) - len(entries))
         if cancelled is not None and ended is None:
             try:
                 raise cancelled
             finally:
                 del cancelled  # as above
 
-    def _put_off(self, soon: asyncio.TimerHandle) -> None:
+    def _cancel_timer(self, soon: asyncio.TimerHandle) -> None:
         soon.cancel()
-        self._soon = None
+        self._timer = None
 
-    def _write_behind(self) -> None:
-        self._soon = None
-        due, entries = self._take()
+    def _start_write(self) -> None:
+        self._timer = None
+        due, entries = self._take_steps()
         if entries:
             assert self._journal is not None
             write = self._journal.append(entries)
-            self._behind = due, len(entries), write
-            write.add_done_callback(partial(self._written_behind, due, len(entries)))
+            self._pending = due, len(entries), write
+            write.add_done_callback(partial(self._write_done, due, len(entries)))
 
-    def _written_behind(self, due: list[Step], count: int, write: "asyncio.Future[int]") -> None:
+    def _write_done(self, due: list[Step], count: int, write: "asyncio.Future[int]") -> None:
         """Tell what was written, unless somebody has; what could not be written is never told."""
         if not write.cancelled() and write.exception() is None:
-            self._tell(due, write.result() - count)
+            self._publish_written(due, write.result() - count)
 
-    def _take(self, *, is_held: bool = False) -> tuple[list[Step], list[Entry]]:
+    def _take_steps(self, *, is_held: bool = False) -> tuple[list[Step], list[Entry]]:
         """Tell what may be told at once, unless it is held; take the rest, and the entries in it."""
         due = self.steps.copy()
         self.steps.clear()
@@ -110,7 +110,7 @@ class WriteBuffer:
                 self.publish(free)
         return due, [entry for _, entry in due if entry is not None]
 
-    def _tell(self, due: list[Step], seq: int) -> None:
+    def _publish_written(self, due: list[Step], seq: int) -> None:
         """Tell what was written behind the entry of that number, and take it off the list: whoever comes later tells
         it no more."""
         batch: list[Numbered] = []
@@ -127,7 +127,7 @@ class WriteBuffer:
             self.publish(batch)
 
 
-async def wait_out(work: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
+async def wait_uninterrupted(work: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
     """Wait for something that must not be left half done; return the cancellation that came meanwhile."""
     cancelled = None
     while not work.done():
@@ -146,7 +146,7 @@ def _wake(waiter: "asyncio.Future[None]", _: "asyncio.Future[Any]") -> None:
         waiter.set_result(None)
 
 
-def _head(write: "asyncio.Future[int]") -> int:
+def _last_seq(write: "asyncio.Future[int]") -> int:
     """Return the number of the last entry that was written; raise what was met instead, as a failure of the journal."""
     error = write.exception()
     if error is None:
@@ -156,5 +156,5 @@ def _head(write: "asyncio.Future[int]") -> int:
     raise error
 
 
-def _tell_nobody(_: list[Numbered]) -> None:
+def _drop_events(_: list[Numbered]) -> None:
     """Drop the events of a run that nobody watches."""

@@ -134,7 +134,7 @@ class LiveRun(msgspec.Struct, eq=False):
 
     def leaves_memory(self, ended: RunEnded) -> bool:
         """Tell whether the run that comes next needs what only this one knows."""
-        return ended.status == "requires_action" and self.loop.has_memory
+        return ended.status == "requires_action" and self.loop.has_hidden_items
 
     def forgotten_with(self, ended: RunEnded) -> tuple[str, ...]:
         """Return the runs whose content goes with this end: its own, where it is not to be stored, and those that were

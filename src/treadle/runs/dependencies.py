@@ -103,7 +103,7 @@ class Free:
 
 
 class RunsOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How runs are made here. `defers` ends a run of the Responses API where it would wait for a person."""
+    """How runs are made here. `defers_approvals` ends a run of the Responses API where it would wait for a person."""
 
     owner: str = "treadle"
     persistence: bool = True
@@ -115,7 +115,7 @@ class RunsOptions(msgspec.Struct, frozen=True, kw_only=True):
     keep_s: float | None = None
     background_wall_s: float = 86_400.0
     is_told: bool = True
-    defers: bool = True
+    defers_approvals: bool = True
     cache: CacheRules | None = None
 
     def limits_of(self, *, defers: bool, background: bool) -> Limits:

@@ -176,7 +176,7 @@ def _answer_to(fingerprint: str, entries: Sequence[Entry], bytes_max: int) -> li
             continue
         assert known is not None
         assert known.reply is not None
-        events = past.hear(number, known.reply.base)
+        events = past.model_events(number, known.reply.base)
         if isinstance(events[-1], Finished) and events[-1].stop in _WHOLE:
             return events
     return None

@@ -172,7 +172,7 @@ class Runs:
         seat = None if session_id is None else await self._sessions.enter(session_id, key_id)
         try:
             if limits is None:
-                defers = self._options.defers and request.protocol == "responses"
+                defers = self._options.defers_approvals and request.protocol == "responses"
                 limits = self._usual_limits[defers, request.background]
             live = await self._prepare(request, seat, key_id, limits, idempotency, instead)
             await self._tolls.take(live.row, live.entries, request.options.max_output_tokens)

@@ -19,7 +19,7 @@ from treadle.core.request import Note, Request
 from treadle.core.tool_definitions import GUEST, CallContext, Offer, ToolChoice, ToolPolicy, ToolSpec, essence
 from treadle.engine.limits import Limits
 from treadle.engine.recorded_run import RecordedRun
-from treadle.engine.run_decisions import Carried
+from treadle.engine.run_decisions import CarriedCalls
 from treadle.engine.run_loop import Ports, RunLoop
 from treadle.engine.run_state import RunState
 from treadle.journal.journal_interface import RunRow
@@ -93,7 +93,7 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     history: tuple[AnyItem, ...]
     offered: Offered | None = None
 
-    def taken_up(self) -> tuple[list[AnyItem], Carried | None]:
+    def taken_up(self) -> tuple[list[AnyItem], CarriedCalls | None]:
         """Return what the model has read when the run begins, and the calls that come before its first model call."""
         carried = self.frame.carried
         return (list(self.history), None) if carried is None else carried.take_up(self.history)
@@ -152,9 +152,9 @@ def make_loop(
         max_tool_calls=request.max_tool_calls,
     )
     if frame.tainted:
-        turn.distrust(frame.tainted)
+        turn.add_tainted(frame.tainted)
     if carried is not None:
-        turn.carry(carried)
+        turn.carry_over(carried)
     context = CallContext(run_id=row.id, session_id=row.session_id, key_id=row.key_id)
     return RunLoop(turn, ports, context, wall_s, frame.limits.final_answer_s, past)
 

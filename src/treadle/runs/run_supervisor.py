@@ -14,7 +14,7 @@ from treadle.core.errors import Conflict, ErrorInfo, StoreError, TreadleError
 from treadle.core.events import DELTAS, Numbered, RoundBroken, RoundStarted, RunEnded, RunEvent
 from treadle.core.run_endings import INTERNAL
 from treadle.engine.ports import Clock
-from treadle.engine.write_buffer import wait_out
+from treadle.engine.write_buffer import wait_uninterrupted
 from treadle.journal.journal_interface import LEASE_LOST, RunRow, Store
 from treadle.runs.active_run import HEEDED, LiveRun
 from treadle.runs.approvals.pending_turn import ResumedTurn
@@ -68,7 +68,7 @@ class EndingGate:
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append((size, turn))
         timer = loop.call_later(self._wait_s, self._admit, size, turn)
-        await wait_out(turn)
+        await wait_uninterrupted(turn)
         timer.cancel()
 
     def leave(self, size: int) -> None:
@@ -273,7 +273,7 @@ class Supervisor:
         """
         row = live.row
         try:
-            if live.loop.has_asked and ended.status != "requires_action":
+            if live.loop.has_requested_approval and ended.status != "requires_action":
                 await self._store.approvals.withdraw(row.id, self._clock.now())
             if row.session_id is not None and row.store and (live.has_said or ended.status == "completed"):
                 # Who begins the next run, perhaps elsewhere, may have moved it on already; a person may have left it.
@@ -333,7 +333,7 @@ class Supervisor:
 
 async def _outlast(live: LiveRun, work: "asyncio.Future[Any]") -> None:
     """Wait for what must not be left half done; a cancellation that comes meanwhile is heeded by whoever drives it."""
-    if await wait_out(work) is not None and not live.is_handed_over:
+    if await wait_uninterrupted(work) is not None and not live.is_handed_over:
         live.is_cancelled = True
 
 

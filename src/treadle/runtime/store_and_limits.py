@@ -177,7 +177,7 @@ def runs_options(settings: Settings) -> RunsOptions:
         cache=CacheRules(ttl_s=cache.ttl_s, bytes_max=cache.bytes_max) if cache.enabled else None,
         persistence=settings.store.persistence == "on",
         keep_s=settings.store.keep_days * 86_400.0 or None,
-        defers=settings.approvals.responses == "item",
+        defers_approvals=settings.approvals.responses == "item",
         limits=Limits(
             max_iterations=limits.max_iterations,
             max_total_tool_calls=limits.max_total_tool_calls,

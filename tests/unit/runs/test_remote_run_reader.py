@@ -281,7 +281,7 @@ class Growing:
 
     def __init__(self) -> None:
         plan = msgspec.Raw(b'{"round":1,"fingerprint":"f"}')
-        reply = ReplyRecord(ending="interrupted", tape=tape.record(SAID))
+        reply = ReplyRecord(ending="interrupted", tape=tape.encode_deltas(SAID))
         status = RunEnded(status="failed")
         self._entries = [
             Entry(kind="plan", data=plan, seq=1, at=0.0),

@@ -9,7 +9,7 @@ from treadle.core.ids import IdSource
 from treadle.core.request import Assent
 from treadle.core.tool_definitions import Offer, Outcome, ServerTool, failure
 from treadle.engine.approval_reasons import DecisionRecord, refusal_of
-from treadle.engine.journal_steps import record_of
+from treadle.engine.journal_steps import decision_record
 from treadle.engine.ports import Clock
 from treadle.engine.run_decisions import PlannedCall
 from treadle.journal.approvals_interface import DECIDED, USED, ApprovalDecision, ApprovalRow
@@ -168,7 +168,7 @@ def _record(each: WaitingCalls, row: ApprovalRow | None) -> DecisionRecord:
     arguments = canonical_arguments(each.call.arguments)
     if question.digest != digest_of(each.call.name, question.source, arguments, row.run_id):
         return DecisionRecord(approval_id="", status="cancelled")
-    return record_of(verdict_of(row))
+    return decision_record(verdict_of(row))
 
 
 def _changed(each: WaitingCalls, tool: ServerTool | None) -> Outcome | None:

@@ -5,7 +5,7 @@ import msgspec
 from treadle.core.errors import Conflict, StoreError
 from treadle.core.ids import APPROVAL, IdSource
 from treadle.core.tool_definitions import CallContext
-from treadle.engine.ports import Clock, PendingApproval, PermissionRequest, Verdict
+from treadle.engine.ports import ApprovalVerdict, Clock, PendingApproval, PermissionRequest
 from treadle.journal.approvals_interface import ApprovalDecision, ApprovalQuestion, ApprovalRow
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.providers.direct_call_model import DIRECT_MODEL
@@ -41,7 +41,7 @@ class ApprovalDesk:
         self._ids = ids
         self._rules = rules or DeskRules()
 
-    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | Verdict:
+    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
         """Answer by a remembered rule, else put the question where people find it.
 
         Raises: StoreError.
@@ -51,7 +51,7 @@ class ApprovalDesk:
         question = _question(plea, context, self._rules.project)
         for row in await self._store.approvals.rules(key_id=key_id, tool=question.tool):
             if agrees(row, question):
-                return Verdict(approved=True, by=f"rule {row.id}")
+                return ApprovalVerdict(approved=True, by=f"rule {row.id}")
         if not self._rules.is_open:
             return await DenyAll().ask(plea, context)
         now = self._clock.now()
@@ -66,10 +66,12 @@ class ApprovalDesk:
         )
         row = await self._store.approvals.file(asked)
         if row.question.digest != question.digest:
-            return Verdict(approved=False, reason="The approval of this call belongs to a call with other arguments.")
+            return ApprovalVerdict(
+                approved=False, reason="The approval of this call belongs to a call with other arguments."
+            )
         return PendingApproval(approval_id=row.id, digest=row.question.digest, expires_at=row.expires_at)
 
-    async def hear(self, approval_id: str, context: CallContext) -> Verdict:
+    async def wait(self, approval_id: str, context: CallContext) -> ApprovalVerdict:
         """Wait until somebody decides, or until the time is over; a store that is away meanwhile is waited for too.
 
         Raises: StoreError, for what does not pass by itself.
@@ -86,11 +88,11 @@ class ApprovalDesk:
             if verdict is not None:
                 return verdict
 
-    async def _look(self, approval_id: str, context: CallContext) -> Verdict | None:
+    async def _look(self, approval_id: str, context: CallContext) -> ApprovalVerdict | None:
         """Look once what was decided; where nothing was, wait until it is worth looking again."""
         row = await self._store.approvals.find(approval_id)
         if row is None:
-            return Verdict(approved=False, code="cancelled", approval_id=approval_id)
+            return ApprovalVerdict(approved=False, code="cancelled", approval_id=approval_id)
         if row.status != "pending":
             return verdict_of(row)
         left_s = row.expires_at - self._clock.now()
@@ -116,10 +118,10 @@ class ApprovalDesk:
         return self._rules.wait_s if is_heard else self._rules.stored_s
 
 
-def verdict_of(row: ApprovalRow) -> Verdict:
+def verdict_of(row: ApprovalRow) -> ApprovalVerdict:
     """Return a decided approval as the engine hears it."""
     decision = row.decision or ApprovalDecision(status=row.status, at=0.0)
-    return Verdict(
+    return ApprovalVerdict(
         approved=row.status == "approved",
         code=row.status,
         reason=decision.reason,

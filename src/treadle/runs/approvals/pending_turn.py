@@ -6,7 +6,7 @@ import msgspec
 
 from treadle.core.items import AnyItem, CallItem, MessageItem, ResultItem
 from treadle.engine.approval_reasons import RequestRecord
-from treadle.engine.run_decisions import Carried, PlannedCall
+from treadle.engine.run_decisions import CarriedCalls, PlannedCall
 
 
 class WaitingCalls(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,10 +33,10 @@ class ResumedTurn(msgspec.Struct, frozen=True, kw_only=True):
         """Tell whether a question of the turn still stands."""
         return any(planned.is_deferred for planned in self.calls)
 
-    def take_up(self, history: Sequence[AnyItem]) -> tuple[list[AnyItem], Carried]:
+    def take_up(self, history: Sequence[AnyItem]) -> tuple[list[AnyItem], CarriedCalls]:
         """Return what the model has read up to the turn's calls, and how the run goes on from there."""
         head, results, tail = split(history, self.order)
-        return head, Carried(calls=self.calls, order=self.order, results=tuple(results), tail=tuple(tail))
+        return head, CarriedCalls(calls=self.calls, order=self.order, results=tuple(results), tail=tuple(tail))
 
 
 def order_of(items: Sequence[AnyItem], call_ids: Collection[str]) -> tuple[str, ...]:

@@ -1,18 +1,18 @@
 """Who may say that a call runs, where nobody can be asked. The desk in `approval/` asks people."""
 
 from treadle.core.tool_definitions import CallContext
-from treadle.engine.ports import PendingApproval, PermissionRequest, Verdict
+from treadle.engine.ports import ApprovalVerdict, PendingApproval, PermissionRequest
 
 
 class DenyAll:
     """Answers every question with no."""
 
-    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | Verdict:
+    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
         """Deny the call and tell the model why."""
         why = "; ".join(plea.reasons)
         reason = f"The tool {plea.call.name!r} needs a person's approval ({why}), and there is nobody to ask here."
-        return Verdict(approved=False, reason=reason)
+        return ApprovalVerdict(approved=False, reason=reason)
 
-    async def hear(self, approval_id: str, context: CallContext) -> Verdict:
+    async def wait(self, approval_id: str, context: CallContext) -> ApprovalVerdict:
         """Deny what somebody else was asked."""
-        return Verdict(approved=False, reason="There is nobody to ask here.")
+        return ApprovalVerdict(approved=False, reason="There is nobody to ask here.")

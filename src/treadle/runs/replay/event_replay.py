@@ -25,7 +25,13 @@ from treadle.core.items import AnyItem, CallItem, MessageItem, ResultItem
 from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
 from treadle.core.request import Note
 from treadle.engine import delta_log as tape
-from treadle.engine.approval_reasons import DecisionRecord, RequestRecord, as_run, decision_step, request_step
+from treadle.engine.approval_reasons import (
+    DecisionRecord,
+    RequestRecord,
+    decision_step,
+    request_step,
+    with_decided_arguments,
+)
 from treadle.engine.recorded_run import ReplyRecord
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, KeyError, AssertionError)
@@ -127,10 +133,10 @@ class EventReplay:
             return []
         return self._untaped(entry.seq, item)
 
-    def _play(self, record: tape.Tape) -> list[Numbered]:
+    def _play(self, record: tape.DeltaLog) -> list[Numbered]:
         held, self._held = self._held or [], None
         self._has_tape = True
-        events = tape.play(record, held)
+        events = tape.replay_events(record, held)
         for numbered in events:
             match numbered.event:
                 case ItemDone(index=index, item=CallItem() as call):
@@ -158,7 +164,7 @@ class EventReplay:
         index, self._next_index = self._next_index, self._next_index + 1
         if isinstance(item, CallItem):
             self._calls[item.call_id] = (index, item)
-        events = tape.untaped(index, item)
+        events = tape.events_of_item(index, item)
         if not (isinstance(item, MessageItem) and item.is_partial):
             events.append(ItemDone(index=index, item=item))
         return self._last_numbered(events, seq)
@@ -189,7 +195,7 @@ class EventReplay:
     def _decision(self, entry: Entry, record: DecisionRecord) -> RunEvent:
         """Tell what was decided; from here on the call is told as it runs."""
         index, call = self._known(entry, record)
-        self._calls[call.call_id] = (index, as_run(call, record))
+        self._calls[call.call_id] = (index, with_decided_arguments(call, record))
         return decision_step(index, call, record, entry.at)[0]
 
     def _known(self, entry: Entry, record: RequestRecord | DecisionRecord) -> tuple[int, CallItem]:

@@ -13,7 +13,7 @@ from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
 from treadle.core.plan import Plan
 from treadle.core.request import Note, Request
 from treadle.core.tool_definitions import CallContext, Outcome
-from treadle.engine.ports import Clock, PendingApproval, PermissionRequest, Verdict
+from treadle.engine.ports import ApprovalVerdict, Clock, PendingApproval, PermissionRequest
 from treadle.engine.recorded_run import RecordedRun
 from treadle.engine.run_loop import Ports
 from treadle.journal.write_futures import done
@@ -56,7 +56,7 @@ class RecordedModel:
         known = self._past.round(number)
         if known is None or known.reply is None:
             raise UpstreamError(f"The record has no model call {number + 1}.", code="record_over")
-        yield self._past.hear(number, known.reply.base)
+        yield self._past.model_events(number, known.reply.base)
 
 
 class _Nobody:
@@ -69,10 +69,10 @@ class _Nobody:
     async def run(self, call: CallItem, context: CallContext) -> Outcome:
         raise Diverged(f"The tool {call.name!r} was called, and the journal has no result of it.")
 
-    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | Verdict:
+    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
         raise Diverged(f"The tool {plea.call.name!r} wanted an approval that the journal does not have.")
 
-    async def hear(self, approval_id: str, context: CallContext) -> Verdict:
+    async def wait(self, approval_id: str, context: CallContext) -> ApprovalVerdict:
         raise Diverged(f"The approval {approval_id} was waited for, and the journal has no decision of it.")
 
 

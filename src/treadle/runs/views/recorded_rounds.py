@@ -14,7 +14,7 @@ from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
 from treadle.core.plan import Plan, Planner
 from treadle.core.tool_definitions import AUTO, Offer, ToolChoice, ToolSpec
 from treadle.engine.recorded_run import Ending, ReplyRecord
-from treadle.engine.run_state import rejoined
+from treadle.engine.run_state import merge_carried_results
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.runs.conversation_history import read_history
 from treadle.runs.recovery.run_record import RunRecord, Unreadable, read_record
@@ -146,7 +146,7 @@ class _Reader:
         """Put the current call down, and let the next plan read what it gave."""
         if self._plan is None:
             if self._carried is not None:
-                self._planner.add(rejoined(self._carried, self._results))
+                self._planner.add(merge_carried_results(self._carried, self._results))
                 self._carried, self._results = None, []
             return
         plan, asked_at = self._plan
@@ -154,7 +154,7 @@ class _Reader:
         self._calls.append(
             ModelCall(
                 plan=plan,
-                events=tuple(self._record.past.hear(self._number, reply.base)),
+                events=tuple(self._record.past.model_events(self._number, reply.base)),
                 items=tuple(self._items),
                 results=tuple(self._results),
                 reply=reply,

@@ -4,7 +4,7 @@ import pytest
 
 from treadle.core.errors import Conflict, NotFound, ProtocolError
 from treadle.core.tool_definitions import CallContext
-from treadle.engine.ports import Verdict
+from treadle.engine.ports import ApprovalVerdict
 from treadle.journal.approvals_interface import DECIDED
 from treadle.runs.approvals.decisions import ARGUMENTS_BYTES_MAX, REASON_CHARS_MAX, Answer, Remember
 from treadle.runs.approvals.durable_approver import DeskRules
@@ -128,7 +128,7 @@ async def test_what_is_remembered_is_what_was_approved() -> None:
         await at.service.decide(ticket.approval_id, answer)
         await at.ticket(other_call("call_2"))
         agreed = await at.desk.ask(other_call("call_3", '{"a": "mild"}'), CONTEXT)
-        assert isinstance(agreed, Verdict)
+        assert isinstance(agreed, ApprovalVerdict)
         assert agreed.approved
 
 

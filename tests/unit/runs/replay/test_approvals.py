@@ -96,7 +96,7 @@ async def process(
         metrics=Metrics(),
         approver=ApprovalDesk(store, pause, ids, rules),
     )
-    runs = Runs(rooms, RunsOptions(defers=False))
+    runs = Runs(rooms, RunsOptions(defers_approvals=False))
     await runs.open()
     try:
         yield Process(runs, store, Approvals(store, pause, ids))
