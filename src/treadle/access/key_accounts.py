@@ -98,7 +98,7 @@ class Accounts:
         return Limits(**{name: getattr(own, name) or getattr(others, name) for name in Limits.__struct_fields__})
 
     def bounds(self, client: Client) -> bool:
-        """Tell whether anything bounds the runs of a client: then they are to be admitted."""
+        """Return whether anything bounds the runs of a client: then they are to be admitted."""
         return bool(client.key_id) or self._bounds_all
 
     async def tokens_left(self, client: Client) -> Hit | None:

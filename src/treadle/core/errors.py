@@ -88,7 +88,7 @@ class TreadleError(Exception):
 
     @property
     def is_retryable(self) -> bool:
-        """Tell whether asking again may help."""
+        """Return whether asking again may help."""
         return self.retryable
 
     @property
@@ -170,7 +170,7 @@ class Exhausted(RequestError):
 
     @property
     def is_retryable(self) -> bool:
-        """Tell whether asking again may help: for what comes back by itself."""
+        """Return whether asking again may help: for what comes back by itself."""
         return self._retry_after_s is not None
 
     @property
@@ -212,7 +212,7 @@ class UpstreamStatus(UpstreamError):
 
     @property
     def is_retryable(self) -> bool:
-        """Tell whether asking again may help."""
+        """Return whether asking again may help."""
         return self.upstream_status in (408, 409, 429) or self.upstream_status >= 500
 
     @property
@@ -357,7 +357,7 @@ class StoreError(TreadleError):
 
     @property
     def is_retryable(self) -> bool:
-        """Tell whether asking again may help: not where a person has to repair something first."""
+        """Return whether asking again may help: not where a person has to repair something first."""
         return (self._code or self.code) not in _STORE_LASTING
 
     @property

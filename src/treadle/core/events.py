@@ -335,7 +335,7 @@ _decoder: msgspec.json.Decoder[RunEvent] = msgspec.json.Decoder(RunEvent)
 
 
 def is_server_call(event: RunEvent) -> bool:
-    """Tell whether a server call is said: what it is shown by comes when it runs."""
+    """Return whether a server call is said: what it is shown by comes when it runs."""
     if type(event) is not ItemAdded and type(event) is not ItemDone:
         return False
     return type(event.item) is CallItem and event.item.side == "server"

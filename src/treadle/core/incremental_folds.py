@@ -45,7 +45,7 @@ class Folds:
         return fold
 
     def __eq__(self, other: object) -> bool:
-        """Tell that it is another of these."""
+        """Return that it is another of these."""
         return isinstance(other, Folds)
 
     def __hash__(self) -> int:

@@ -145,7 +145,7 @@ def check_members(raw: bytes, members: dict[str, msgspec.Raw], proven: str = "")
 
 
 def is_shallow(value: msgspec.Raw, depth_max: int) -> bool:
-    """Tell whether a value surely nests less deep than that: it opens less often, or each value in it does so in turn.
+    """Return whether a value certainly nests less deep: it has fewer openers, or each value in it does so in turn.
 
     It is given up after a few levels, for every one goes through all of it again.
     """
@@ -159,7 +159,7 @@ def is_shallow(value: msgspec.Raw, depth_max: int) -> bool:
 
 
 def opens_less(value: msgspec.Raw, count: int) -> bool:
-    """Tell whether a value surely nests less deep than that, from how often it opens a list or an object."""
+    """Return whether a value surely nests less deep than that, from how often it opens a list or an object."""
     if len(value) < count:
         return True
     # One pass over long values, where to count each of the two would be two, and slow ones.
@@ -190,7 +190,7 @@ def check_fields(raw: bytes, fields_max: int = FIELDS_MAX, members: dict[str, ms
 
 
 def _is_made_of(raw: bytes, members: dict[str, msgspec.Raw]) -> bool:
-    """Tell whether an object is spelled by these members in their order and nothing else."""
+    """Return whether an object is spelled by these members in their order and nothing else."""
     place = _skip(raw, 0) + 1
     for name, value in members.items():
         for piece in (b'"%b"' % name.encode("utf-8", "surrogatepass"), b":", bytes(value)):

@@ -117,7 +117,7 @@ def inherit(request: Request, previous: Request) -> Request:
 
 
 def is_json_wanted(options: Options) -> bool:
-    """Tell whether the answer shall be JSON, by a schema or without one."""
+    """Return whether the answer shall be JSON, by a schema or without one."""
     return options.output_schema is not None or "response_format" in options.extra
 
 

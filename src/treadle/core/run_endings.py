@@ -65,7 +65,7 @@ CONTINUES_ELSEWHERE = frozenset({"handed_over", "lease_lost", "store_unavailable
 
 
 def may_retry(error: ErrorInfo, *, has_run_tools: bool, is_keyed: bool) -> bool:
-    """Tell whether the same request again helps and does nothing twice; `is_keyed` says that it finds the same run."""
+    """Return whether a retry helps and repeats no effect; with `is_keyed` it finds the same run."""
     if error.code in CONTINUES_ELSEWHERE and (is_keyed or not error.retryable):
         return is_keyed
     # A time to come back is an upstream's own word that coming back helps, whatever its status.

@@ -96,17 +96,17 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_approval(self) -> bool:
-        """Tell whether a person must agree before this tool runs."""
+        """Return whether a person must agree before this tool runs."""
         return self.approval == "always" or (self.approval == "by_effect" and self.effect == "destructive")
 
     @property
     def taints(self) -> bool:
-        """Tell whether what this tool gives may have been written by anybody."""
+        """Return whether what this tool gives may have been written by anybody."""
         return self.untrusted or self.egress
 
     @property
     def reaches_out(self) -> bool:
-        """Tell whether a call can do harm: change something, run something, or carry something away."""
+        """Return whether a call can do harm: change something, run something, or carry something away."""
         return self.effect != "read" or self.exec or self.egress
 
 
@@ -172,7 +172,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_error(self) -> bool:
-        """Tell whether the model should read this as a failure."""
+        """Return whether the model should read this as a failure."""
         return self.rc not in ("ok", "0")
 
 
@@ -215,7 +215,7 @@ def listed_names(wanted: str, names: Iterable[str]) -> str:
 
 
 def is_person_only(name: str) -> bool:
-    """Tell whether a name is that of a deed no model may do, in any spelling: `facts.commit`, `mcp__x__factsCommit`."""
+    """Return whether a name is that of the person-only action, in any spelling: `facts.commit`, `mcp__x__factsCommit`."""
     return _names_person_only(name[:NAME_CHARS_READ])
 
 

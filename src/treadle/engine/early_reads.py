@@ -1,8 +1,8 @@
-"""Reads that begin while the model still says the calls behind them.
+"""Runs read-only calls while the model is still writing the calls after them.
 
-Nothing of it is told when it begins; a mark stands beside the call in the journal, durable with it. Once the model has
-ended well, the call is announced and answered in its place, and what it gave is taken from here. After any other end
-it is stopped, and what it gave is not used.
+Nothing is published when such a call starts; a `tool_early` entry is durable with the call. If the model call ends
+normally, the call is announced and answered in its place with the outcome from here. Otherwise it is cancelled and its
+outcome is not used.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _NOT_RUN, _NOT_USED = "Not run: ", "Begun early, and its result is not used: "
 
 
 class StartedRead:
-    """One call under way: when it began, and, once it has, when it ended."""
+    """One running call, with the times at which it started and ended."""
 
     def __init__(self, planned: PlannedCall, run: Run, clock: Clock) -> None:
         self._clock = clock
@@ -34,9 +34,9 @@ class StartedRead:
 
 
 class EarlyReads(msgspec.Struct):
-    """The reads of a turn that began before the model ended: those `under_way`, and all that were ever `seen`.
+    """The reads of a round that started before the model call ended: those `running`, and all ever `seen`.
 
-    `is_marked` tells whether any call is to begin.
+    `is_marked` tells whether any call is waiting to be started.
     """
 
     clock: Clock
@@ -49,7 +49,7 @@ class EarlyReads(msgspec.Struct):
         return call_id in self.seen
 
     def mark(self, ready: Sequence[PlannedCall], call_id: str) -> bool:
-        """Note a call that is to begin, if it is one of those that may; tell whether it is."""
+        """Mark a call to be started, if it is one of those that are ready; return whether it is."""
         for planned in ready:
             if planned.call.call_id == call_id:
                 self.marked += (planned,)
@@ -58,32 +58,33 @@ class EarlyReads(msgspec.Struct):
         return False
 
     def begin(self, run: Run) -> None:
-        """Let the calls begin that were noted."""
+        """Start the marked calls."""
         marked, self.marked, self.is_marked = self.marked, (), False
         for planned in marked:
             self.seen += (planned.call.call_id,)
             self.running[planned.call.call_id] = StartedRead(planned, run, self.clock)
 
     def take(self, call_id: str) -> StartedRead | None:
-        """Hand over a call that has begun, to whoever waits for it."""
+        """Return a started call to the caller, who waits for it."""
         return self.running.pop(call_id, None)
 
     async def cancel_unused(self) -> None:
-        """Stop what nobody took, and wait until it has stopped."""
+        """Cancel the calls that were not taken, and wait for them to stop."""
         self.marked, self.is_marked = (), False
-        dropped = [begun.task for begun in self.running.values()]
+        unused = [started.task for started in self.running.values()]
         self.running.clear()
-        for task in dropped:
+        for task in unused:
             task.cancel()
-        if dropped:
-            await asyncio.wait(dropped)
-            for task in dropped:
+        if unused:
+            await asyncio.wait(unused)
+            for task in unused:
                 if not task.cancelled():
+                    # Retrieved, so that asyncio does not log it as never retrieved.
                     task.exception()
 
 
 def mark_unused(outcome: Outcome) -> Outcome:
-    """Word the outcome of a call that had begun before its turn broke off, as no call that never ran."""
+    """Return the outcome of a call that had started before its round was cut off: it must not say that it never ran."""
     return msgspec.structs.replace(
         outcome,
         text=outcome.text.replace(_NOT_RUN, _NOT_USED, 1),

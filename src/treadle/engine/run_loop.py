@@ -1,8 +1,8 @@
-"""Drives a run: does what `run_state` decides, through the five ports, and publishes each step as an event.
+"""Drives a run: does what `run_state` decides, through its ports, and publishes each step as an event.
 
 What must be durable before a client sees it is journalled first: a call before its tool starts, a result before the
-next model call, an item before its `done`, the end before the terminal event. Deltas are published at once. A call of a
-tool that only reads may run meanwhile: where it answers at once, both are written together.
+next model call, an item before its `done`, the end before the terminal event. Deltas are published at once. A tool that
+only reads may run while its call is being written: if it answers quickly, call and result share one commit.
 
 With a `RecordedRun` the loop replays the journal through the same code and publishes the same events; after the last
 journalled step it continues live.
@@ -13,16 +13,7 @@ import asyncio
 import msgspec
 
 from treadle.core.errors import BrokenStream, ErrorInfo, RequestError, UpstreamError
-from treadle.core.events import (
-    Failed,
-    Finished,
-    ItemDone,
-    LiveBatches,
-    ModelEvent,
-    Noted,
-    Numbered,
-    RunEnded,
-)
+from treadle.core.events import Failed, Finished, ItemDone, LiveBatches, ModelEvent, Noted, Numbered, RunEnded
 from treadle.core.ids import RESULT, IdSource
 from treadle.core.items import CallItem, ResultItem
 from treadle.core.journal_entries import entry_of_item
@@ -59,13 +50,13 @@ from treadle.engine.write_buffer import Publish, WriteBuffer, wait_uninterrupted
 
 UNKNOWN = failure("interrupted", "Interrupted, outcome unknown.")
 RETRYABLE = frozenset({"read", "idempotent"})
-"""Effect classes of tools that may run again after a crash: the others never do."""
+"""Effect classes of tools that may run again after a crash. All others run at most once."""
 
 _ENDS = frozenset({Finished, Failed})
 
 
 class Ports(msgspec.Struct, frozen=True, kw_only=True):
-    """What the loop reaches the world through."""
+    """The loop's connections to everything outside of it."""
 
     model: Model
     toolbox: Toolbox
@@ -75,7 +66,7 @@ class Ports(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoopStopped(Exception):
-    """The run is to end here: so the record says, or somebody asked for it while the record was gone through."""
+    """The run must end here: it was stopped here the first time, or `stop` was called during the replay."""
 
     def __init__(self, error: ErrorInfo | None) -> None:
         super().__init__()
@@ -83,29 +74,29 @@ class LoopStopped(Exception):
 
 
 class RunLoop:
-    """Drives one turn to its end. Call `begin` for the first steps, make them durable, then `run`.
+    """Drives one run to its end. Call `begin` for the first steps, make them durable, then `run`.
 
-    `is_replaying` says that it still goes through what the journal knows, `has_asked` that people were asked.
+    `is_replaying` is true until the last journalled step, `has_requested_approval` once a person was asked.
     """
 
     def __init__(
         self,
-        turn: RunState,
+        state: RunState,
         ports: Ports,
         context: CallContext,
         wall_s: float | None,
         final_s: float,
-        past: RecordedRun | None = None,
+        recorded: RecordedRun | None = None,
     ) -> None:
-        self._recorded = past
-        self.is_replaying = past is not None
+        self._recorded = recorded
+        self.is_replaying = recorded is not None
         self.has_requested_approval = False
         self._rounds_started = 0
         self._is_in_round = False
         self._stop: LoopStopped | None = None
-        self._state = turn
+        self._state = state
         self._ports = ports
-        self._now = ports.clock.now
+        self._now, self._monotonic = ports.clock.now, ports.clock.monotonic
         self._context = context
         self._deadline = Deadline(ports.clock, wall_s)
         self._final_s = final_s
@@ -121,25 +112,25 @@ class RunLoop:
 
     @property
     def has_run_tools(self) -> bool:
-        """Tell whether any tool has started: from then on a retry of the request is not harmless."""
+        """Return whether any tool has started: from then on it is not safe to retry the request."""
         return bool(self._started or self._early.seen)
 
     @property
     def has_hidden_items(self) -> bool:
-        """Tell whether the last round holds something that the client does not know and will need again."""
+        """Return whether the last round has items that the client did not receive and the next request needs."""
         return self._state.has_hidden_items
 
     def begin(self) -> list[Step]:
-        """Return the first steps, to be made durable together with the run itself: what people decided about calls
-        that an earlier run left, or are still asked, else the first round."""
+        """Return the first steps, to be made durable together with the run itself: the decisions and open approval
+        requests of calls carried over from an earlier run, else the first round."""
         self._first = self._state.begin()
         first = self._first
         return [self._round_step(first)] if isinstance(first, CallModel) else [*map(self._carried_step, first.calls)]
 
     async def run(self, journal: Journal, publish: Publish, *, is_private: bool = False) -> RunEnded:
-        """Turn until there is an end; the terminal event is durable and published when this returns.
+        """Run to the end; the terminal event is durable and published when this returns.
 
-        Raises: StoreError, when the journal cannot be written any more.
+        Raises: StoreError, when the journal cannot be written.
         """
         assert self._first is not None, "begin() comes first"
         self._is_private = is_private
@@ -158,7 +149,7 @@ class RunLoop:
                         await self._early.cancel_unused()
                     return await self._end(decision)
                 else:
-                    assert type(decision) is RepeatModelCall, "there is no other"
+                    assert type(decision) is RepeatModelCall
                     decision = self._repeat_call(decision)
         except LoopStopped as stop:
             return await self.abort(stop.error)
@@ -167,11 +158,11 @@ class RunLoop:
                 await self._early.cancel_unused()
 
     def stop(self, error: ErrorInfo | None = None) -> None:
-        """Let the loop end as soon as it has gone through what the journal knows."""
+        """End the run after the last journalled step."""
         self._stop = LoopStopped(error)
 
     def _go_live(self) -> None:
-        """Leave the record behind: from here on the loop acts by itself."""
+        """End the replay: the journal has no more steps, so from here on the loop acts."""
         if not self.is_replaying:
             return
         self.is_replaying = False
@@ -180,15 +171,15 @@ class RunLoop:
             raise self._stop
 
     def attach(self, journal: Journal, publish: Publish) -> None:
-        """Say where to write and whom to tell."""
+        """Set the journal and the publisher."""
         self._buffer.attach(journal, publish)
 
     def detach(self) -> None:
-        """Let go of both when the run is over here."""
+        """Drop the journal and the publisher when the run is over in this process."""
         self._buffer.detach()
 
     async def abort(self, error: ErrorInfo | None = None) -> RunEnded:
-        """End a run whose `run` was cancelled or broke: every open call gets its result, then comes the end."""
+        """End a run whose `run` was cancelled or failed: every open call gets a result, then the run ends."""
         self._end_round("aborted")
         self._steps.append((None, steps.abort_entry(error, self._now())))
         end = self._state.abort(error)
@@ -197,16 +188,16 @@ class RunLoop:
         return await self._end(EndRun(ended=end.ended, calls=calls))
 
     def _aborted(self, planned: PlannedCall) -> Outcome | None:
-        """Return what a call gets whose run ends under it: its own outcome, if it was there already."""
+        """Return the outcome of a call whose run is aborted: its own, if the tool had finished."""
         call_id = planned.call.call_id
         if call_id in self._started:
             unknown = failure("cancelled", "The run was cancelled; the outcome of this call is not known.")
-            took_s = self._ports.clock.monotonic() - self._started[call_id]
+            took_s = self._monotonic() - self._started[call_id]
             return self._outcomes.get(call_id) or msgspec.structs.replace(unknown, duration_s=took_s)
         return planned.outcome
 
     async def _call_model(self, ask: CallModel) -> Decision:
-        """Make one model call and pass on what it says, unless it is known."""
+        """Make one model call and publish its events, or replay it from the journal."""
         if self._steps:
             await self._buffer.write()
         if self._recorded is None:
@@ -219,8 +210,8 @@ class RunLoop:
         return await self._stream_call(ask)
 
     async def _stream_call(self, ask: CallModel, attempt: int = 1) -> Decision:
-        """Make a model call and pass on what it says; one that breaks while nobody saw anything of it, again."""
-        turn = self._state
+        """Make a model call and publish its events. A call that fails before anything was published is retried."""
+        state = self._state
         stream = self._ports.model.stream(ask.plan, self._context.run_id)
         self._is_holding = True
         if isinstance(stream, LiveBatches):
@@ -230,7 +221,7 @@ class RunLoop:
             with limit:
                 async for batch in stream:
                     self._feed(batch)
-                    if turn.is_round_over:
+                    if state.is_round_over:
                         break
                     if self._is_holding and can_hold(batch, self._early, is_private=self._is_private):
                         continue
@@ -239,40 +230,40 @@ class RunLoop:
                     if self._early.is_marked:
                         self._early.begin(self._run_early)
             if limit.has_cut_off:
-                self._feed(turn.time_out_call())
+                self._feed(state.time_out_call())
                 self._end_round("expired")
-                return turn.expire()
+                return state.expire()
         except (UpstreamError, RequestError) as error:
             self._is_holding = False
-            turn.fail(error.info)
+            state.fail(error.info)
         finally:
             await stream.aclose()
-        if not turn.is_round_over:
-            turn.fail(BrokenStream("The upstream ended without a finish.").info)
-        if self._is_holding and (said := await discard_for_retry(stream, turn, self._early, self._deadline, attempt)):
+        if not state.is_round_over:
+            state.fail(BrokenStream("The upstream ended without a finish.").info)
+        if self._is_holding and (kept := await discard_for_retry(stream, state, self._early, self._deadline, attempt)):
             self._steps.clear()
-            self._feed(said)
+            self._feed(kept)
             return await self._stream_call(ask, attempt + 1)
-        if own := turn.closing_events():
-            self._feed(own)
-        self._end_round("failed" if turn.finish is None else "finished")
-        return turn.decide()
+        if closing := state.closing_events():
+            self._feed(closing)
+        self._end_round("failed" if state.finish is None else "finished")
+        return state.decide()
 
     def _publish_deltas(self, batch: list[ModelEvent]) -> bool:
-        """Tell at once what the model says, if that is only pieces of items: nothing has to be durable before them."""
-        if self._is_holding and self._is_private and (pieces := self._state.feed_deltas(batch)):
-            self._steps += [(piece, None) for piece in pieces]
+        """Publish a batch at once if it has only deltas: nothing must be durable before those."""
+        if self._is_holding and self._is_private and (deltas := self._state.feed_deltas(batch)):
+            self._steps += [(delta, None) for delta in deltas]
             return True
-        if self._steps or not (pieces := self._state.feed_deltas(batch)):
+        if self._steps or not (deltas := self._state.feed_deltas(batch)):
             return False
-        told: list[Numbered] = []
-        for piece in pieces:
-            told.append(Numbered(event=piece))
-        self._buffer.publish(told)
+        published: list[Numbered] = []
+        for delta in deltas:
+            published.append(Numbered(event=delta))
+        self._buffer.publish(published)
         return True
 
     def _mark_early(self, call: CallItem, *, is_ending: bool) -> None:
-        """Mark a read that may begin before the model has ended; one that is heard again, where it was marked."""
+        """Mark a read that may start before the model call has ended; in a replay, the reads that were marked then."""
         if self._recorded is not None and self.is_replaying:
             is_early = self._recorded.is_early(call.call_id)
         else:
@@ -283,59 +274,59 @@ class RunLoop:
     async def _run_early(self, planned: PlannedCall) -> Outcome:
         return await self._ports.toolbox.run(planned.call, self._context_of(planned))
 
-    def _replay_round(self, past: RecordedRun) -> Decision | None:
-        """Hear a model call again as the journal has it; None, if it has none and the loop acts by itself now."""
+    def _replay_round(self, recorded: RecordedRun) -> Decision | None:
+        """Replay a model call from the journal; None if the journal has no more and the loop is live now."""
         number = self._rounds_started
-        known = past.round(number)
-        if known is not None and known.reply is None and past.abort is not None:
-            # It was stopped between its plan and the model's first word.
-            raise LoopStopped(past.abort.error)
+        known = recorded.round(number)
+        if known is not None and known.reply is None and recorded.abort is not None:
+            # The run was stopped between its plan and the model's first event.
+            raise LoopStopped(recorded.abort.error)
         self._rounds_started += 1
         self._is_in_round = True
         if known is None:
             self._go_live()
             return None
-        self._feed(past.model_events(number, self._state.base))
+        self._feed(recorded.model_events(number, self._state.base))
         ending: Ending = "interrupted" if known.reply is None else known.reply.ending
         if ending == "aborted":
-            assert past.abort is not None, "a call is aborted with its run"
-            raise LoopStopped(past.abort.error)
+            assert recorded.abort is not None, "a call is aborted with its run"
+            raise LoopStopped(recorded.abort.error)
         self._end_round(ending)
         return self._state.expire() if ending == "expired" else self._state.decide()
 
     def _feed(self, batch: list[ModelEvent]) -> None:
-        """Queue what the run says because of what the model said."""
-        turn, queue = self._state, self._steps
+        """Queue the run's events and entries for a batch of model events."""
+        state, queue = self._state, self._steps
         for event in batch:
-            said = turn.feed(event)
-            if said is None:
+            run_event = state.feed(event)
+            if run_event is None:
                 continue
-            if type(said) is ItemDone:
-                queue.append((said, entry_of_item(said.item, at=self._now())))
-                if type(said.item) is CallItem:
-                    self._mark_early(said.item, is_ending=type(batch[-1]) in _ENDS)
-            elif type(said) is Noted:
-                queue.append((said, steps.note_entry(said.note, self._now())))
+            if type(run_event) is ItemDone:
+                queue.append((run_event, entry_of_item(run_event.item, at=self._now())))
+                if type(run_event.item) is CallItem:
+                    self._mark_early(run_event.item, is_ending=type(batch[-1]) in _ENDS)
+            elif type(run_event) is Noted:
+                queue.append((run_event, steps.note_entry(run_event.note, self._now())))
             else:
-                queue.append((said, None))
+                queue.append((run_event, None))
 
     def _end_round(self, ending: Ending) -> None:
-        """Write down how the current model call ended and in which pieces it came."""
+        """Record how the current model call ended."""
         if self._is_in_round:
             self._is_in_round = False
             self._steps.append((None, steps.reply_entry(ending, self._state, self._now())))
 
-    def _repeat_call(self, broken: RepeatModelCall) -> Decision:
-        """Take back what a cut call said, and make the call again."""
-        for planned in broken.calls:
+    def _repeat_call(self, repeat: RepeatModelCall) -> Decision:
+        """Void the output of an interrupted call, and make the call again."""
+        for planned in repeat.calls:
             self._add_unrun_result(planned)
-        self._steps.append(steps.void_step(broken, self._state.budget.rounds, self._now()))
+        self._steps.append(steps.void_step(repeat, self._state.budget.rounds, self._now()))
         ask = self._state.ask_again()
         self._steps.append(self._round_step(ask))
         return ask
 
     async def _run_tools(self, calls: tuple[PlannedCall, ...]) -> Decision:
-        """Answer every server call of the turn, in waves; results come in call order."""
+        """Run the server calls of a round, in waves; results are in call order."""
         results: list[ResultItem] = []
         failed: set[int] = set()
         if [planned for planned in calls if planned.reasons or planned.is_deferred]:
@@ -375,7 +366,7 @@ class RunLoop:
         return decision
 
     async def _request_approvals(self, calls: tuple[PlannedCall, ...]) -> tuple[PlannedCall, ...]:
-        """Put the questions of the turn, all before anything runs; return the calls that this run answers."""
+        """Request all approvals of a round before any call runs; return the calls that this run answers."""
         asked = [await self._request_approval(planned) for planned in calls]
         deferred = [planned.call.call_id for planned in asked if planned.is_deferred]
         if deferred:
@@ -383,7 +374,7 @@ class RunLoop:
         return tuple(planned for planned in asked if not planned.is_deferred)
 
     async def _request_approval(self, planned: PlannedCall) -> PlannedCall:
-        """Ask for the approval that a call needs, unless it has been asked for, or has got its answer without."""
+        """Request the approval that a call needs, unless it was requested before or is answered already."""
         if planned.outcome is not None or not planned.reasons or planned.decision is not None or planned.is_deferred:
             return planned
         call_id, past = planned.call.call_id, self._recorded
@@ -409,17 +400,17 @@ class RunLoop:
         return self._with_decision(planned, decision)
 
     async def _ask_approver(self, planned: PlannedCall) -> tuple[RequestRecord | None, DecisionRecord | None]:
-        """Ask somebody; the answer may be known at once, by a rule or because nobody is there."""
+        """Ask the approver; the decision may be known at once, by a rule or because no person can be asked."""
         assert planned.offer is not None
-        plea = PermissionRequest(
+        request = PermissionRequest(
             call=planned.call,
             offer=planned.offer,
             reasons=planned.reasons,
             is_tainted=planned.is_tainted,
             is_deferred=self._state.defers_approvals,
         )
-        asking = asyncio.ensure_future(self._ports.approver.ask(plea, self._context_of(planned)))
-        # A question that is half put would stand there, and nobody would know that it has to be taken back.
+        asking = asyncio.ensure_future(self._ports.approver.ask(request, self._context_of(planned)))
+        # Not cancelled half way: the stored request would stay open, since the run does not know its id yet.
         cancelled = await wait_uninterrupted(asking)
         answer = asking.result()
         self.has_requested_approval |= isinstance(answer, PendingApproval)
@@ -438,18 +429,17 @@ class RunLoop:
         return record, None
 
     async def _wait_for_decision(self, planned: PlannedCall) -> PlannedCall:
-        """Wait for what a person says about a call; that time is not the run's."""
+        """Wait for the decision about a call; the run's time limit does not count the wait."""
         known = None if self._recorded is None else self._recorded.decision(planned.call.call_id)
         if known is None:
             if self._recorded is not None and self._recorded.abort is not None:
                 raise LoopStopped(self._recorded.abort.error)
             self._go_live()
             await self._buffer.write()
-            begun = self._ports.clock.monotonic()
-            known = decision_record(
-                await self._ports.approver.wait(planned.approval_id, self._context_of(planned)), planned.approval_id
-            )
-            self._deadline.exclude(self._ports.clock.monotonic() - begun)
+            waiting_since = self._monotonic()
+            verdict = await self._ports.approver.wait(planned.approval_id, self._context_of(planned))
+            known = decision_record(verdict, planned.approval_id)
+            self._deadline.exclude(self._monotonic() - waiting_since)
         return self._with_decision(planned, known)
 
     def _with_decision(self, planned: PlannedCall, record: DecisionRecord) -> PlannedCall:
@@ -458,7 +448,7 @@ class RunLoop:
         return planned
 
     def _carried_step(self, planned: PlannedCall) -> Step:
-        """Say where the question of an earlier run stands: decided, or put again."""
+        """Return the step of a call carried over from an earlier run: its decision, or its request again."""
         if planned.request is None:
             return self._decision_step(planned)
         return request_step(planned.index, planned.call, planned.request, self._now())
@@ -467,49 +457,47 @@ class RunLoop:
         assert planned.decision is not None
         return decision_step(planned.index, planned.call, planned.decision, self._now())
 
-    async def _resume_calls(self, past: RecordedRun, wave: list[PlannedCall]) -> list[PlannedCall]:
-        """Go on with calls whose start the journal knows: stop where the run was stopped, take the results there are,
-        and else go live. A call that was running when its process died runs again only if that cannot do harm."""
-        if any(past.is_aborted_before(planned.call.call_id) for planned in wave):
-            assert past.abort is not None
-            raise LoopStopped(past.abort.error)
-        lost = [planned for planned in wave if planned.outcome is None and past.result(planned.call.call_id) is None]
-        if not lost:
+    async def _resume_calls(self, recorded: RecordedRun, wave: list[PlannedCall]) -> list[PlannedCall]:
+        """Resume calls whose start is journalled: use the recorded results, else go live.
+
+        A call that was running when its process died runs again only if its effect is retryable.
+        """
+        if any(recorded.is_aborted_before(planned.call.call_id) for planned in wave):
+            assert recorded.abort is not None
+            raise LoopStopped(recorded.abort.error)
+        missing = [each for each in wave if each.outcome is None and recorded.result(each.call.call_id) is None]
+        if not missing:
             return wave
-        cut = [planned for planned in lost if past.starts(planned.call.call_id)]
-        self._started.update(dict.fromkeys((planned.call.call_id for planned in cut), self._ports.clock.monotonic()))
+        interrupted = [planned for planned in missing if recorded.starts(planned.call.call_id)]
+        self._started.update(dict.fromkeys([planned.call.call_id for planned in interrupted], self._monotonic()))
         self._go_live()
-        for planned in cut:
+        for planned in interrupted:
             if policy_of(planned).effect in RETRYABLE:
-                attempt = past.starts(planned.call.call_id) + 1
+                attempt = recorded.starts(planned.call.call_id) + 1
                 self._steps.append((None, steps.start_entry(planned, attempt, self._now())))
         await self._buffer.write()
         return [
             msgspec.structs.replace(planned, outcome=UNKNOWN)
-            if planned in cut and policy_of(planned).effect not in RETRYABLE
+            if planned in interrupted and policy_of(planned).effect not in RETRYABLE
             else planned
             for planned in wave
         ]
 
     def _replay_time_limit(self) -> None:
-        """Come to the end of the run's time where it came to it the first time."""
+        """In a replay, reach the time limit where the run reached it the first time."""
         if self._recorded is not None and self._recorded.limit_after(self._rounds_started - 1) == "wall_time":
             self._state.budget.reach("wall_time")
 
     async def _check_may_run(self, planned: PlannedCall) -> PlannedCall:
-        """Decide whether a call may run: within the run's time, and with the approval that its policy wants."""
+        """Decide whether a call may run: within the run's time, and with the approval that its policy requires."""
         if planned.outcome is None and planned.approval_id and planned.decision is None:
             planned = await self._wait_for_decision(planned)
         if planned.outcome is not None:
             return planned
         if self._recorded is not None:
-            known, was_run = (
-                self._recorded.result(planned.call.call_id),
-                self._recorded.starts(planned.call.call_id) > 0,
-            )
-            if was_run:
+            if self._recorded.starts(planned.call.call_id):
                 return planned
-            if known is not None:
+            if (known := self._recorded.result(planned.call.call_id)) is not None:
                 return msgspec.structs.replace(planned, outcome=known.outcome)
         if self._deadline.is_over:
             return msgspec.structs.replace(planned, outcome=self._state.out_of_time(has_started=False))
@@ -517,31 +505,29 @@ class RunLoop:
 
     async def _run_wave(self, wave: list[PlannedCall]) -> list[Outcome]:
         if any(planned.decision and planned.decision.arguments for planned in wave):
-            # What a person changed may not fit beside the others any more.
+            # Changed arguments may name the same resources as another call of the wave.
             return [await self._run_call(planned) for planned in wave]
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._run_call(planned)) for planned in wave]
         return [task.result() for task in tasks]
 
     async def _run_call(self, planned: PlannedCall) -> Outcome:
-        """Run one call within what is left of the run's time, unless it has been answered already."""
+        """Run one call within the run's remaining time, unless it is answered already."""
         if planned.outcome is not None:
             return planned.outcome
         call_id = planned.call.call_id
-        begun = self._started[call_id] = self._ports.clock.monotonic()
+        started_at = self._started[call_id] = self._monotonic()
         known = None if self._recorded is None else self._recorded.result(call_id)
         if known is not None:
             self._outcomes[call_id] = known.outcome
             return known.outcome
         early = self._early.take(call_id) if self._early.seen else None
         if early is not None:
-            begun = self._started[call_id] = early.started_at
+            started_at = self._started[call_id] = early.started_at
         outcome: Outcome | None = None
         with self._deadline.limit():
             if early is None:
-                call = (
-                    planned.call if planned.decision is None else with_decided_arguments(planned.call, planned.decision)
-                )
+                call = with_decided_arguments(planned.call, planned.decision)
                 outcome = await self._ports.toolbox.run(call, self._context_of(planned))
             else:
                 outcome = await early.task
@@ -549,8 +535,8 @@ class RunLoop:
             outcome = self._state.out_of_time(has_started=True)
         if planned.decision is not None:
             outcome = mark_changed(outcome, planned.decision)
-        ended = early.ended_at if early is not None and early.ended_at is not None else self._ports.clock.monotonic()
-        outcome = msgspec.structs.replace(outcome, duration_s=ended - begun)
+        ended = early.ended_at if early is not None and early.ended_at is not None else self._monotonic()
+        outcome = msgspec.structs.replace(outcome, duration_s=ended - started_at)
         self._outcomes[call_id] = outcome
         return outcome
 
@@ -565,7 +551,7 @@ class RunLoop:
         )
 
     async def _end(self, end: EndRun) -> RunEnded:
-        """Answer what is still open, journal the end, then tell it."""
+        """Answer the open calls, journal the end, then publish it."""
         for planned in end.calls:
             self._add_unrun_result(planned)
         for item in self._state.partials():
@@ -576,7 +562,7 @@ class RunLoop:
         return ended
 
     def _add_starts(self, wave: list[PlannedCall]) -> None:
-        """Say which calls are about to run, with a start mark in the journal; earlier marks come again."""
+        """Queue the start of each call that will run; in a replay, also its recorded repeated starts."""
         for planned in wave:
             if planned.outcome is None:
                 self._announced.add(planned.call.call_id)
@@ -590,7 +576,7 @@ class RunLoop:
             again += 1
 
     def _add_result(self, planned: PlannedCall, outcome: Outcome) -> ResultItem:
-        """Make the result of a call out of its outcome and note it; one that never ran is announced only now."""
+        """Queue the result of a call; one that never ran is announced only now."""
         call = planned.call
         if call.call_id not in self._announced:
             self._steps.append((steps.tool_started(planned), None))
@@ -604,9 +590,9 @@ class RunLoop:
         return result
 
     def _add_unrun_result(self, planned: PlannedCall) -> None:
-        """Answer a call whose turn did not come to run it."""
+        """Queue the result of a call that was not run."""
         call_id, outcome = planned.call.call_id, planned.outcome
-        assert outcome is not None, "whoever does not run a call says why"
+        assert outcome is not None, "a call that is not run has an outcome"
         is_early = call_id in self._early or (self._recorded is not None and self._recorded.is_early(call_id))
         self._add_result(planned, mark_unused(outcome) if is_early else outcome)
 

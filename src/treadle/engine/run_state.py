@@ -1,7 +1,7 @@
-"""The state machine of a run: it is fed what the model says and what the tools gave, and decides what is next.
+"""The state machine of a run: takes model events and tool results, and decides what happens next.
 
-Pure: it makes no call, knows no clock and writes nothing. The loop does what it decides. Everything that keeps
-"one result for every call, in call order, always" true is here.
+Pure: no IO, no clock, no logging; the loop does what it decides. The rule that every call gets exactly one result, in
+call order, is enforced here.
 """
 
 import copy
@@ -83,9 +83,9 @@ Delta = TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta
 class RunState:
     """One run from its first plan to its end.
 
-    `budget` is what has been used so far; `base` what is added to the indexes of the current model call to make them
-    unique in the run; `said` what the run has said because of it; `finish` how that call ended, if it ended as it
-    should; `error` what broke it; `is_round_over` that it has ended, well or badly.
+    `budget` counts what has been used so far; `base` is the offset that makes the indexes of the current model call
+    unique in the run; `events` are the run's events from that call; `finish` is how it ended, if it ended normally;
+    `error` why it failed; `is_round_over` is true when it has ended either way.
     """
 
     def __init__(
@@ -127,43 +127,43 @@ class RunState:
 
     @property
     def defers_approvals(self) -> bool:
-        """Tell whether the run ends where it would wait for a person."""
+        """Return whether the run ends instead of waiting for an approval."""
         return self._limits.approvals == "defer"
 
     @property
     def has_hidden_items(self) -> bool:
-        """Tell whether the last round holds something that the client does not know and will need again."""
+        """Return whether the last round has items that the client did not receive and the next request needs."""
         if self._deferred:
             return True
         knows_more = any(call.side == "server" for _, call in self._calls)
         return self._has_client_calls and (knows_more or any(getattr(item, "blobs", ()) for item in self._done))
 
     def add_tainted(self, tainted: Mapping[str, str]) -> None:
-        """Take note of tools that are not offered, and their sources, whose untrusted output was read before."""
+        """Add tools that are not offered, with their sources, whose untrusted output the model has read."""
         self._scan_history()
         self._tainted = {**tainted, **self._tainted}
 
     def carry_over(self, carried: CarriedCalls) -> None:
-        """Begin with calls that an earlier run left, instead of a model call."""
+        """Start with calls that an earlier run left, instead of a model call."""
         self._scan_history()
         self._carried = carried
         self._carried_offers = {each.call.name: each.offer for each in carried.calls if each.offer is not None}
         self._next_base = len(carried.calls)
 
     def begin(self) -> CallModel | RunTools:
-        """Return what comes first: calls that an earlier run left, else the first model call."""
+        """Return the first decision: to run the calls that an earlier run left, else to call the model."""
         return self.ask() if self._carried is None else RunTools(calls=self._carried.calls)
 
     def defer(self, call_ids: Iterable[str]) -> None:
-        """Leave calls to the run that comes after this one; this one ends with its turn."""
+        """Leave calls to the next run; this one ends with its round."""
         self._deferred = self._deferred.union(call_ids)
 
     def ask_again(self) -> CallModel:
-        """Return the current model call anew."""
+        """Return the current model call again."""
         return self.ask(is_counted=False)
 
     def ask(self, *, is_counted: bool = True) -> CallModel:
-        """Return the next model call. It is bound by the request's tool choice until a call has met that."""
+        """Return the next model call. The request's tool choice applies until a call has satisfied it."""
         if is_counted and not self._final:
             self.budget.rounds += 1
         if is_counted and self._stable_ids is not None:
@@ -176,7 +176,7 @@ class RunState:
         return CallModel(plan=plan, round=self.budget.rounds, final=self._final)
 
     def _clear_call(self) -> None:
-        """Leave the last model call behind."""
+        """Reset what belongs to the last model call."""
         self._open.clear()
         self.events.clear()
         self._done.clear()
@@ -186,48 +186,49 @@ class RunState:
         self.is_round_over = self._is_interrupted = False
 
     def feed(self, event: ModelEvent) -> RunEvent | None:
-        """Take one event of the current model call; return what the run says because of it."""
+        """Take one event of the current model call; return the run's event for it, if any."""
         if (
             type(event) is TextDelta
             or type(event) is ArgumentsDelta
             or type(event) is ReasoningDelta
             or type(event) is RefusalDelta
         ):
-            told = msgspec.structs.replace(event, index=self.base + event.index) if self.base else event
-            self.events.append(told)
-            return told
+            delta = msgspec.structs.replace(event, index=self.base + event.index) if self.base else event
+            self.events.append(delta)
+            return delta
         return self._handlers[type(event)](self, event)
 
     def feed_deltas(self, batch: list[Any]) -> list[Delta]:
-        """Take a batch at once if it is only pieces of items; return what the run says because of it, else nothing."""
+        """Take a batch that has only deltas and return the run's events for it; return nothing for any other batch."""
         for event in batch:
             if type(event) not in DELTAS:
                 return []
         base = self.base
-        told = [msgspec.structs.replace(piece, index=base + piece.index) for piece in batch] if base else batch
-        self.events += told
-        return told
+        deltas = [msgspec.structs.replace(delta, index=base + delta.index) for delta in batch] if base else batch
+        self.events += deltas
+        return deltas
 
     def fail(self, error: ErrorInfo) -> None:
-        """End the current model call as broken."""
+        """End the current model call as failed."""
         self.error = error
         self.is_round_over = True
 
     def discard_call(self) -> list[RunEvent]:
-        """Forget what the current model call said, and return it: nobody was told, and it is made again."""
-        said = list(self.events)
+        """Discard the events of the current model call and return them: none was published, and the call is retried."""
+        discarded = list(self.events)
         calls = [item for item in (*self._open.values(), *self._done) if type(item) is CallItem]
         self._used_call_ids.difference_update([call.call_id for call in calls])
         self._next_base = self.base
         self._clear_call()
-        self._choice.repeat()  # what was forgotten met no tool choice
-        return said
+        self._choice.repeat()  # a discarded call does not satisfy the tool choice
+        return discarded
 
     def early(self) -> list[PlannedCall]:
-        """Return the calls said so far that may begin before the model has ended: reads that need nobody's word and
-        that no earlier call of the turn holds up. What is counted is counted only when the turn is decided."""
+        """Return the finished calls that may start before the model call has ended: reads that need no approval and
+        wait for no earlier call."""
         if self._final:
             return []
+        # On a copy of the budget: calls are counted when the round is decided.
         counted, self.budget = self.budget, copy.copy(self.budget)
         try:
             planned = [self._plan_call(index, call) for index, call in self._calls if call.side == "server"]
@@ -236,8 +237,8 @@ class RunState:
         return ready_reads(planned)
 
     def closing_events(self) -> list[ModelEvent]:
-        """Return what Treadle adds to a model call that has ended: a note where it did not obey the tool choice, and
-        an answer where it gave none at a limit."""
+        """Return what Treadle adds to an ended model call: a note if it ignored the tool choice, and an answer if it
+        gave none at a limit."""
         if self.error is not None or self.finish is None:
             return []
         if self._final:
@@ -247,7 +248,7 @@ class RunState:
         return [] if note is None else [Noted(note=note)]
 
     def time_out_call(self) -> list[ModelEvent]:
-        """Take note that the time is used up in the middle of a model call; return what Treadle adds to it."""
+        """Reach the time limit during a model call; return what Treadle adds to it."""
         self.budget.reach("wall_time")
         if self._planner.is_json_wanted:
             return []
@@ -264,7 +265,7 @@ class RunState:
         return no_answer(self.budget.reason(), self._planner.items[self._start :])
 
     def decide(self) -> Decision:
-        """Say what follows now that the model call has ended."""
+        """Decide what follows the model call that has ended."""
         if self._is_interrupted:
             return self._decide_interrupted()
         if self.error is not None or self.finish is None:
@@ -285,10 +286,10 @@ class RunState:
         return RunTools(calls=tuple([self._plan_call(index, call) for index, call in server]))
 
     def _decide_interrupted(self) -> Decision:
-        """Decide what becomes of a call that its process did not survive.
+        """Decide what follows a model call that was interrupted by the death of its process.
 
-        A whole call that the client may have seen already cannot be taken back: the run ends with it. All else is
-        asked for again.
+        A complete client call may have been delivered and cannot be voided: the run ends with it. Otherwise the model
+        call is repeated.
         """
         if self._has_client_calls:
             return self._end("requires_action", "calls")
@@ -297,13 +298,13 @@ class RunState:
             PlannedCall(index=index, call=call, offer=self._offers.get(call.name), outcome=unanswered)
             for index, call in self._calls
         )
-        said = tuple(item.id for item in self._done if item.id)
+        done_ids = tuple(item.id for item in self._done if item.id)
         self._stable_ids = self._stable_ids or StableItemIds(self._ids)
-        self._stable_ids.expect(self.events, self._open, said)
-        return RepeatModelCall(calls=calls, items=said, indexes=tuple(sorted(self._open)))
+        self._stable_ids.expect(self.events, self._open, done_ids)
+        return RepeatModelCall(calls=calls, items=done_ids, indexes=tuple(sorted(self._open)))
 
     def settle(self, results: Sequence[ResultItem]) -> Decision:
-        """Take the results of the turn's server calls, in call order; say what follows."""
+        """Take the results of the round's server calls, in call order, and decide what follows."""
         self._add_results(results)
         for result in results if self._limits.strict_unknown_tool else ():
             if result.rc == "unknown_tool":
@@ -315,9 +316,9 @@ class RunState:
         return self.ask()
 
     def mark_last(self, outcome: Outcome) -> Outcome:
-        """Word the last outcome of the turn: at a limit it says which.
+        """Return the last outcome of the round; at a limit it names the limit.
 
-        A turn that goes on at the client ends its run anyway, so no limit stops it.
+        A round with client calls ends the run anyway, so no limit stops it.
         """
         if self._has_client_calls or self._deferred:
             return outcome
@@ -327,36 +328,36 @@ class RunState:
         return mark_limit(outcome, self.budget.message())
 
     def expire(self) -> EndRun:
-        """End the run in the middle of a model call because its time is used up."""
+        """End the run during a model call because its time is used up."""
         self.budget.reach("wall_time")
         if self._planner.is_json_wanted:
             return self._end("failed", "done", error=self._no_answer())
         return self._end("incomplete", "length")
 
     def abort(self, error: ErrorInfo | None = None) -> EndRun:
-        """End the run at once, wherever it is: cancelled, or failed with an error of Treadle's own."""
+        """End the run at once: cancelled, or failed with an error of Treadle's own."""
         is_wanted = error is None or error.code in CANCELS
         return self._end("cancelled" if is_wanted else "failed", "done", error=error)
 
     def out_of_time(self, *, has_started: bool) -> Outcome:
-        """Return what a call gets when the run's time is used up, before it started or while it ran."""
+        """Return the outcome of a call when the run's time is used up, before it started or while it ran."""
         self.budget.reach("wall_time")
         if not has_started:
             return refuse(self.budget.message())
         return failure("interrupted", f"Interrupted, outcome unknown. {self.budget.message()}")
 
     def partials(self) -> list[AnyItem]:
-        """Return what was said of the messages that never ended, so that it is not lost."""
-        kept: list[AnyItem] = []
+        """Return the unfinished messages with the content received so far, so that it is not lost."""
+        partial: list[AnyItem] = []
         for index, item in self._open.items():
             if type(item) is not MessageItem:
                 continue
             if parts := message_parts(self.events, index):
-                kept.append(msgspec.structs.replace(item, content=parts, is_partial=True))
-        return kept
+                partial.append(msgspec.structs.replace(item, content=parts, is_partial=True))
+        return partial
 
     def _add_results(self, results: Sequence[ResultItem]) -> None:
-        """Let the model read the results; those of an earlier run's turn stand there, in call order."""
+        """Add the results to the history; those of calls carried over go to their place in call order."""
         carried, self._carried = self._carried, None
         if carried is not None:
             for result in carried.results:
@@ -370,9 +371,9 @@ class RunState:
         self._planner.add(merge_carried_results(carried, results))
 
     def _scan_history(self) -> None:
-        """Learn which ids the calls of the conversation have, and what in it anybody may have written.
+        """Collect the call ids of the conversation and the sources of its untrusted content.
 
-        That matters once there is a call: a run that is answered in words never looks.
+        Only when there is a call: a run that is answered with text does not pay for the scan.
         """
         before, self._unscanned = self._unscanned, 0
         for item in self._planner.items[:before]:
@@ -382,7 +383,7 @@ class RunState:
                 self._note_taint(item)
 
     def _note_taint(self, item: AnyItem) -> None:
-        """Remember who gave what the model reads, a tool or somebody unknown, if anybody may have written it."""
+        """Record the source of an item that may hold untrusted content: its tool, or the provider."""
         if self._unscanned:
             self._scan_history()
         if type(item) is not ResultItem:
@@ -396,41 +397,42 @@ class RunState:
 
     def _added(self, event: ItemAdded) -> ItemAdded:
         index, item = self.base + event.index, event.item
-        adopted = None if self._stable_ids is None else self._stable_ids.adopt(item)
-        if adopted is None and type(item) is CallItem:
+        continued = None if self._stable_ids is None else self._stable_ids.adopt(item)
+        if continued is None and type(item) is CallItem:
             item = self._with_side_and_id(item)
         if self._stable_ids is not None:
-            item = self._stable_ids.with_unused_id(adopted or item)
+            item = self._stable_ids.with_unused_id(continued or item)
         self._open[index] = item
         if index >= self._next_base:
             self._next_base = index + 1
-        told = event if item is event.item and not self.base else ItemAdded(index=index, item=item)
-        self.events.append(told)
-        return told
+        run_event = event if item is event.item and not self.base else ItemAdded(index=index, item=item)
+        self.events.append(run_event)
+        return run_event
 
     def _item_done(self, event: ItemDone) -> ItemDone:
         index, item = self.base + event.index, event.item
-        begun = self._open.pop(index, None)
-        if begun is not None and begun.id != item.id:
-            item = msgspec.structs.replace(item, id=begun.id)
+        started = self._open.pop(index, None)
+        if started is not None and started.id != item.id:
+            item = msgspec.structs.replace(item, id=started.id)
         if type(item) is CallItem:
-            if type(begun) is CallItem:
-                item = with_started_ids(item, begun, begun.side if item.name == begun.name else self._side(item.name))
+            if type(started) is CallItem:
+                side = started.side if item.name == started.name else self._side(item.name)
+                item = with_started_ids(item, started, side)
             else:
                 item = self._with_side_and_id(item)
             self._calls.append((index, item))
             self._choice.meet(is_permitted=item.name in self._offers and self._choice.permits(item.name))
             self._has_client_calls = self._has_client_calls or item.side == "client"
         elif type(item) is ResultItem or is_unread(item):
-            # The upstream ran a tool of its own.
+            # The provider ran a tool of its own.
             self._choice.meet()
             self._note_taint(item)
         self._done.append(item)
         if index >= self._next_base:
             self._next_base = index + 1
-        told = event if item is event.item and not self.base else ItemDone(index=index, item=item)
-        self.events.append(told)
-        return told
+        run_event = event if item is event.item and not self.base else ItemDone(index=index, item=item)
+        self.events.append(run_event)
+        return run_event
 
     def _noted(self, event: Noted | RunRecovered) -> Noted | RunRecovered:
         self.events.append(event)
@@ -448,7 +450,7 @@ class RunState:
         self.is_round_over = self._is_interrupted = True
 
     def _with_side_and_id(self, call: CallItem) -> CallItem:
-        """Give the call its side, and an id that no other call of the conversation has."""
+        """Return the call with its side, and with an id that is unique in the conversation."""
         if self._unscanned:
             self._scan_history()
         side = self._side(call.name)
@@ -460,9 +462,9 @@ class RunState:
         return msgspec.structs.replace(call, side=side, call_id=fresh, upstream_id=call.call_id)
 
     def _side(self, name: str) -> Side:
-        """Say who answers a call: Treadle also answers what is called past a limit or against the tool choice.
+        """Return who answers a call. Treadle also answers calls beyond a limit or against the tool choice.
 
-        What was not offered goes to a client that brought all the tools: it runs the loop, as with any provider.
+        A call of an unknown tool goes to the client if all tools are the client's: then it runs the loop itself.
         """
         if self._final or not self._choice.permits(name):
             return "server"
@@ -474,17 +476,17 @@ class RunState:
 
     @cached_property
     def _is_loop_at_client(self) -> bool:
-        """Tell whether there are tools, and all of them are the client's."""
+        """Return whether there are tools and all of them are the client's."""
         return bool(self._offers) and all(offer.side == "client" for offer in self._offers.values())
 
     def _plan_call(self, index: int, call: CallItem) -> PlannedCall:
-        """Admit a call or answer it at once: what was not offered in this run never reaches the toolbox."""
+        """Admit a call or answer it at once: a tool that was not offered in this run never reaches the toolbox."""
         offer = self._offers.get(call.name)
         outcome = None
         if not self.budget.admit(call):
             outcome = refuse(self.budget.message())
         elif offer is None and is_person_only(call.name):
-            # Deeds that are a person's only are never offered.
+            # Person-only actions are never offered.
             outcome = refuse_person_only(call.name)
         elif offer is None or not self._choice.permits(call.name):
             outcome = self._choice.refusal(call.name, self._offers)
@@ -509,7 +511,7 @@ class RunState:
         )
 
     def _end(self, status: Status, stop: Stop, *, error: ErrorInfo | None = None) -> EndRun:
-        """End the run; server calls of the turn that have no result yet get one that says why they never ran."""
+        """End the run; server calls of the round without a result get one that says why they never ran."""
         orphans = self._unanswered(status, stop) if self._calls or self._carried is not None else ()
         ended = RunEnded(
             status=status,
@@ -553,11 +555,11 @@ class RunState:
         Interrupted: _interrupted,
         RunRecovered: _noted,
     }
-    """What is done with an event of a model call that is more than a piece of an item."""
+    """Handlers of the model events that are not deltas."""
 
 
 def ready_reads(planned: Sequence[PlannedCall]) -> list[PlannedCall]:
-    """Return the calls of the first wave, as far as each of them only reads and may run at once."""
+    """Return the leading calls that only read, may run at once, and share the first wave."""
     ready: list[PlannedCall] = []
     for each in planned:
         policy = each.offer.policy if each.offer is not None else None
@@ -570,7 +572,7 @@ def ready_reads(planned: Sequence[PlannedCall]) -> list[PlannedCall]:
 
 
 def merge_carried_results(carried: CarriedCalls, results: Sequence[ResultItem]) -> list[AnyItem]:
-    """Return what follows the calls of an earlier run's turn: all their results in call order, then what came after."""
+    """Return the history after carried calls: all results of their round in call order, then the items after it."""
     known = {result.call_id: result for result in (*carried.results, *results)}
     rest = [result for call_id, result in known.items() if call_id not in carried.order]
     return [*(known[call_id] for call_id in carried.order if call_id in known), *rest, *carried.tail]

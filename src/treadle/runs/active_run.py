@@ -57,12 +57,12 @@ class RunHandle(Protocol):
 
     @property
     def is_attached(self) -> bool:
-        """Tell whether the run was there before whoever holds this handle asked for it."""
+        """Return whether the run was there before whoever holds this handle asked for it."""
         ...
 
     @property
     def has_run_tools(self) -> bool:
-        """Tell whether a tool has started, so that the same request again would not be harmless."""
+        """Return whether a tool has started, so that the same request again would not be harmless."""
         ...
 
     @property
@@ -129,11 +129,11 @@ class LiveRun(msgspec.Struct, eq=False):
 
     @property
     def has_said(self) -> bool:
-        """Tell whether anything was said or done."""
+        """Return whether anything was said or done."""
         return any(type(numbered.event) in _WORDS for numbered in self.feed.events)
 
     def leaves_memory(self, ended: RunEnded) -> bool:
-        """Tell whether the run that comes next needs what only this one knows."""
+        """Return whether the run that comes next needs what only this one knows."""
         return ended.status == "requires_action" and self.loop.has_hidden_items
 
     def forgotten_with(self, ended: RunEnded) -> tuple[str, ...]:
@@ -214,7 +214,7 @@ class OwnRun(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def has_run_tools(self) -> bool:
-        """Tell whether a tool has started, so that the same request again would not be harmless."""
+        """Return whether a tool has started, so that the same request again would not be harmless."""
         return self.live.loop.has_run_tools
 
     @property

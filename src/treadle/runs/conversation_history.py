@@ -181,7 +181,7 @@ class ConversationHistory:
         return row
 
     async def _has_memory(self, row: RunRow) -> bool:
-        """Tell whether a run that is not stored left something for the one that answers its open calls."""
+        """Return whether a run that is not stored left something for the one that answers its open calls."""
         is_open = row.status == "requires_action"
         return is_open and bool(await self._store.entries(row.id, limit=1, for_next=True))
 
@@ -247,12 +247,12 @@ class _Asked(msgspec.Struct):
     passing: list[str] = []
 
     def is_known(self, item: AnyItem) -> bool:
-        """Tell whether an item only repeats a question whose call is stored."""
+        """Return whether an item only repeats a question whose call is stored."""
         return isinstance(item, CallItem) and item.call_id in self.known
 
 
 def is_question(call: CallItem) -> bool:
-    """Tell whether a call is sent back as the question that was asked about it."""
+    """Return whether a call is sent back as the question that was asked about it."""
     return call.side == "server" and call.call_id.startswith(f"{APPROVAL}_")
 
 
@@ -323,7 +323,7 @@ def _without(items: list[AnyItem], void: _Void) -> list[AnyItem]:
 
 
 def _is_of(turn: Sequence[AnyItem], calls: Mapping[str, CallItem]) -> bool:
-    """Tell whether the client sends the calls of this turn, all that it was left with.
+    """Return whether the client sends the calls of this turn, all that it was left with.
 
     Some upstreams count their call ids from zero in every reply, so the id alone proves nothing: the name and the
     arguments must be the same too, however they are spelled.

@@ -164,7 +164,7 @@ class Instead(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_movable(self) -> bool:
-        """Tell whether another process could make the run again: it has nothing that only this one has."""
+        """Return whether another process could make the run again: it has nothing that only this one has."""
         return self.model is None and self.tools is None and self.toolbox is None
 
 

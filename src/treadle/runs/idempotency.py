@@ -60,7 +60,7 @@ def check_same(row: RunRow, asked: Idempotency) -> None:
 
 
 def _failed_for_nothing(row: RunRow) -> bool:
-    """Tell whether a run failed so that its client was told to try again, and no tool was called."""
+    """Return whether a run failed so that its client was told to try again, and no tool was called."""
     if row.status != "failed" or row.error is None:
         return False
     return may_retry(row.error, has_run_tools=row.calls > 0, is_keyed=False)

@@ -46,7 +46,7 @@ class CachedAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_repeatable(request: Request, offers: Mapping[str, Offer]) -> bool:
-    """Tell whether an earlier answer will do for a request: nothing that may follow from it has an effect.
+    """Return whether an earlier answer will do for a request: nothing that may follow from it has an effect.
 
     Tools of the client and of the provider may have any. Several choices shall differ, and a strict request shall know
     what of it is lost.

@@ -228,7 +228,7 @@ class Runs:
         return FarRun(self._store, row, self.cancel) if live is None else OwnRun(live, row.id, is_attached=True)
 
     def _is_full(self) -> bool:
-        """Tell whether a run in the background that is taken in now is driven by somebody else."""
+        """Return whether a run in the background that is taken in now is driven by somebody else."""
         return self._options.persistence and (self._runner.places or self._room() == 0)
 
     def _room(self) -> int:

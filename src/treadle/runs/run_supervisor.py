@@ -109,7 +109,7 @@ class Supervisor:
         self._endings = EndingGate()
 
     def shares(self, row: RunRow) -> bool:
-        """Tell whether what a run says is stored as it goes, for other processes."""
+        """Return whether what a run says is stored as it goes, for other processes."""
         return self._lease.is_told and row.store
 
     async def see_through(self, live: LiveRun) -> None:

@@ -49,7 +49,7 @@ class Sessions:
         return seat
 
     async def _has_ended(self, seat: SessionLock) -> bool:
-        """Tell whether the run in a seat has ended: who reads it in another process hears that before this one does."""
+        """Return whether the run that holds the lock has ended: another process may know that before this one does."""
         row = None if seat.run_id is None else await self._store.find_run(seat.run_id)
         return row is not None and row.status in ENDED
 
@@ -79,7 +79,7 @@ class Sessions:
         return run_id
 
     async def _has_said(self, run: RunRow) -> bool:
-        """Tell whether anything was said or done in a run, so that the session goes on from it."""
+        """Return whether anything was said or done in a run, so that the session goes on from it."""
         entries = await self._store.entries(run.id)
         return any(not entry.is_input and entry.kind in ITEM_KINDS for entry in entries)
 

@@ -130,8 +130,8 @@ class FakeApprover:
         self.verdict = verdict
         self.asked: list[str] = []
 
-    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
-        self.asked.append(plea.call.call_id)
+    async def ask(self, request: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
+        self.asked.append(request.call.call_id)
         return self.verdict
 
     async def wait(self, approval_id: str, context: CallContext) -> ApprovalVerdict:

@@ -121,5 +121,5 @@ def test_an_item_that_began_with_more_than_its_name_is_kept_word_for_word():
 @pytest.mark.parametrize("bad", [[["=", 0], ["=", 1]], [["?"]], [["q", 0, 0, 1]]])
 def test_a_tape_that_does_not_fit_is_refused(bad):
     """A damaged journal is an error and not another story."""
-    with pytest.raises(ValueError, match="tape"):
+    with pytest.raises(ValueError, match="delta log"):
         tape.replay_events(bad, [(1, MessageItem(id="m", role="assistant"))])

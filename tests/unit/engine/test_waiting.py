@@ -28,12 +28,12 @@ class Counter:
         self.bench = bench
         self.verdicts = list(verdicts)
         self.takes_s = takes_s
-        self.pleas: list[PermissionRequest] = []
+        self.requests: list[PermissionRequest] = []
         self.durable: list[list[str]] = []
 
-    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
-        self.pleas.append(plea)
-        return PendingApproval(approval_id=f"apr_{len(self.pleas)}", digest="d", expires_at=1_300.0)
+    async def ask(self, request: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
+        self.requests.append(request)
+        return PendingApproval(approval_id=f"apr_{len(self.requests)}", digest="d", expires_at=1_300.0)
 
     async def wait(self, approval_id: str, context: CallContext) -> ApprovalVerdict:
         self.durable.append(self.bench.journal.kinds())
@@ -121,7 +121,7 @@ async def test_a_deferred_call_is_left_and_its_siblings_run() -> None:
     assert (ended.status, tools.ran, len(model.plans)) == ("requires_action", ["call_2"], 1)
     assert [event.is_deferred for event in bench.of(ApprovalRequested)] == [True]
     assert [event.call.call_id for event in bench.of(ToolFinished)] == ["call_2"]
-    assert counter.pleas[0].is_deferred
+    assert counter.requests[0].is_deferred
 
 
 @pytest.mark.parametrize(("taint", "asked"), [("ask", 1), ("off", 0)])
@@ -134,8 +134,8 @@ async def test_after_untrusted_output_a_write_is_asked_about(taint: str, asked: 
     bench, counter = asking_bench(model, tools, *offers, verdicts=[YES], limits=limits)
     await bench.run()
     assert tools.ran == ["call_1", "c2", "c3"]
-    assert [plea.reasons for plea in counter.pleas] == [("untrusted output of fetch was read before",)] * asked
-    assert all(plea.is_tainted for plea in counter.pleas)
+    assert [request.reasons for request in counter.requests] == [("untrusted output of fetch was read before",)] * asked
+    assert all(request.is_tainted for request in counter.requests)
 
 
 async def test_a_run_cancelled_at_the_desk_answers_its_call() -> None:
@@ -171,7 +171,7 @@ async def test_a_call_that_was_answered_unasked_is_not_asked_about_when_its_run_
     written = [msgspec.structs.replace(entry, seq=n) for n, entry in enumerate([*opened, *first.journal.entries], 1)]
     again.loop._recorded = RecordedRun(written)
     await again.run()
-    assert (asked.pleas, anew.pleas, again.model.plans, again.toolbox.ran) == ([], [], [], [])
+    assert (asked.requests, anew.requests, again.model.plans, again.toolbox.ran) == ([], [], [], [])
     assert again.journal.kinds() == first.journal.kinds()
 
 
@@ -226,6 +226,6 @@ async def test_a_local_call_that_names_what_is_protected_waits_whatever_its_poli
         FakeModel(ask_for(named, plain), say("ok")), FakeToolbox(file_write=ok()), offer, verdicts=[YES]
     )
     await bench.run()
-    assert [plea.call.call_id for plea in counter.pleas] == ["call_1"]
-    assert counter.pleas[0].reasons == ("it asks to write protected paths: AGENTS.md",)
+    assert [request.call.call_id for request in counter.requests] == ["call_1"]
+    assert counter.requests[0].reasons == ("it asks to write protected paths: AGENTS.md",)
     assert sorted(bench.toolbox.ran) == ["call_1", "call_2"]

@@ -152,7 +152,7 @@ async def test_a_write_that_is_cancelled_is_freed_at_once():
         gc.enable()
 
 
-async def test_what_was_written_behind_is_told_before_what_comes_after_it():
+async def test_what_was_write_done_is_told_before_what_comes_after_it():
     """Also when the next write comes in the very turn in which the former is done, before its callbacks have run."""
     told: list[int] = []
     book = WriteBuffer()
@@ -169,7 +169,7 @@ async def test_what_was_written_behind_is_told_before_what_comes_after_it():
     book.attach(Done(), lambda batch: told.extend(numbered.seq for numbered in batch))
     event = RunEnded(status="completed")
     book.steps.append((event, Entry(kind="note", at=1.0)))
-    book._write_behind()
+    book._start_write()
     book.steps += [(event, None), (event, Entry(kind="note", at=2.0))]
     await book.write()
     await asyncio.sleep(0)

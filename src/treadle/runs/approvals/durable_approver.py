@@ -41,27 +41,27 @@ class ApprovalDesk:
         self._ids = ids
         self._rules = rules or DeskRules()
 
-    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
+    async def ask(self, request: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
         """Answer by a remembered rule, else put the question where people find it.
 
         Raises: StoreError.
         """
         run = await self._store.find_run(context.run_id)
         key_id = "" if run is None else run.key_id
-        question = _question(plea, context, self._rules.project)
+        question = _question(request, context, self._rules.project)
         for row in await self._store.approvals.rules(key_id=key_id, tool=question.tool):
             if agrees(row, question):
                 return ApprovalVerdict(approved=True, by=f"rule {row.id}")
         if not self._rules.is_open:
-            return await DenyAll().ask(plea, context)
+            return await DenyAll().ask(request, context)
         now = self._clock.now()
         asked = ApprovalRow(
             id=self._ids.new(APPROVAL),
             run_id=context.run_id,
-            call_id=plea.call.call_id,
+            call_id=request.call.call_id,
             key_id=key_id,
             created_at=now,
-            expires_at=now + self._time_for(plea, run),
+            expires_at=now + self._time_for(request, run),
             question=question,
         )
         row = await self._store.approvals.file(asked)
@@ -111,8 +111,8 @@ class ApprovalDesk:
         except Conflict:
             return  # somebody decided at the last moment, and that stands
 
-    def _time_for(self, plea: PermissionRequest, run: RunRow | None) -> float:
-        if run is None or run.background or plea.is_deferred:
+    def _time_for(self, request: PermissionRequest, run: RunRow | None) -> float:
+        if run is None or run.background or request.is_deferred:
             return self._rules.stored_s
         is_heard = run.protocol in HEARD or run.model == DIRECT_MODEL
         return self._rules.wait_s if is_heard else self._rules.stored_s
@@ -131,18 +131,18 @@ def verdict_of(row: ApprovalRow) -> ApprovalVerdict:
     )
 
 
-def _question(plea: PermissionRequest, context: CallContext, project: str) -> ApprovalQuestion:
-    arguments = canonical_arguments(plea.call.arguments)
-    policy = plea.offer.policy
+def _question(request: PermissionRequest, context: CallContext, project: str) -> ApprovalQuestion:
+    arguments = canonical_arguments(request.call.arguments)
+    policy = request.offer.policy
     return ApprovalQuestion(
-        tool=plea.call.name,
-        source=plea.offer.source,
+        tool=request.call.name,
+        source=request.offer.source,
         arguments=arguments,
-        digest=digest_of(plea.call.name, plea.offer.source, arguments, context.run_id),
-        reasons=plea.reasons,
+        digest=digest_of(request.call.name, request.offer.source, arguments, context.run_id),
+        reasons=request.reasons,
         session_id=context.session_id,
         project=project,
-        is_tainted=plea.is_tainted,
+        is_tainted=request.is_tainted,
         is_exec=policy is not None and policy.exec,
-        is_deferred=plea.is_deferred,
+        is_deferred=request.is_deferred,
     )

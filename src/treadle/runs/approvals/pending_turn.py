@@ -30,7 +30,7 @@ class ResumedTurn(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_left(self) -> bool:
-        """Tell whether a question of the turn still stands."""
+        """Return whether a question of the turn still stands."""
         return any(planned.is_deferred for planned in self.calls)
 
     def take_up(self, history: Sequence[AnyItem]) -> tuple[list[AnyItem], CarriedCalls]:
@@ -60,7 +60,7 @@ def split(history: Sequence[AnyItem], order: Collection[str]) -> tuple[list[AnyI
 
 
 def goes_on(tail: Sequence[AnyItem]) -> bool:
-    """Tell whether somebody spoke after the turn, instead of only deciding."""
+    """Return whether somebody spoke after the turn, instead of only deciding."""
     return any(isinstance(item, MessageItem) and item.role != "assistant" for item in tail)
 
 
@@ -69,7 +69,7 @@ def _last(items: Sequence[AnyItem], call_ids: Collection[str]) -> int:
 
 
 def _is_said(item: AnyItem) -> bool:
-    """Tell whether an item can stand among the calls of a turn: what the model said."""
+    """Return whether an item can stand among the calls of a turn: what the model said."""
     return not isinstance(item, ResultItem) and not (isinstance(item, MessageItem) and item.role != "assistant")
 
 

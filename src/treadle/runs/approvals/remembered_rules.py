@@ -35,7 +35,7 @@ def digest_of(tool: str, source: str, arguments: str, run_id: str = "") -> str:
 
 
 def agrees(row: RuleRow, question: ApprovalQuestion) -> bool:
-    """Tell whether a rule answers a question with yes.
+    """Return whether a rule answers a question with yes.
 
     After untrusted output only a rule for this very call does, or one that was given then. What a person must allow by
     name is allowed by a rule for this very call, or by a pattern that is exactly its path.
@@ -94,7 +94,7 @@ def _check_patterns(patterns: dict[str, str], question: ApprovalQuestion) -> Non
 
 
 def _fits(patterns: dict[str, str], question: ApprovalQuestion) -> bool:
-    """Tell whether every named argument is a text that fits its pattern; arguments that are not named are free."""
+    """Return whether every named argument is a text that fits its pattern; arguments that are not named are free."""
     try:
         values: Any = read_json(question.arguments)
     except BadJson:
@@ -106,7 +106,7 @@ def _fits(patterns: dict[str, str], question: ApprovalQuestion) -> bool:
 
 
 def _names_path(patterns: dict[str, str], question: ApprovalQuestion) -> bool:
-    """Tell whether patterns hold exactly the path of a call, with no other argument that must be allowed by name."""
+    """Return whether patterns hold exactly the path of a call, with no other argument that must be allowed by name."""
     try:
         values: Any = read_json(question.arguments)
     except BadJson:

@@ -7,10 +7,10 @@ from treadle.engine.ports import ApprovalVerdict, PendingApproval, PermissionReq
 class DenyAll:
     """Answers every question with no."""
 
-    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
+    async def ask(self, request: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
         """Deny the call and tell the model why."""
-        why = "; ".join(plea.reasons)
-        reason = f"The tool {plea.call.name!r} needs a person's approval ({why}), and there is nobody to ask here."
+        why = "; ".join(request.reasons)
+        reason = f"The tool {request.call.name!r} needs a person's approval ({why}), and there is nobody to ask here."
         return ApprovalVerdict(approved=False, reason=reason)
 
     async def wait(self, approval_id: str, context: CallContext) -> ApprovalVerdict:

@@ -27,7 +27,7 @@ class Comparison:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether the whole record has come by."""
+        """Return whether the whole record has come by."""
         return self._position == len(self._recorded)
 
     @property

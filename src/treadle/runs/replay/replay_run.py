@@ -36,7 +36,7 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_same(self) -> bool:
-        """Tell whether the run took the same way, byte for byte."""
+        """Return whether the run took the same way, byte for byte."""
         return self.problem is None
 
 
@@ -69,8 +69,8 @@ class _Nobody:
     async def run(self, call: CallItem, context: CallContext) -> Outcome:
         raise Diverged(f"The tool {call.name!r} was called, and the journal has no result of it.")
 
-    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
-        raise Diverged(f"The tool {plea.call.name!r} wanted an approval that the journal does not have.")
+    async def ask(self, request: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
+        raise Diverged(f"The tool {request.call.name!r} wanted an approval that the journal does not have.")
 
     async def wait(self, approval_id: str, context: CallContext) -> ApprovalVerdict:
         raise Diverged(f"The approval {approval_id} was waited for, and the journal has no decision of it.")

@@ -48,7 +48,7 @@ class RunDriver(Protocol):
 
     @property
     def places(self) -> bool:
-        """Tell whether runs in the background are placed from outside, so that no process looks for them itself."""
+        """Return whether runs in the background are placed from outside, so that no process looks for them itself."""
         ...
 
     @property

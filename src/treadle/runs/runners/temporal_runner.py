@@ -173,6 +173,6 @@ class Temporal:
 
 
 def _is_asked_to_cancel() -> bool:
-    """Tell whether somebody wants the run to end: a heartbeat that came late only means that another may see to it."""
+    """Return whether the run was cancelled on purpose: after a late heartbeat another worker may continue it."""
     details = activity.cancellation_details()
     return details is not None and details.cancel_requested

@@ -32,9 +32,9 @@ class Office:
         self.desk = ApprovalDesk(store, clock, ids, rules)
         self.service = Approvals(store, clock, ids)
 
-    async def ticket(self, plea: PermissionRequest = PLEA, context: CallContext = CONTEXT) -> PendingApproval:
+    async def ticket(self, request: PermissionRequest = PLEA, context: CallContext = CONTEXT) -> PendingApproval:
         """Ask, and be told to wait."""
-        ticket = await self.desk.ask(plea, context)
+        ticket = await self.desk.ask(request, context)
         assert isinstance(ticket, PendingApproval), ticket
         return ticket
 
