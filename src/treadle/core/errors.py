@@ -17,7 +17,7 @@
         BrokenStream            502     it ended without a finish, or spoke nonsense
         CircuitOpen             503     Treadle does not ask it for a while
       ToolError                 -     becomes a result the model can read, never a 5xx
-        UnknownTool · InvalidArguments · ToolTimeout · ToolFailed · OutputTooLarge · NotApproved · Interrupted
+        UnknownTool · InvalidArguments · ToolTimeout · ToolFailed · OutputTooLarge · NotApproved · RunInterrupted
       StoreError                503   the journal cannot be written or read
       WorkspaceConflict         409   facts or draft moved on meanwhile
       ConfigError               -     the configuration is wrong; names the key

@@ -215,7 +215,7 @@ def listed_names(wanted: str, names: Iterable[str]) -> str:
 
 
 def is_person_only(name: str) -> bool:
-    """Return whether a name is that of the person-only action, in any spelling: `facts.commit`, `mcp__x__factsCommit`."""
+    """Return whether a name means the person-only action, in any spelling: `facts.commit`, `mcp__x__factsCommit`."""
     return _names_person_only(name[:NAME_CHARS_READ])
 
 

@@ -39,9 +39,9 @@ from treadle.core.request import Note, Request
 from treadle.engine.approval_reasons import RequestRecord
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.protocols.translation_notes import HISTORY
-from treadle.runs.approvals.pending_turn import WaitingCalls
+from treadle.runs.approvals.pending_turn import WaitingCall
 from treadle.runs.history_validation import check_results, note_repairs
-from treadle.runs.replay.event_replay import UNREADABLE, Damaged
+from treadle.runs.replay.event_replay import UNREADABLE, DamagedJournal
 
 _PREFIX: dict[type, str] = {MessageItem: MESSAGE, ReasoningItem: REASONING, CallItem: CALL_ITEM, ResultItem: RESULT}
 _AMONG_CALLS = frozenset({CallItem, OpaqueItem, ReasoningItem})
@@ -69,9 +69,9 @@ class JoinedHistory(msgspec.Struct, frozen=True, kw_only=True):
     previous: RunRow | None = None
     rejoined: tuple[str, ...] = ()
     notes: tuple[Note, ...] = ()
-    waiting: tuple[WaitingCalls, ...] = ()
+    waiting: tuple[WaitingCall, ...] = ()
     repeated: frozenset[str] = frozenset()
-    is_talk: bool = False
+    is_messages_only: bool = False
 
 
 class _Remembered(msgspec.Struct):
@@ -94,12 +94,12 @@ class ConversationHistory:
         kinds = {*map(type, request.items)}
         if previous_run_id is None and request.previous_response_id is None and kinds <= {MessageItem}:
             # The store cannot know more about what is nothing but talk.
-            return JoinedHistory(before=(), added=request.items, is_talk=True)
+            return JoinedHistory(before=(), added=request.items, is_messages_only=True)
         previous = await self._previous(request, key_id, previous_run_id)
-        before = await self._before(previous)
+        before = await self._stored_items(previous)
         added = [*request.items] if ReferenceItem not in kinds else await self._resolved(request.items, key_id)
         known = {item.call_id for item in before if type(item) is CallItem}
-        asked = await self._asked(added, known, key_id)
+        asked = await self._find_resent(added, known, key_id)
         if asked.known:
             added = [item for item in added if not asked.is_known(item)]
         turns, passing = await self._mixed_turns(added, known, key_id)
@@ -113,12 +113,12 @@ class ConversationHistory:
         kept_for_this = () if previous is None or previous.store else (previous.id,)
         return JoinedHistory(
             before=tuple(before),
-            added=tuple(_not_stored(closed, before)),
+            added=tuple(_new_items(closed, before)),
             previous=previous,
-            rejoined=await self._with_earlier((*passing, *asked.passing, *kept_for_this)),
+            rejoined=await self._with_earlier((*passing, *asked.unstored_runs, *kept_for_this)),
             notes=(*repairs, *_notes(len(closed) - len(before) - len(added))),
             waiting=waiting,
-            repeated=frozenset([item.call_id for item in request.items if _is_question(item)]),
+            repeated=frozenset([item.call_id for item in request.items if _is_approval_call(item)]),
         )
 
     async def _with_earlier(self, run_ids: Sequence[str]) -> tuple[str, ...]:
@@ -140,11 +140,11 @@ class ConversationHistory:
             return {}
         return _requests_of(await self._store.entries(previous.id, for_next=True))
 
-    async def _asked(self, items: Sequence[AnyItem], known: set[str], key_id: str) -> "_Asked":
+    async def _find_resent(self, items: Sequence[AnyItem], known: set[str], key_id: str) -> "_ResentRequests":
         """Find the turns of the questions among the items, by which a client may send a stored call back."""
-        asked = _Asked()
+        asked = _ResentRequests()
         for item in [item for item in items if type(item) is CallItem]:
-            if not is_question(item) or item.call_id in asked.turns:
+            if not is_approval_call(item) or item.call_id in asked.turns:
                 continue
             row = await self._store.approvals.find(item.call_id, key_id=key_id)
             if row is None:
@@ -158,10 +158,10 @@ class ConversationHistory:
             if run is None or not turn:
                 continue
             if not run.store:
-                asked.passing.append(run.id)
+                asked.unstored_runs.append(run.id)
             asked.requests.update(_requests_of(entries))
             names = {item.call_id, *(each for piece in turn for each in _ids(piece))}
-            asked.turns.update(dict.fromkeys((*names, *_questions_of(entries)), turn))
+            asked.turns.update(dict.fromkeys((*names, *_approval_ids(entries)), turn))
         return asked
 
     async def _previous(self, request: Request, key_id: str, run_id: str | None) -> RunRow | None:
@@ -169,7 +169,7 @@ class ConversationHistory:
         if wanted is None:
             return None
         row = await self._store.find_run(wanted, key_id=key_id)
-        if row is None or not (row.store or await self._has_memory(row)):
+        if row is None or not (row.store or await self._has_hidden_items(row)):
             raise NotFound(
                 f"Previous response with id {wanted!r} not found.",
                 code="previous_response_not_found",
@@ -180,12 +180,12 @@ class ConversationHistory:
             raise Conflict(f"The response {wanted!r} is still going on.", param="previous_response_id")
         return row
 
-    async def _has_memory(self, row: RunRow) -> bool:
+    async def _has_hidden_items(self, row: RunRow) -> bool:
         """Return whether a run that is not stored left something for the one that answers its open calls."""
         is_open = row.status == "requires_action"
         return is_open and bool(await self._store.entries(row.id, limit=1, for_next=True))
 
-    async def _before(self, previous: RunRow | None) -> list[AnyItem]:
+    async def _stored_items(self, previous: RunRow | None) -> list[AnyItem]:
         return [] if previous is None else await read_history(self._store, previous.id, for_next=True)
 
     async def _resolved(self, items: Sequence[AnyItem], key_id: str) -> list[AnyItem]:
@@ -214,7 +214,7 @@ class ConversationHistory:
         for stored in await self._store.find_turns(list(calls), list(questions), key_id=key_id):
             turn = [item_of_entry(entry) for entry in stored.entries]
             names = [known_id for piece in turn for known_id in _ids(piece)]
-            if not _is_of(turn, calls) or not turns.keys().isdisjoint(names):
+            if not _matches_turn(turn, calls) or not turns.keys().isdisjoint(names):
                 continue
             if not stored.is_kept:
                 passing.append(stored.run_id)
@@ -222,7 +222,7 @@ class ConversationHistory:
         return turns, passing
 
 
-def write_down(items: Sequence[AnyItem], row: RunRow) -> list[Entry]:
+def input_entries(items: Sequence[AnyItem], row: RunRow) -> list[Entry]:
     """Return the input of a run as entries. Where somebody can refer to them, since a stored run can be gone on with,
     those without an id are named by the run and their place in it."""
     at, stem = row.created_at, row.id.partition("_")[2]
@@ -234,24 +234,24 @@ def write_down(items: Sequence[AnyItem], row: RunRow) -> list[Entry]:
     ]
 
 
-def _is_question(item: AnyItem) -> TypeGuard[CallItem]:
-    return type(item) is CallItem and is_question(item)
+def _is_approval_call(item: AnyItem) -> TypeGuard[CallItem]:
+    return type(item) is CallItem and is_approval_call(item)
 
 
-class _Asked(msgspec.Struct):
+class _ResentRequests(msgspec.Struct):
     """What is known of the questions that a client sent back: whole turns, or only that they are known already."""
 
     known: set[str] = set()
     turns: dict[str, list[AnyItem]] = {}
     requests: dict[str, RequestRecord] = {}
-    passing: list[str] = []
+    unstored_runs: list[str] = []
 
     def is_known(self, item: AnyItem) -> bool:
         """Return whether an item only repeats a question whose call is stored."""
         return isinstance(item, CallItem) and item.call_id in self.known
 
 
-def is_question(call: CallItem) -> bool:
+def is_approval_call(call: CallItem) -> bool:
     """Return whether a call is sent back as the question that was asked about it."""
     return call.side == "server" and call.call_id.startswith(f"{APPROVAL}_")
 
@@ -273,18 +273,18 @@ def _requests_of(entries: Sequence[Entry]) -> dict[str, RequestRecord]:
     return {call_id: record for call_id, record in records.items() if record.is_deferred}
 
 
-def _questions_of(entries: Sequence[Entry]) -> list[str]:
+def _approval_ids(entries: Sequence[Entry]) -> list[str]:
     return [record.approval_id for record in _requests_of(entries).values()]
 
 
-def _waiting(items: Sequence[AnyItem], requests: Mapping[str, RequestRecord]) -> tuple[WaitingCalls, ...]:
+def _waiting(items: Sequence[AnyItem], requests: Mapping[str, RequestRecord]) -> tuple[WaitingCall, ...]:
     """Return the calls that were left to be decided and have no result yet."""
     if not requests:
         return ()
     answered = {item.call_id for item in items if isinstance(item, ResultItem)}
     calls = {item.call_id: item for item in items if isinstance(item, CallItem)}
     return tuple(
-        WaitingCalls(call=call, record=requests[call_id])
+        WaitingCall(call=call, record=requests[call_id])
         for call_id, call in calls.items()
         if call_id in requests and call_id not in answered
     )
@@ -299,7 +299,7 @@ async def read_history(store: Store, run_id: str, *, for_next: bool = False) -> 
     try:
         return await _read_history(store, run_id, for_next)
     except UNREADABLE as error:
-        raise Damaged(f"The conversation up to the run {run_id} cannot be read.") from error
+        raise DamagedJournal(f"The conversation up to the run {run_id} cannot be read.") from error
 
 
 async def _read_history(store: Store, run_id: str, for_next: bool) -> list[AnyItem]:
@@ -322,7 +322,7 @@ def _without(items: list[AnyItem], void: _Void) -> list[AnyItem]:
     ]
 
 
-def _is_of(turn: Sequence[AnyItem], calls: Mapping[str, CallItem]) -> bool:
+def _matches_turn(turn: Sequence[AnyItem], calls: Mapping[str, CallItem]) -> bool:
     """Return whether the client sends the calls of this turn, all that it was left with.
 
     Some upstreams count their call ids from zero in every reply, so the id alone proves nothing: the name and the
@@ -366,7 +366,7 @@ def rejoin(items: Sequence[AnyItem], turns: Mapping[str, Sequence[AnyItem]]) -> 
         done.add(id(turn))
         calls = [piece for piece in turn if isinstance(piece, CallItem)]
         kept = {piece.call_id: piece for piece in turn if isinstance(piece, ResultItem)}
-        _add_thoughts(joined, turn)
+        _add_reasoning(joined, turn)
         joined.extend(calls)
         joined.extend(result for call in calls if (result := _result_of(call, kept, sent)) is not None)
     return joined
@@ -380,7 +380,7 @@ def _result_of(call: CallItem, kept: Mapping[str, ResultItem], sent: Mapping[str
     return None if result is None else msgspec.structs.replace(result, call_id=call.call_id)
 
 
-def _add_thoughts(items: list[AnyItem], turn: Sequence[AnyItem]) -> None:
+def _add_reasoning(items: list[AnyItem], turn: Sequence[AnyItem]) -> None:
     """Add a turn's reasoning to items that end with what the client sends of the turn before its calls.
 
     It stands among the client's texts as it did among the model's, and what the client sends back of it goes. Texts
@@ -389,20 +389,20 @@ def _add_thoughts(items: list[AnyItem], turn: Sequence[AnyItem]) -> None:
     if not any(isinstance(piece, ReasoningItem) for piece in turn):
         return
     start = len(items)
-    while start and (isinstance(items[start - 1], ReasoningItem) or _is_said(items[start - 1])):
+    while start and (isinstance(items[start - 1], ReasoningItem) or _is_assistant_message(items[start - 1])):
         start -= 1
-    said = deque(item for item in items[start:] if _is_said(item))
+    said = deque(item for item in items[start:] if _is_assistant_message(item))
     del items[start:]
-    for _ in range(len(said) - sum(map(_is_said, turn))):
+    for _ in range(len(said) - sum(map(_is_assistant_message, turn))):
         items.append(said.popleft())
     for piece in turn:
         if isinstance(piece, ReasoningItem):
             items.append(piece)
-        elif said and _is_said(piece):
+        elif said and _is_assistant_message(piece):
             items.append(said.popleft())
 
 
-def _is_said(item: AnyItem) -> bool:
+def _is_assistant_message(item: AnyItem) -> bool:
     return isinstance(item, MessageItem) and item.role == "assistant"
 
 
@@ -425,7 +425,7 @@ def _interrupted(calls: Sequence[CallItem]) -> list[ResultItem]:
     return [text_result(call, INTERRUPTED, is_error=True, rc="interrupted") for call in calls]
 
 
-def _not_stored(closed: list[AnyItem], before: list[AnyItem]) -> list[AnyItem]:
+def _new_items(closed: list[AnyItem], before: list[AnyItem]) -> list[AnyItem]:
     """Return what is not stored yet: closing an orphan of an earlier run puts its result among the stored items."""
     stored = iter(before)
     expected = next(stored, None)

@@ -52,11 +52,11 @@ class Quotas(Protocol):
         """
         ...
 
-    def give_back(self, row: RunRow) -> None:
+    def release(self, row: RunRow) -> None:
         """Give back what was reserved for a run that is not begun after all."""
         ...
 
-    async def tend(self) -> None:
+    async def maintain(self) -> None:
         """Keep the places of runs that go on, and charge what was left uncharged; raise nothing."""
         ...
 
@@ -64,7 +64,7 @@ class Quotas(Protocol):
         """Count a run that goes on here."""
         ...
 
-    def owe(self, row: RunRow, usage: Usage | None) -> None:
+    def record_usage(self, row: RunRow, usage: Usage | None) -> None:
         """Count what a run used, at the moment its end is told."""
         ...
 
@@ -77,22 +77,22 @@ class Quotas(Protocol):
         ...
 
 
-class Free:
+class NoQuotas:
     """Counts nothing. Fits `Quotas`."""
 
     async def take(self, row: RunRow, entries: Sequence[Entry], output_tokens_max: int | None) -> None:
         """Let every run begin."""
 
-    def give_back(self, row: RunRow) -> None:
+    def release(self, row: RunRow) -> None:
         """Give back nothing."""
 
-    async def tend(self) -> None:
+    async def maintain(self) -> None:
         """Keep nothing."""
 
     def enter(self, row: RunRow) -> None:
         """Count nothing."""
 
-    def owe(self, row: RunRow, usage: Usage | None) -> None:
+    def record_usage(self, row: RunRow, usage: Usage | None) -> None:
         """Count nothing."""
 
     async def settle(self, row: RunRow) -> None:
@@ -114,7 +114,7 @@ class RunsOptions(msgspec.Struct, frozen=True, kw_only=True):
     unstored_s: float = 3600.0
     keep_s: float | None = None
     background_wall_s: float = 86_400.0
-    is_told: bool = True
+    shares_live_events: bool = True
     defers_approvals: bool = True
     cache: CacheRules | None = None
 
@@ -128,7 +128,7 @@ class RunsOptions(msgspec.Struct, frozen=True, kw_only=True):
         return limits
 
 
-def _nowhere(tools: Iterable[str]) -> bool:
+def _not_elsewhere(tools: Iterable[str]) -> bool:
     return False
 
 
@@ -143,14 +143,14 @@ class RunDependencies(msgspec.Struct, frozen=True, kw_only=True):
     ids: IdSource
     metrics: Metrics
     approver: Approver = DenyAll()
-    tolls: Quotas = Free()
+    quotas: Quotas = NoQuotas()
     runner: RunDriver = LocalRunner()
     tracer: Tracer | None = None
-    elsewhere: Callable[[Iterable[str]], bool] = _nowhere
+    elsewhere: Callable[[Iterable[str]], bool] = _not_elsewhere
     """Tells whether another process has all of these tools, each as `core.tool_definitions.essence` writes it."""
 
 
-class Instead(msgspec.Struct, frozen=True, kw_only=True):
+class RunOverrides(msgspec.Struct, frozen=True, kw_only=True):
     """What one run is made with instead of what all others are: another model, or tools of its own and who runs them.
 
     After a crash such tools are gone, and a run that offers a guest's is ended. `allowed` narrows the server tools to
@@ -168,14 +168,14 @@ class Instead(msgspec.Struct, frozen=True, kw_only=True):
         return self.model is None and self.tools is None and self.toolbox is None
 
 
-NOTHING = Instead()
+NO_OVERRIDES = RunOverrides()
 
 
 def ports_of(
     rooms: RunDependencies,
     model: Model,
     sources: Mapping[str, str],
-    instead: Instead = NOTHING,
+    instead: RunOverrides = NO_OVERRIDES,
     known: Sequence[ServerTool] | None = None,
 ) -> Ports:
     """Return what a loop with this model reaches the world through; `sources` are where its tools were offered from,

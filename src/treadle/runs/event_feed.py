@@ -14,9 +14,9 @@ BATCH_EVENTS_MAX = 256
 BATCH_TEXT_MAX = 262_144
 """How many characters it gets at a time, or one event: what is written out is held until the client takes it."""
 
-_PIECES = (TextDelta, ReasoningDelta, ArgumentsDelta, RefusalDelta)
+_DELTAS = (TextDelta, ReasoningDelta, ArgumentsDelta, RefusalDelta)
 
-Hear = Callable[[list[Numbered]], bool]
+BatchHandler = Callable[[list[Numbered]], bool]
 """Takes a batch at once, in the turn of whoever publishes it, or leaves it to be read."""
 
 
@@ -36,7 +36,7 @@ class FeedBatches(Protocol):
         ...
 
 
-class Feed(msgspec.Struct, eq=False):
+class EventFeed(msgspec.Struct, eq=False):
     """Grows while the run lasts; a reader that comes late or again starts after any event: the n-th is number n.
 
     `sizes` are how many bytes there are up to each event, as far as anybody asked. The first `kept` events are in the
@@ -47,19 +47,19 @@ class Feed(msgspec.Struct, eq=False):
     is_closed: bool = False
     waiting: list["FeedReader"] = []
     sizes: list[int] | None = None
-    kept: int = 0
-    waiting_kept: list["KeptReader"] = []
+    stored: int = 0
+    waiting_stored: list["StoredEventReader"] = []
 
     def publish(self, batch: list[Numbered]) -> None:
-        """Add events, and let the readers that have all others hear them, or wake up for them."""
+        """Add events, and let the readers that have all others on_batch them, or wake up for them."""
         events, size = self.events, len(batch)
         before = len(events)
         events += batch
         for reader in self.waiting.copy():
             fault = None
-            if reader.hear is not None and reader.position == before and size <= BATCH_EVENTS_MAX:
+            if reader.on_batch is not None and reader.position == before and size <= BATCH_EVENTS_MAX:
                 try:
-                    if reader.hear(batch):
+                    if reader.on_batch(batch):
                         reader.position += size
                         continue
                 except Exception as error:  # noqa: BLE001 - a reader's fault is not the run's
@@ -67,13 +67,13 @@ class Feed(msgspec.Struct, eq=False):
             self.waiting.remove(reader)
             reader.wake(fault)
 
-    def keep(self, count: int) -> None:
+    def mark_stored(self, count: int) -> None:
         """Say that the first events are in the store."""
-        if count <= self.kept:
+        if count <= self.stored:
             return
-        self.kept = count
-        if self.waiting_kept:
-            self._wake_kept()
+        self.stored = count
+        if self.waiting_stored:
+            self._wake_stored()
 
     def close(self) -> None:
         """Say that no more events will come."""
@@ -81,23 +81,23 @@ class Feed(msgspec.Struct, eq=False):
         waiting, self.waiting = self.waiting, []
         for reader in waiting:
             reader.wake()
-        self._wake_kept()
+        self._wake_stored()
 
-    def read_kept(self) -> "KeptReader":
+    def read_stored(self) -> "StoredEventReader":
         """Return a reader of the events that no crash takes back."""
-        return KeptReader(self)
+        return StoredEventReader(self)
 
-    def _wake_kept(self) -> None:
-        waiting, self.waiting_kept = self.waiting_kept, []
+    def _wake_stored(self) -> None:
+        waiting, self.waiting_stored = self.waiting_stored, []
         for reader in waiting:
             reader.wake()
 
-    def read(self, after: int = 0, hear: Hear | None = None) -> "FeedReader":
+    def read(self, after: int = 0, on_batch: BatchHandler | None = None) -> "FeedReader":
         """Return a reader of everything that comes after the first `after` events.
 
-        What `hear` takes is not read again: it is offered what is published while there is nothing else to read.
+        What `on_batch` takes is not read again: it is offered what is published while there is nothing else to read.
         """
-        return FeedReader(self, after, hear)
+        return FeedReader(self, after, on_batch)
 
     def behind(self, taken: int) -> int:
         """Return about how many bytes of events there are beyond the first `taken`.
@@ -115,9 +115,9 @@ class Feed(msgspec.Struct, eq=False):
 class FeedReader(msgspec.Struct, eq=False):
     """One reader at its place. Fits `FeedBatches`."""
 
-    feed: Feed
+    feed: EventFeed
     position: int
-    hear: Hear | None
+    on_batch: BatchHandler | None
     waiter: asyncio.Future[None] | None = None
 
     def __aiter__(self) -> Self:
@@ -157,10 +157,10 @@ class FeedReader(msgspec.Struct, eq=False):
             waiter.set_exception(error)
 
 
-class KeptReader(msgspec.Struct, eq=False):
+class StoredEventReader(msgspec.Struct, eq=False):
     """A reader of what is in the store already, a moment after the others. Fits `FeedBatches`."""
 
-    feed: Feed
+    feed: EventFeed
     position: int = 0
     waiter: asyncio.Future[None] | None = None
 
@@ -171,17 +171,17 @@ class KeptReader(msgspec.Struct, eq=False):
     async def __anext__(self) -> list[Numbered]:
         """Return what was stored next, as soon as there is something; last the end, also one that does not stand."""
         feed = self.feed
-        while self.position >= feed.kept:
+        while self.position >= feed.stored:
             if feed.is_closed:
                 return self._last()
             self.waiter = asyncio.get_running_loop().create_future()
-            feed.waiting_kept.append(self)
+            feed.waiting_stored.append(self)
             try:
                 await self.waiter
             finally:
-                if self in feed.waiting_kept:
-                    feed.waiting_kept.remove(self)
-        batch = _bounded(feed.events[self.position : min(feed.kept, self.position + BATCH_EVENTS_MAX)])
+                if self in feed.waiting_stored:
+                    feed.waiting_stored.remove(self)
+        batch = _bounded(feed.events[self.position : min(feed.stored, self.position + BATCH_EVENTS_MAX)])
         self.position += len(batch)
         return batch
 
@@ -205,7 +205,7 @@ def count_within(events: Sequence[RunEvent], text_max: int = BATCH_TEXT_MAX) -> 
     """Return how many of the first events say no more than that together; the first one counts in any case."""
     said = 0
     for count, event in enumerate(events):
-        if isinstance(event, _PIECES):
+        if isinstance(event, _DELTAS):
             said += len(event.text)
             if said > text_max and count:
                 return count
@@ -214,7 +214,7 @@ def count_within(events: Sequence[RunEvent], text_max: int = BATCH_TEXT_MAX) -> 
 
 def count_text(events: Iterable[RunEvent]) -> int:
     """Return how many characters the pieces among these events have."""
-    return sum(len(event.text) for event in events if isinstance(event, _PIECES))
+    return sum(len(event.text) for event in events if isinstance(event, _DELTAS))
 
 
 def _bounded(batch: list[Numbered]) -> list[Numbered]:

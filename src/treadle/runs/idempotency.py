@@ -35,7 +35,7 @@ async def last_try(store: Store, asked: Idempotency, key_id: str) -> tuple[Idemp
     """
     tried, found = asked, await store.find_idempotent(asked.key, key_id=key_id)
     for number in itertools.count(2):
-        if found is None or found.request_sha256 != asked.request_sha256 or not _failed_for_nothing(found):
+        if found is None or found.request_sha256 != asked.request_sha256 or not _may_try_again(found):
             break
         another = msgspec.structs.replace(asked, key=asked.key + _NEXT_TRY.format(number=number))
         newer = await store.find_idempotent(another.key, key_id=key_id)
@@ -59,7 +59,7 @@ def check_same(row: RunRow, asked: Idempotency) -> None:
         )
 
 
-def _failed_for_nothing(row: RunRow) -> bool:
+def _may_try_again(row: RunRow) -> bool:
     """Return whether a run failed so that its client was told to try again, and no tool was called."""
     if row.status != "failed" or row.error is None:
         return False

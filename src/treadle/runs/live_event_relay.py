@@ -14,19 +14,19 @@ import msgspec
 from treadle.core.errors import StoreError, TreadleError
 from treadle.core.events import RoundStarted, RunEnded, ToolFinished, ToolStarted
 from treadle.journal.journal_interface import Chunk, RunJournal
-from treadle.runs.event_feed import Feed, count_within
+from treadle.runs.event_feed import EventFeed, count_within
 
 log = logging.getLogger("treadle.runs")
 
 FLUSH_S = 0.1
-APART: frozenset[type] = frozenset({RoundStarted, ToolStarted, ToolFinished, RunEnded})
+OUTSIDE_MODEL_CALLS: frozenset[type] = frozenset({RoundStarted, ToolStarted, ToolFinished, RunEnded})
 """Events that are no part of a model call, and come only when the one before them is in the journal."""
 
 
-class Relay:
+class LiveEventRelay:
     """Tells one run's events as it goes, as they come into its feed."""
 
-    def __init__(self, journal: RunJournal, feed: Feed) -> None:
+    def __init__(self, journal: RunJournal, feed: EventFeed) -> None:
         self._journal = journal
         self._feed = feed
         self._events = feed.events
@@ -36,10 +36,10 @@ class Relay:
         self._write: asyncio.Future[None] | None = None
         self._is_closed = self._is_behind = False
 
-    def note(self) -> None:
+    def notify(self) -> None:
         """Hear that there are more events."""
         if self._timer is None and self._write is None:
-            self._wait()
+            self._schedule()
 
     async def close(self) -> None:
         """Write nothing more."""
@@ -49,22 +49,22 @@ class Relay:
         if self._write is not None:
             await asyncio.wait([self._write])
 
-    def _wait(self) -> None:
+    def _schedule(self) -> None:
         """Write what is fresh at the next moment, if anything is."""
         events = self._events
-        is_fresh = len(events) > self._written and type(events[-1].event) not in APART
+        is_fresh = len(events) > self._written and type(events[-1].event) not in OUTSIDE_MODEL_CALLS
         if is_fresh and not self._is_closed:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_at(_moment(loop.time() + FLUSH_S), self._flush)
+            self._timer = loop.call_at(_next_flush(loop.time() + FLUSH_S), self._flush)
 
     def _flush(self) -> None:
         self._timer = None
         fresh = [numbered.event for numbered in self._events[self._written :]]
         kinds = [*map(type, fresh)]
-        if not APART.isdisjoint(kinds):
+        if not OUTSIDE_MODEL_CALLS.isdisjoint(kinds):
             # The model call that is going on begins behind the last of them.
             begun = len(kinds)
-            while kinds[begun - 1] not in APART:
+            while kinds[begun - 1] not in OUTSIDE_MODEL_CALLS:
                 begun -= 1
             self._first = self._written = self._written + begun
             del fresh[:begun]
@@ -74,9 +74,9 @@ class Relay:
             self._is_behind = count < len(fresh)
             chunk = Chunk(first=self._written + 1, count=count, data=msgspec.json.encode(fresh[:count]))
             self._write = asyncio.ensure_future(self._journal.tell(chunk, keep_from=self._first + 1))
-            self._write.add_done_callback(partial(self._told, self._first, self._written + count))
+            self._write.add_done_callback(partial(self._flushed, self._first, self._written + count))
 
-    def _told(self, first: int, written: int, write: "asyncio.Future[None]") -> None:
+    def _flushed(self, first: int, written: int, write: "asyncio.Future[None]") -> None:
         self._write = None
         if write.cancelled():
             return
@@ -89,13 +89,13 @@ class Relay:
             raise error
         else:
             self._written = written
-            self._feed.keep(written)
+            self._feed.mark_stored(written)
             if self._is_behind and not self._is_closed:
                 self._flush()
                 return
-        self._wait()
+        self._schedule()
 
 
-def _moment(time: float) -> float:
+def _next_flush(time: float) -> float:
     """Return the next moment that all runs have in common, two in FLUSH_S."""
     return math.ceil(time / FLUSH_S * 2) * FLUSH_S / 2 if FLUSH_S else time

@@ -32,20 +32,20 @@ async def tail(store: Store, run_id: str) -> AsyncGenerator[list[Numbered], None
 
     Raises: NotFound, Damaged.
     """
-    teller, seen, told = EventReplay(), 0, 0
+    replay, seen, told = EventReplay(), 0, 0
     recoveries: set[int] = set()
     while True:
         entries = await store.entries(run_id, after=seen)
-        before = teller.told
-        journalled = [numbered for entry in entries for numbered in teller.tell(entry)]
+        before = replay.event_count
+        journalled = [numbered for entry in entries for numbered in replay.events_of(entry)]
         # What was told of a call behind a recovery that was not told, is not part of the run.
         told = min([told, *(_recoveries(journalled, before) - recoveries)])
         fresh = journalled[max(0, told - before) :]
-        told = max(told, teller.told)
+        told = max(told, replay.event_count)
         seen = entries[-1].seq if entries else seen
         is_over = any(isinstance(numbered.event, RunEnded) for numbered in journalled)
         if not is_over:
-            live = [Numbered(event=event) for event in await heard(store, run_id, told)]
+            live = [Numbered(event=event) for event in await read_live_events(store, run_id, told)]
             fresh += live
             told += len(live)
         recoveries |= _recoveries(fresh, told - len(fresh))
@@ -53,7 +53,7 @@ async def tail(store: Store, run_id: str) -> AsyncGenerator[list[Numbered], None
             yield fresh
         if is_over:
             return
-        if ended := await _forgotten(store, run_id):
+        if ended := await _deleted_end(store, run_id):
             yield ended
             return
         await store.wait_change(run_id, WAIT_S)
@@ -64,7 +64,7 @@ def _recoveries(events: list[Numbered], before: int) -> set[int]:
     return {place for place, each in enumerate(events, before) if type(each.event) is RunRecovered}
 
 
-async def heard(store: Store, run_id: str, told: int) -> list[RunEvent]:
+async def read_live_events(store: Store, run_id: str, told: int) -> list[RunEvent]:
     """Return what the owner of a run told beyond the first `told` events, without a gap."""
     events: list[RunEvent] = []
     for chunk in await store.chunks(run_id, after=told):
@@ -75,7 +75,7 @@ async def heard(store: Store, run_id: str, told: int) -> list[RunEvent]:
     return events
 
 
-async def _forgotten(store: Store, run_id: str) -> list[Numbered]:
+async def _deleted_end(store: Store, run_id: str) -> list[Numbered]:
     """Return the end of a run whose content is gone already, from what is left of it.
 
     It is never that of a whole answer: whoever reads here has not seen all of it.

@@ -56,7 +56,7 @@ def is_repeatable(request: Request, offers: Mapping[str, Offer]) -> bool:
     return all(_only_reads(offer) for offer in offers.values())
 
 
-class Answers:
+class ResponseCache:
     """The answers in a store."""
 
     def __init__(self, store: Store, clock: Clock, rules: CacheRules) -> None:
@@ -71,7 +71,7 @@ class Answers:
                 limit=CANDIDATES_MAX, status="completed", key_id=key_id, fingerprint=fingerprint
             )
             for row in rows:
-                answer = await self._first_hand(row, fingerprint, key_id)
+                answer = await self._original_answer(row, fingerprint, key_id)
                 if answer is not None:
                     return answer
         except TreadleError:
@@ -79,17 +79,17 @@ class Answers:
             return None
         return None
 
-    async def _first_hand(self, row: RunRow, fingerprint: str, key_id: str) -> CachedAnswer | None:
+    async def _original_answer(self, row: RunRow, fingerprint: str, key_id: str) -> CachedAnswer | None:
         """Return the answer in a run; one that was itself given again is taken from where it was first said, so that
         no answer grows older than it may."""
-        answer = await self._said(row, fingerprint)
+        answer = await self._answer_of(row, fingerprint)
         origin = None if answer is None else _origin_of(answer.events)
         if origin is None:
             return answer
         first = await self._store.find_run(origin, key_id=key_id)
-        return None if first is None or first.status != "completed" else await self._said(first, fingerprint)
+        return None if first is None or first.status != "completed" else await self._answer_of(first, fingerprint)
 
-    async def _said(self, row: RunRow, fingerprint: str) -> CachedAnswer | None:
+    async def _answer_of(self, row: RunRow, fingerprint: str) -> CachedAnswer | None:
         is_old = row.ended_at is None or row.ended_at < self._clock.now() - self._rules.ttl_s
         if is_old or not row.store:
             return None
@@ -106,10 +106,10 @@ class CachedModel:
     """A model that is asked only what it was not asked before. Fits the engine's port."""
 
     def __init__(
-        self, model: Model, answers: Answers, ids: IdSource, key_id: str, count: Callable[[CacheOutcome], None]
+        self, model: Model, answers: ResponseCache, ids: IdSource, key_id: str, count: Callable[[CacheOutcome], None]
     ) -> None:
         self._model = model
-        self._answers = answers
+        self._cache = answers
         self._ids = ids
         self._key_id = key_id
         self._count = count
@@ -120,12 +120,12 @@ class CachedModel:
 
         Raises: as the model.
         """
-        answer = await self._answers.find(plan.fingerprint, self._key_id)
+        answer = await self._cache.find(plan.fingerprint, self._key_id)
         outcome: CacheOutcome = "miss" if answer is None else "hit"
         self.first = self.first or outcome
         self._count(outcome)
         if answer is not None:
-            yield self._told_again(answer)
+            yield self._replayed(answer)
             return
         stream = self._model.stream(plan, run_id)
         try:
@@ -134,7 +134,7 @@ class CachedModel:
         finally:
             await stream.aclose()
 
-    def _told_again(self, answer: CachedAnswer) -> list[ModelEvent]:
+    def _replayed(self, answer: CachedAnswer) -> list[ModelEvent]:
         """Return an answer as one of its own: items have new ids, calls keep theirs, so that later plans can be equal
         too, and no token was used for it."""
         note = Note(code=HIT, action="kept", message=f"The answer is that of {answer.run_id}.", field=answer.run_id)

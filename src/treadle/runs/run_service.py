@@ -17,30 +17,30 @@ from treadle.core.run_endings import SERVER_STOPPING
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Model
 from treadle.journal.journal_interface import IDEMPOTENCY_KEY_TAKEN, LEASE_LOST, RunRow
-from treadle.runs.active_run import FarRun, LiveRun, OwnRun, RunHandle
-from treadle.runs.approvals.deferred_calls import Carrier
+from treadle.runs.active_run import LiveRun, LocalRun, RemoteRun, RunHandle
+from treadle.runs.approvals.deferred_calls import DeferredCalls
 from treadle.runs.approvals.taint import tainted_before
-from treadle.runs.conversation_history import ConversationHistory, JoinedHistory, read_history, write_down
-from treadle.runs.dependencies import NOTHING, Instead, RunDependencies, RunsOptions, ports_of
+from treadle.runs.conversation_history import ConversationHistory, JoinedHistory, input_entries, read_history
+from treadle.runs.dependencies import NO_OVERRIDES, RunDependencies, RunOverrides, RunsOptions, ports_of
 from treadle.runs.history_validation import log_pairs
 from treadle.runs.idempotency import Idempotency, check_same, last_try
-from treadle.runs.recovery.revive_runs import Reviver
-from treadle.runs.recovery.run_record import RunRecord, Unreadable, read_record
+from treadle.runs.recovery.revive_runs import RunRecovery
+from treadle.runs.recovery.run_record import RunRecord, UnreadableRun, read_record
 from treadle.runs.remote_run_reader import after_number, tail
-from treadle.runs.replay.event_replay import tell_all
-from treadle.runs.replay.replay_run import Proof, RecordedModel, fork_request, prove
-from treadle.runs.response_cache import Answers, CachedModel, is_repeatable
+from treadle.runs.replay.event_replay import replay_journal
+from treadle.runs.replay.replay_run import Proof, RecordedModel, fork_request, verify_replay
+from treadle.runs.response_cache import CachedModel, ResponseCache, is_repeatable
 from treadle.runs.run_setup import Blueprint, frame_of, make_loop, open_run
 from treadle.runs.run_supervisor import DrivePolicy, Supervisor
-from treadle.runs.runners.reconciliation import look, reconcile
-from treadle.runs.runners.runner_interface import Leaving, Unplaced
-from treadle.runs.session_locks import SessionLock, Sessions
-from treadle.runs.tool_offers import Offers
+from treadle.runs.runners.reconciliation import poll_abandoned, reconcile
+from treadle.runs.runners.runner_interface import PlacementFailed, ShuttingDown
+from treadle.runs.session_locks import SessionLock, SessionLocks
+from treadle.runs.tool_offers import OfferCache
 
 log = logging.getLogger("treadle.runs")
 
 CLAIM_BATCH = 100
-SEE_S = 1.0
+POLL_S = 1.0
 """How often a run that is driven elsewhere is looked at by whoever sees to it here."""
 CANCEL_POLL_S = 0.5
 """How often a process asks whether somebody elsewhere wants one of its runs cancelled."""
@@ -52,7 +52,7 @@ REMEMBERED_S = 120.0
 _RESPONSE_PREFIX = {"chat": COMPLETION, "messages": MESSAGE}
 
 
-class Only(TypedDict, total=False):
+class ClaimFilter(TypedDict, total=False):
     """Which runs are claimed: see the store's `claim_abandoned`."""
 
     run_id: str
@@ -63,27 +63,27 @@ class Runs:
     """All runs of one process. Fits `Host` of its runner."""
 
     def __init__(self, rooms: RunDependencies, options: RunsOptions | None = None) -> None:
-        self._rooms = rooms
+        self._deps = rooms
         self._store = rooms.store
         self._clock = rooms.clock
         self._ids = rooms.ids
         self._metrics = rooms.metrics
-        self._tolls = rooms.tolls
+        self._quotas = rooms.quotas
         self._options = options or RunsOptions()
         self._history = ConversationHistory(rooms.store)
-        self._offers = Offers(self._options.offers)
-        self._carrier = Carrier(rooms.store, rooms.clock, rooms.ids)
+        self._offers = OfferCache(self._options.offers)
+        self._deferred_calls = DeferredCalls(rooms.store, rooms.clock, rooms.ids)
         cache = self._options.cache
-        self._answers = None if cache is None else Answers(rooms.store, rooms.clock, cache)
-        self._sessions = Sessions(rooms.store)
+        self._cache = None if cache is None else ResponseCache(rooms.store, rooms.clock, cache)
+        self._sessions = SessionLocks(rooms.store)
         lease = DrivePolicy(
             owner=self._options.owner,
             seconds=self._options.lease_s,
-            is_kept=self._options.persistence,
-            is_told=self._options.is_told and self._options.persistence,
+            is_persistent=self._options.persistence,
+            shares_live_events=self._options.shares_live_events and self._options.persistence,
         )
-        self._reviver = Reviver(rooms, self._options.owner, self._sessions)
-        self._supervisor = Supervisor(rooms.store, rooms.clock, rooms.metrics, lease, rooms.tolls, rooms.tracer)
+        self._recovery = RunRecovery(rooms, self._options.owner, self._sessions)
+        self._supervisor = Supervisor(rooms.store, rooms.clock, rooms.metrics, lease, rooms.quotas, rooms.tracer)
         self._live: dict[str, LiveRun] = {}
         rooms.metrics.show("treadle_live_runs", "Runs going on in this process.", lambda: len(self._live))
         lacking = "Abandoned runs that this process leaves to others, because it lacks their tools."
@@ -91,13 +91,13 @@ class Runs:
         self._remembered: dict[str, LiveRun] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._runner = rooms.runner
-        self._leaving = asyncio.Event()
-        self._has_room = asyncio.Event()
+        self._closing = asyncio.Event()
+        self._has_capacity = asyncio.Event()
         kept_s = self._options.keep_s if self._options.persistence else self._options.unstored_s
         self._keep_s = {True: kept_s, False: self._options.unstored_s}
         # One in the background may take a day. Where the protocol has items for approvals a run ends with them, instead
         # of waiting for a person.
-        self._usual_limits = {
+        self._default_limits = {
             (defers, background): self._options.limits_of(defers=defers, background=background)
             for defers in (False, True)
             for background in (False, True)
@@ -105,16 +105,16 @@ class Runs:
 
     async def open(self) -> None:
         """Go on with what a dead process left behind, then keep the leases of this one alive."""
-        await self._look_after_others()
+        await self._recover_abandoned()
         self._tasks = [
-            asyncio.create_task(self._beat(), name="treadle-heartbeat"),
-            asyncio.create_task(self._heed_cancels(), name="treadle-cancels"),
+            asyncio.create_task(self._heartbeat(), name="treadle-heartbeat"),
+            asyncio.create_task(self._poll_cancellations(), name="treadle-cancels"),
         ]
-        if self._runner.look_s is not None:
-            looking = look(self._runner.look_s, self.take_over, self._has_room)
+        if self._runner.poll_s is not None:
+            looking = poll_abandoned(self._runner.poll_s, self.claim_abandoned, self._has_capacity)
             self._tasks.append(asyncio.create_task(looking, name="treadle-claims"))
         await self._runner.open(self)
-        if self._runner.places:
+        if self._runner.places_runs:
             placing = reconcile(self._runner, self._store, self._live)
             self._tasks.append(asyncio.create_task(placing, name="treadle-reconcile"))
 
@@ -124,7 +124,7 @@ class Runs:
         Background runs are handed over to whoever claims them next; nobody cancelled the others, so they fail. Nothing
         is claimed any more: what this process took now it would only leave again.
         """
-        self._leaving.set()
+        self._closing.set()
         closing = asyncio.ensure_future(self._runner.close())
         tasks = [live.task for live in self._live.values() if live.task is not None]
         if tasks and grace_s > 0:
@@ -150,7 +150,7 @@ class Runs:
         key_id: str = "",
         limits: Limits | None = None,
         idempotency: Idempotency | None = None,
-        instead: Instead = NOTHING,
+        instead: RunOverrides = NO_OVERRIDES,
     ) -> RunHandle:
         """Start a run. It goes on whether or not anybody reads its events, and is written when this returns, unless
         whoever asked is answered in one piece: then it is with its first step, or very soon.
@@ -168,16 +168,16 @@ class Runs:
             if name == DIRECT_MODEL:
                 # Who may call tools without a model comes by MCP or the library, never by a model's name.
                 raise NotFound(f"no upstream serves the model {name!r}", code="model_not_found", param="model")
-            instead = msgspec.structs.replace(instead, model=self._rooms.models.model_for(name))
+            instead = msgspec.structs.replace(instead, model=self._deps.models.model_for(name))
         seat = None if session_id is None else await self._sessions.enter(session_id, key_id)
         try:
             if limits is None:
                 defers = self._options.defers_approvals and request.protocol == "responses"
-                limits = self._usual_limits[defers, request.background]
+                limits = self._default_limits[defers, request.background]
             live = await self._prepare(request, seat, key_id, limits, idempotency, instead)
-            await self._tolls.take(live.row, live.entries, request.options.max_output_tokens)
-            if self._leaving.is_set():
-                self._tolls.give_back(live.row)
+            await self._quotas.take(live.row, live.entries, request.options.max_output_tokens)
+            if self._closing.is_set():
+                self._quotas.release(live.row)
                 # Nobody would see it through; what is driven is seen to by `close`.
                 raise StoreError("The server is stopping, and begins no more runs.", code=SERVER_STOPPING.code)
         except BaseException:
@@ -187,7 +187,7 @@ class Runs:
             if is_placed:
                 return await self._place(live)
             self._drive(live)
-            await live.begun
+            await live.started
         except asyncio.CancelledError:
             live.cancel()
             raise
@@ -195,7 +195,7 @@ class Runs:
             if idempotency is None or error.info.code != IDEMPOTENCY_KEY_TAKEN:
                 raise
             return await self._attach_to_taken(idempotency, key_id)
-        return OwnRun(live, live.row.id)
+        return LocalRun(live, live.row.id)
 
     async def _attach_to_taken(self, idempotency: Idempotency, key_id: str) -> RunHandle:
         """Return the run that was begun under the same key meanwhile.
@@ -214,7 +214,7 @@ class Runs:
         """
         check_same(row, idempotency)
         handle = self.attach(row)
-        if isinstance(handle, FarRun) and row.status in ENDED and not await self._store.entries(row.id, limit=1):
+        if isinstance(handle, RemoteRun) and row.status in ENDED and not await self._store.entries(row.id, limit=1):
             raise Conflict(
                 "The run of this idempotency key has ended, and its content was not to be stored.",
                 code="idempotency_result_gone",
@@ -225,62 +225,66 @@ class Runs:
     def attach(self, row: RunRow) -> RunHandle:
         """Return a handle of any run: driven here, driven elsewhere, or ended."""
         live = self._live.get(row.id) or self._remembered.get(row.id)
-        return FarRun(self._store, row, self.cancel) if live is None else OwnRun(live, row.id, is_attached=True)
+        return RemoteRun(self._store, row, self.cancel) if live is None else LocalRun(live, row.id, is_attached=True)
 
     def _is_full(self) -> bool:
         """Return whether a run in the background that is taken in now is driven by somebody else."""
-        return self._options.persistence and (self._runner.places or self._room() == 0)
+        return self._options.persistence and (self._runner.places_runs or self._capacity() == 0)
 
-    def _room(self) -> int:
+    def _capacity(self) -> int:
         """Return how many runs this process may take now."""
-        room = self._runner.room(sum(live.row.background for live in self._live.values()))
+        room = self._runner.capacity(sum(live.row.background for live in self._live.values()))
         return CLAIM_BATCH if room is None else min(CLAIM_BATCH, room)
 
     async def _place(self, live: LiveRun) -> RunHandle:
         """Make a run durable and let the runner find somebody who drives it; where it cannot, that is this process."""
-        placing = asyncio.create_task(self._lay_down(live))
+        placing = asyncio.create_task(self._store_and_place(live))
         try:
             await asyncio.shield(placing)
         except asyncio.CancelledError:
             live.is_cancelled = True
             raise
         own = self._live.get(live.row.id)
-        return FarRun(self._store, live.row, self.cancel, is_attached=False) if own is None else OwnRun(own, own.row.id)
+        return (
+            RemoteRun(self._store, live.row, self.cancel, is_attached=False)
+            if own is None
+            else LocalRun(own, own.row.id)
+        )
 
-    async def _lay_down(self, live: LiveRun) -> None:
+    async def _store_and_place(self, live: LiveRun) -> None:
         run_id = live.row.id
         try:
-            await self._supervisor.lay_down(live)
+            await self._supervisor.store_unowned(live)
         finally:
-            self._tolls.give_back(live.row)  # without effect once it has begun
-            self._sessions.leave(live.seat)
+            self._quotas.release(live.row)  # without effect once it has begun
+            self._sessions.leave(live.session_lock)
         if live.is_cancelled:
             await self._store.request_cancel(run_id)
         try:
             await self._runner.place(run_id)
-        except Unplaced as error:
+        except PlacementFailed as error:
             log.warning("run not placed; it is driven here: %s", error, extra={"run_id": run_id})
             await self._claim(1, run_id=run_id)
 
     def _drive(self, live: LiveRun) -> None:
         self._live[live.row.id] = live
         live.is_shared = self._supervisor.shares(live.row)
-        self._tolls.enter(live.row)
+        self._quotas.enter(live.row)
         live.task = asyncio.get_running_loop().create_task(self._run(live), name=live.row.id)
 
     async def _run(self, live: LiveRun) -> None:
         row = live.row
         try:
-            await self._supervisor.see_through(live)
+            await self._supervisor.run_to_end(live)
         finally:
             if self._live.get(row.id) is live:
                 del self._live[row.id]
-            self._tolls.leave(row)
-            if live.seat is not None:
-                self._sessions.leave(live.seat)
+            self._quotas.leave(row)
+            if live.session_lock is not None:
+                self._sessions.leave(live.session_lock)
             if row.background:
                 # Only these take room: whoever waits for some need not look after every other run.
-                self._has_room.set()
+                self._has_capacity.set()
             if row.idempotency_key is not None and not row.store and not live.is_lost:
                 self._remember(live)
 
@@ -294,22 +298,22 @@ class Runs:
         live = self._live.get(run_or_response_id)
         if live is None:
             live = next((run for run in self._live.values() if run.row.response_id == run_or_response_id), None)
-        return None if live is None else OwnRun(live, live.row.id, is_attached=True)
+        return None if live is None else LocalRun(live, live.row.id, is_attached=True)
 
     async def replay(self, run_id: str) -> list[Numbered]:
         """Return the events of a run from its journal.
 
         Raises: NotFound, Damaged.
         """
-        return tell_all(await self._store.entries(run_id))
+        return replay_journal(await self._store.entries(run_id))
 
-    async def prove(self, row: RunRow) -> Proof:
+    async def verify_replay(self, row: RunRow) -> Proof:
         """Drive an ended run again from its journal alone, and compare.
 
         Raises: RequestError for a run that has not ended or whose content is gone.
         """
         record = await self._record(row)
-        return await prove(record, await self._store.entries(row.id), self._clock, self._ids)
+        return await verify_replay(record, await self._store.entries(row.id), self._clock, self._ids)
 
     async def fork(
         self,
@@ -321,27 +325,27 @@ class Runs:
     ) -> RunHandle:
         """Start a run that goes on from just before a round of another one, perhaps with another model.
 
-        `allowed` narrows the server tools, as in `Instead`.
+        `allowed` narrows the server tools, as in `RunOverrides`.
 
         Raises: RequestError, StoreError.
         """
         record = await self._record(row)
         entries = await self._store.entries(row.id)
         request = fork_request(record, entries, round_number=round_number, model=model)
-        instead = Instead(allowed=allowed)
-        return await self.start(self._continuing(request, record), key_id=row.key_id, instead=instead)
+        instead = RunOverrides(allowed=allowed)
+        return await self.start(self._with_previous(request, record), key_id=row.key_id, instead=instead)
 
-    async def run_tools_again(self, row: RunRow, *, allowed: tuple[str, ...] | None = None) -> RunHandle:
+    async def rerun_tools(self, row: RunRow, *, allowed: tuple[str, ...] | None = None) -> RunHandle:
         """Start a run in which the model says what it said, and the tools really run.
 
         Raises: RequestError, StoreError.
         """
         record = await self._record(row)
         request = fork_request(record, await self._store.entries(row.id))
-        instead = Instead(model=RecordedModel(record.past), allowed=allowed)
-        return await self.start(self._continuing(request, record), key_id=row.key_id, instead=instead)
+        instead = RunOverrides(model=RecordedModel(record.steps), allowed=allowed)
+        return await self.start(self._with_previous(request, record), key_id=row.key_id, instead=instead)
 
-    def _continuing(self, request: Request, record: RunRecord) -> Request:
+    def _with_previous(self, request: Request, record: RunRecord) -> Request:
         """Let a fork continue what the first run continued."""
         return msgspec.structs.replace(request, previous_response_id=record.blueprint.row.previous_id)
 
@@ -351,7 +355,7 @@ class Runs:
         before = [] if row.previous_id is None else await read_history(self._store, row.previous_id)
         try:
             return await read_record(self._store, row, before)
-        except Unreadable as error:
+        except UnreadableRun as error:
             raise RequestError(str(error), param="run") from error
 
     async def events(self, run_id: str, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
@@ -389,21 +393,21 @@ class Runs:
         key_id: str,
         limits: Limits,
         idempotency: Idempotency | None,
-        instead: Instead,
+        instead: RunOverrides,
     ) -> LiveRun:
         """Join the conversation, make the offers, and lay out what becomes durable together."""
         head = None if seat is None else seat.head
         joined = await self._history.join(request, key_id=key_id, previous_run_id=head)
         if request.inherits and joined.previous is not None and joined.previous.request is not None:
             request = inherit(request, msgspec.json.decode(joined.previous.request, type=Request))
-        known = (instead.tools or self._rooms.tools).tools()
+        known = (instead.tools or self._deps.tools).tools()
         model_name = request.model or self._options.default_model
         offered = self._offers.make(request, known, model_name, instead.allowed)
         history = (*joined.before, *joined.added)
         carried = None
         if request.approvals or joined.waiting:
-            carried = await self._carrier.take_up(request.approvals, joined, offered.tools, key_id)
-        if carried is not None and carried.is_left:
+            carried = await self._deferred_calls.resume(request.approvals, joined, offered.tools, key_id)
+        if carried is not None and carried.has_open_requests:
             # What is still asked about is needed again, whoever was not to store it.
             joined = msgspec.structs.replace(joined, rejoined=())
         row = self._row(request, joined, None if seat is None else seat.session_id, key_id)
@@ -418,7 +422,7 @@ class Runs:
                 offered,
                 limits,
                 carried,
-                {} if joined.is_talk else tainted_before(history, offered.offers, known),
+                {} if joined.is_messages_only else tainted_before(history, offered.offers, known),
                 joined.rejoined,
             ),
             history=history,
@@ -427,16 +431,16 @@ class Runs:
         assert instead.model is not None, "the model is found first"
         model: Model = instead.model
         cached: CachedModel | None = None
-        if self._answers is not None and is_repeatable(request, offered.offers):
-            model = cached = CachedModel(model, self._answers, self._ids, key_id, self._metrics.cache_looked)
-        ports = ports_of(self._rooms, model, blueprint.frame.sources, instead, known)
+        if self._cache is not None and is_repeatable(request, offered.offers):
+            model = cached = CachedModel(model, self._cache, self._ids, key_id, self._metrics.cache_looked)
+        ports = ports_of(self._deps, model, blueprint.frame.sources, instead, known)
         loop = make_loop(blueprint, ports, wall_s=limits.wall_s)
         if seat is not None:
             seat.run_id = row.id
-        if not joined.is_talk:
+        if not joined.is_messages_only:
             log_pairs(row.id, joined.added)
         notes = (*request.notes, *joined.notes, *offered.notes)
-        entries, opening = open_run(blueprint, joined.previous, write_down(joined.added, row), notes, loop)
+        entries, opening = open_run(blueprint, joined.previous, input_entries(joined.added, row), notes, loop)
         return LiveRun(
             row,
             loop,
@@ -471,14 +475,14 @@ class Runs:
             request=msgspec.Raw(msgspec.json.encode(msgspec.structs.replace(request, items=(), approvals=()))),
         )
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         """Keep the leases of the live runs and look after those of others, for as long as the process lives."""
         while True:
             await self._clock.sleep(self._options.lease_s / 3)
             try:
                 await self._renew_leases()
-                await self._tolls.tend()
-                await self._look_after_others()
+                await self._quotas.maintain()
+                await self._recover_abandoned()
             except Exception:  # without its heart beating every run of this process would be taken over
                 log.exception("heartbeat failed; it goes on")
 
@@ -492,24 +496,24 @@ class Runs:
             if isinstance(outcome, TreadleError) and outcome.info.code == LEASE_LOST:
                 live.cancel()
 
-    async def _look_after_others(self) -> None:
+    async def _recover_abandoned(self) -> None:
         """Go on with the runs of processes that died, and forget what is past its time."""
         try:
-            await self.take_over()
+            await self.claim_abandoned()
             if left := self.without_tools:
-                self._reviver.needs.keep(await self._store.abandoned([*left]))
+                self._recovery.required_tools.retain(await self._store.abandoned([*left]))
             await self._store.expire(self._clock.now())
         except TreadleError as error:
             log.warning("cannot look after abandoned runs", extra={"code": error.info.code})
 
-    async def take_over(self) -> list[str]:
+    async def claim_abandoned(self) -> list[str]:
         """Claim every run that was left without an owner and go on with it; return their ids.
 
         Raises: StoreError.
         """
         taken: list[str] = []
-        while not self._leaving.is_set() and (room := self._room()):
-            if self._runner.places:
+        while not self._closing.is_set() and (room := self._capacity()):
+            if self._runner.places_runs:
                 claimed = await self._claim(room, background=False)
             else:
                 claimed = await self._claim(room)
@@ -518,41 +522,41 @@ class Runs:
             taken += claimed
         return taken
 
-    async def bury(self, owner: str) -> None:
+    async def recover_owner(self, owner: str) -> None:
         """Go on with the runs of a process that is known to be dead, without waiting for its leases.
 
         Raises: StoreError.
         """
         if await self._store.end_leases(owner):
-            await self.take_over()
+            await self.claim_abandoned()
 
-    async def _claim(self, limit: int, **only: Unpack[Only]) -> list[str]:
+    async def _claim(self, limit: int, **only: Unpack[ClaimFilter]) -> list[str]:
         """Claim runs that have no owner and go on with them; return their ids. One that is named is looked at again."""
         options = self._options
         besides = () if "run_id" in only else [*self.without_tools]
         claimed = await self._store.claim_abandoned(options.owner, options.lease_s, limit, besides=besides, **only)
         for row, journal in claimed:
             try:
-                live = await self._reviver.revive(row, journal)
+                live = await self._recovery.recover(row, journal)
             except Exception:  # one run must not keep a process from starting, nor the others from going on
                 log.exception("run cannot be gone on with", extra={"run_id": row.id})
                 continue
             if live is not None:
                 self._drive(live)
-                if self._leaving.is_set():
+                if self._closing.is_set():
                     live.hand_over()
         return [row.id for row, _ in claimed]
 
-    async def see_to(self, run_id: str) -> Status | None:
+    async def drive_to_end(self, run_id: str) -> Status | None:
         """Drive a run to its end, or wait for whoever does; return how it ended, None if there is no such run.
 
         Raises: Leaving, StoreError.
         """
-        while not self._leaving.is_set():
+        while not self._closing.is_set():
             if run_id not in self._live:
                 await self._claim(1, run_id=run_id)
             if run_id in self.without_tools:
-                raise Leaving  # another process must see to it
+                raise ShuttingDown  # another process must see to it
             live = self._live.get(run_id)
             if live is not None and live.task is not None:
                 await asyncio.wait([live.task])
@@ -561,16 +565,16 @@ class Runs:
             if row is None or row.status in ENDED:
                 return None if row is None else row.status
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SEE_S):
-                    await self._leaving.wait()
-        raise Leaving
+                async with asyncio.timeout(POLL_S):
+                    await self._closing.wait()
+        raise ShuttingDown
 
     @property
     def without_tools(self) -> dict[str, tuple[str, ...]]:
         """Return the abandoned runs that are left to other processes, with the tools that are lacking here."""
-        return self._reviver.needs.left()
+        return self._recovery.required_tools.left()
 
-    async def _heed_cancels(self) -> None:
+    async def _poll_cancellations(self) -> None:
         """Cancel the runs of this process that somebody elsewhere wants cancelled."""
         while True:
             await self._clock.sleep(CANCEL_POLL_S)

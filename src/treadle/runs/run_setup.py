@@ -93,10 +93,10 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     history: tuple[AnyItem, ...]
     offered: Offered | None = None
 
-    def taken_up(self) -> tuple[list[AnyItem], CarriedCalls | None]:
+    def initial_history(self) -> tuple[list[AnyItem], CarriedCalls | None]:
         """Return what the model has read when the run begins, and the calls that come before its first model call."""
         carried = self.frame.carried
-        return (list(self.history), None) if carried is None else carried.take_up(self.history)
+        return (list(self.history), None) if carried is None else carried.split_history(self.history)
 
 
 def frame_of(
@@ -108,7 +108,7 @@ def frame_of(
 ) -> RunFrame:
     """Freeze what a loop is made with."""
     if carried is None and not tainted and not rejoined:
-        return _USUAL.of(offered).of(limits)
+        return _DEFAULT_FRAMES.of(offered).of(limits)
     return RunFrame(
         offers=_FRAMED.of(offered),
         choice=offered.choice,
@@ -131,7 +131,7 @@ def read_frame(entries: Sequence[Entry]) -> RunFrame | None:
 
 
 def make_loop(
-    blueprint: Blueprint, ports: Ports, *, past: RecordedRun | None = None, wall_s: float | None = None
+    blueprint: Blueprint, ports: Ports, *, recorded: RecordedRun | None = None, wall_s: float | None = None
 ) -> RunLoop:
     """Make the loop of a run; `wall_s` is what is left of its time."""
     row, request, frame = blueprint.row, blueprint.request, blueprint.frame
@@ -139,7 +139,7 @@ def make_loop(
     offers = _offers(frame.offers, request.tools) if offered is None else offered.offers
     specs = _specs(offers) if offered is None else _SPECS.of(offered)
     planner = Planner(row.model, specs, request.options, is_strict=request.strict_fidelity)
-    head, carried = blueprint.taken_up()
+    head, carried = blueprint.initial_history()
     if request.instructions:
         head.insert(0, text_message("system", request.instructions))
     planner.add(head)
@@ -156,21 +156,21 @@ def make_loop(
     if carried is not None:
         turn.carry_over(carried)
     context = CallContext(run_id=row.id, session_id=row.session_id, key_id=row.key_id)
-    return RunLoop(turn, ports, context, wall_s, frame.limits.final_answer_s, past)
+    return RunLoop(turn, ports, context, wall_s, frame.limits.final_answer_s, recorded)
 
 
 def _framed(offered: Offered) -> tuple[FramedOffer, ...]:
-    own = _own(offered.own)
+    own = _client_offers(offered.own)
     named = offered.offers.items()
     return tuple([FramedOffer(name=name, offer=None if own.get(name) == offer else offer) for name, offer in named])
 
 
 def _offers(framed: Sequence[FramedOffer], tools: Sequence[ToolSpec]) -> dict[str, Offer]:
-    own = _own(tools)
+    own = _client_offers(tools)
     return {each.name: each.offer or own[each.name] for each in framed}
 
 
-def _own(tools: Sequence[ToolSpec]) -> dict[str, Offer]:
+def _client_offers(tools: Sequence[ToolSpec]) -> dict[str, Offer]:
     """Return the offers of a client's own tools."""
     return {spec.name: Offer(spec=spec, side="client") for spec in tools}
 
@@ -222,9 +222,9 @@ def _raw(value: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def _usual(offered: Offered) -> Memo[Limits, RunFrame]:
+def _default_frames(offered: Offered) -> Memo[Limits, RunFrame]:
     """Return the frames of runs that are offered the same and bring nothing of their own, by their limits."""
     return Memo(lambda limits: RunFrame(offers=_FRAMED.of(offered), choice=offered.choice, limits=limits), 8)
 
 
-_USUAL: Memo[Offered, Memo[Limits, RunFrame]] = Memo(_usual)
+_DEFAULT_FRAMES: Memo[Offered, Memo[Limits, RunFrame]] = Memo(_default_frames)

@@ -16,20 +16,20 @@ from treadle.core.run_endings import INTERNAL
 from treadle.engine.ports import Clock
 from treadle.engine.write_buffer import wait_uninterrupted
 from treadle.journal.journal_interface import LEASE_LOST, RunRow, Store
-from treadle.runs.active_run import HEEDED, LiveRun
+from treadle.runs.active_run import TRACKED, LiveRun
 from treadle.runs.approvals.pending_turn import ResumedTurn
-from treadle.runs.dependencies import Free, Quotas
+from treadle.runs.dependencies import NoQuotas, Quotas
 from treadle.runs.event_feed import count_text
-from treadle.runs.live_event_relay import APART, Relay
+from treadle.runs.live_event_relay import OUTSIDE_MODEL_CALLS, LiveEventRelay
 from treadle.runs.recovery.run_record import close_run
-from treadle.runs.replay.comparing_journal import Continuation, Diverged
+from treadle.runs.replay.comparing_journal import Diverged, RecoveryJournal
 from treadle.telemetry import Metrics
 from treadle.telemetry.run_observer import About, RunObserver, Tracer
 
 log = logging.getLogger("treadle.runs")
 
 HANDED_OVER = RunEnded(status="failed", error=endings.HANDED_OVER)
-FREE = Free()
+NO_QUOTAS = NoQuotas()
 ENDINGS_TEXT_MAX = 16_777_216
 ENDINGS_WAIT_S = 10.0
 
@@ -42,8 +42,8 @@ class DrivePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     owner: str
     seconds: float
-    is_kept: bool
-    is_told: bool = True
+    is_persistent: bool
+    shares_live_events: bool = True
 
 
 class EndingGate:
@@ -97,36 +97,36 @@ class Supervisor:
         clock: Clock,
         metrics: Metrics,
         lease: DrivePolicy,
-        tolls: Quotas = FREE,
+        tolls: Quotas = NO_QUOTAS,
         tracer: Tracer | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._metrics = metrics
-        self._lease = lease
-        self._tolls = tolls
+        self._policy = lease
+        self._quotas = tolls
         self._tracer = tracer
         self._endings = EndingGate()
 
     def shares(self, row: RunRow) -> bool:
         """Return whether what a run says is stored as it goes, for other processes."""
-        return self._lease.is_told and row.store
+        return self._policy.shares_live_events and row.store
 
-    async def see_through(self, live: LiveRun) -> None:
+    async def run_to_end(self, live: LiveRun) -> None:
         """Run one run to its end, whatever happens to it; its end is told exactly once."""
-        live.is_entered = True
-        live.watch = RunObserver(_about(live.row), self._metrics, self._clock, self._tracer)
+        live.is_driven = True
+        live.observer = RunObserver(_labels_of(live.row), self._metrics, self._clock, self._tracer)
         try:
-            if live.journal is None and not await self._endure(live):
+            if live.journal is None and not await self._make_durable(live):
                 return
-            self._open(live)
+            self._publish_opening(live)
             live.ended = await self._drive(live)
             if live.is_handed_over:
                 return
-            await self._tolls.settle(live.row)
+            await self._quotas.settle(live.row)
             await self._tidy(live, live.ended)
         except BaseException as error:
-            live.begin(error)
+            live.mark_started(error)
             raise
         finally:
             live.loop.detach()
@@ -136,51 +136,51 @@ class Supervisor:
                 await self._release(live)
             if live.ended is None:
                 live.ended = RunEnded(status="failed", error=INTERNAL)
-            live.watch.close()
+            live.observer.close()
             live.feed.close()
 
-    async def lay_down(self, live: LiveRun) -> None:
+    async def store_unowned(self, live: LiveRun) -> None:
         """Make a run durable and leave it to whoever claims it.
 
         Raises: as the store's `start_run`.
         """
-        if not await self._endure(live):
-            live.begun.result()
+        if not await self._make_durable(live):
+            live.started.result()
         await self._release(live)
 
-    async def _endure(self, live: LiveRun) -> bool:
+    async def _make_durable(self, live: LiveRun) -> bool:
         """Make the run durable; False if that failed, which its starter then hears of."""
-        lease = self._lease
+        lease = self._policy
         start = self._store.start_run(
             live.row, live.entries, owner=lease.owner, lease_s=lease.seconds, is_private=live.is_private
         )
         if not start.done():
-            await _outlast(live, start)
+            await _wait_uncancelled(live, start)
         error = start.exception()
         if error is not None:
             live.ended = RunEnded(status="failed", error=error.info if isinstance(error, TreadleError) else INTERNAL)
-            live.begin(error)
+            live.mark_started(error)
             return False
         live.journal = start.result()
-        return live.carried is None or await self._use(live, live.carried)
+        return live.carried is None or await self._claim_calls(live, live.carried)
 
-    async def _use(self, live: LiveRun, carried: ResumedTurn) -> bool:
+    async def _claim_calls(self, live: LiveRun, carried: ResumedTurn) -> bool:
         """Make sure that no other run carries the same calls on; False if one does, and then this run never was."""
         assert live.journal is not None
         try:
             using = asyncio.ensure_future(self._store.approvals.use(carried.approvals, live.row.id))
-            await _outlast(live, using)
+            await _wait_uncancelled(live, using)
             using.result()
         except TreadleError as error:
             live.ended = RunEnded(status="failed", error=error.info)
             try:
-                await self._undo(live, error.info)
+                await self._discard(live, error.info)
             finally:
-                live.begin(error)
+                live.mark_started(error)
             return False
         return True
 
-    async def _undo(self, live: LiveRun, error: ErrorInfo) -> None:
+    async def _discard(self, live: LiveRun, error: ErrorInfo) -> None:
         """Take a run back that never began; if that fails too, whoever claims it finds that it may not carry on."""
         assert live.journal is not None
         try:
@@ -189,13 +189,13 @@ class Supervisor:
         except TreadleError as problem:
             log.warning("run not taken back", extra={"run_id": live.row.id, "code": problem.info.code})
 
-    def _open(self, live: LiveRun) -> None:
+    def _publish_opening(self, live: LiveRun) -> None:
         assert live.journal is not None
         live.is_shared = self.shares(live.row)
         self._publish(live, live.opening)
         # Durable and told: a run that lasts does not hold it a second time.
         live.entries, live.opening = (), []
-        live.begin()
+        live.mark_started()
 
     async def _drive(self, live: LiveRun) -> RunEnded:
         publish = partial(self._publish, live)
@@ -234,7 +234,7 @@ class Supervisor:
     async def _close(self, live: LiveRun, error: Diverged) -> RunEnded:
         """End a run that cannot be gone on with, because it would not take the way it took before."""
         log.error("run cannot be continued: %s", error.message, extra={"run_id": live.row.id})
-        journal = live.journal.inner if isinstance(live.journal, Continuation) else live.journal
+        journal = live.journal.inner if isinstance(live.journal, RecoveryJournal) else live.journal
         assert journal is not None
         try:
             ended = await close_run(self._store, journal, self._clock.now(), error.info, is_stored=live.row.store)
@@ -275,11 +275,11 @@ class Supervisor:
         try:
             if live.loop.has_requested_approval and ended.status != "requires_action":
                 await self._store.approvals.withdraw(row.id, self._clock.now())
-            if row.session_id is not None and row.store and (live.has_said or ended.status == "completed"):
+            if row.session_id is not None and row.store and (live.has_output or ended.status == "completed"):
                 # Who begins the next run, perhaps elsewhere, may have moved it on already; a person may have left it.
                 with contextlib.suppress(Conflict):
                     await self._store.set_session_head(row.session_id, row.id, expected=row.previous_id)
-            if not self._lease.is_kept and not live.leaves_memory(ended):
+            if not self._policy.is_persistent and not live.leaves_hidden_items(ended):
                 await self._store.delete_run(row.id)
         except TreadleError as error:
             log.warning("run ended, but not tidied up", extra={"run_id": row.id, "code": error.info.code})
@@ -291,33 +291,33 @@ class Supervisor:
             event = numbered.event
             if type(event) not in DELTAS:
                 telling.append(event)
-                if type(event) in HEEDED:
-                    self._heed(live, event)
+                if type(event) in TRACKED:
+                    self._track(live, event)
         live.feed.publish(batch)
-        if type(batch[-1].event) in APART and batch[-1].stands:
+        if type(batch[-1].event) in OUTSIDE_MODEL_CALLS and batch[-1].stands:
             # These come only when all before them is in the journal.
-            live.feed.keep(len(live.feed.events))
+            live.feed.mark_stored(len(live.feed.events))
         if live.relay is not None:
-            live.relay.note()
-        elif live.is_shared and type(batch[-1].event) not in APART:
+            live.relay.notify()
+        elif live.is_shared and type(batch[-1].event) not in OUTSIDE_MODEL_CALLS:
             self._relay(live)
         if telling:
             self._count(live, telling)
 
-    def _heed(self, live: LiveRun, event: RunEvent) -> None:
-        live.heed(event)
+    def _track(self, live: LiveRun, event: RunEvent) -> None:
+        live.track(event)
         if type(event) is RunEnded and not live.is_lost:
-            self._tolls.owe(live.row, event.usage)
+            self._quotas.record_usage(live.row, event.usage)
 
     def _relay(self, live: LiveRun) -> None:
         """Let other processes read along from here on: a run that says nothing before it ends needs none of that."""
         assert live.journal is not None
-        live.relay = Relay(live.journal, live.feed)
-        live.relay.note()
+        live.relay = LiveEventRelay(live.journal, live.feed)
+        live.relay.notify()
 
     def _count(self, live: LiveRun, telling: list[RunEvent]) -> None:
         """Make numbers and log lines of events; what is driven again was counted when it happened."""
-        watch = live.watch
+        watch = live.observer
         assert watch is not None, "a run is watched from its beginning"
         if live.loop.is_replaying:
             for event in telling:
@@ -331,13 +331,13 @@ class Supervisor:
                 log.exception("event not counted", extra={"run_id": live.row.id})
 
 
-async def _outlast(live: LiveRun, work: "asyncio.Future[Any]") -> None:
+async def _wait_uncancelled(live: LiveRun, work: "asyncio.Future[Any]") -> None:
     """Wait for what must not be left half done; a cancellation that comes meanwhile is heeded by whoever drives it."""
     if await wait_uninterrupted(work) is not None and not live.is_handed_over:
         live.is_cancelled = True
 
 
-def _about(row: RunRow) -> About:
+def _labels_of(row: RunRow) -> About:
     return About(
         run_id=row.id,
         response_id=row.response_id,

@@ -16,16 +16,16 @@ class SessionLock:
         self.key_id = key_id
         self.head: str | None = None
         self.run_id: str | None = None
-        self.is_over = False
-        self.left = asyncio.Event()
+        self.has_ended = False
+        self.released = asyncio.Event()
 
 
-class Sessions:
+class SessionLocks:
     """Hands out the seats of the sessions that runs of this process use."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._taken: dict[tuple[str, str], SessionLock] = {}
+        self._locks: dict[tuple[str, str], SessionLock] = {}
 
     async def enter(self, session_id: str, key_id: str) -> SessionLock:
         """Take the session's seat; after a run that has told its end this waits until it has moved the session on.
@@ -33,11 +33,11 @@ class Sessions:
         Raises: Conflict while another run is going on; NotFound.
         """
         place = (key_id, session_id)
-        while (taken := self._taken.get(place)) is not None:
-            if not (taken.is_over or await self._has_ended(taken)):
+        while (taken := self._locks.get(place)) is not None:
+            if not (taken.has_ended or await self._has_ended(taken)):
                 raise busy(session_id)
-            await taken.left.wait()
-        seat = self._taken[place] = SessionLock(session_id, key_id)
+            await taken.released.wait()
+        seat = self._locks[place] = SessionLock(session_id, key_id)
         try:
             session = await self._store.find_session(session_id, key_id=key_id)
             if session is None:
@@ -61,11 +61,11 @@ class Sessions:
         head = session.head_run_id
         for run in await self._store.list_runs(session_id=session.id, limit=1):
             is_newer = run.status in ENDED and (run.ended_at or 0.0) >= session.updated_at
-            if run.previous_id == head and is_newer and await self._has_said(run):
-                return await self.move_on(session.id, run.id, head)
+            if run.previous_id == head and is_newer and await self._has_output(run):
+                return await self.advance(session.id, run.id, head)
         return head
 
-    async def move_on(self, session_id: str, run_id: str, expected: str | None) -> str | None:
+    async def advance(self, session_id: str, run_id: str, expected: str | None) -> str | None:
         """Let a session go on from a run, unless somebody else has moved it meanwhile; return where it stands.
 
         Who drove the run and who begins the next one may do so at the same moment, in two processes.
@@ -78,7 +78,7 @@ class Sessions:
             return expected if moved is None else moved.head_run_id
         return run_id
 
-    async def _has_said(self, run: RunRow) -> bool:
+    async def _has_output(self, run: RunRow) -> bool:
         """Return whether anything was said or done in a run, so that the session goes on from it."""
         entries = await self._store.entries(run.id)
         return any(not entry.is_input and entry.kind in ITEM_KINDS for entry in entries)
@@ -87,5 +87,5 @@ class Sessions:
         """Give the seat back."""
         if seat is None:
             return
-        self._taken.pop((seat.key_id, seat.session_id), None)
-        seat.left.set()
+        self._locks.pop((seat.key_id, seat.session_id), None)
+        seat.released.set()

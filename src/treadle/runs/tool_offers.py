@@ -19,7 +19,7 @@ Collision = Literal["server", "client", "error"]
 Allowed = tuple[str, ...] | None
 """Names, patterns and sources of tools that may be offered; None is all."""
 
-USUAL_MAX = 32
+CACHED_MAX = 32
 """For how many lists of tools it is remembered what is offered with them."""
 
 
@@ -55,12 +55,14 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[Note, ...] = ()
 
 
-class Offers:
+class OfferCache:
     """Makes offers by some rules. Who brings the same tools, or none, is offered the same until the server's change."""
 
     def __init__(self, rules: OfferRules) -> None:
         self._rules = rules
-        self._usual: dict[tuple[int, Allowed, Allowed], tuple[tuple[ToolSpec, ...], Sequence[ServerTool], Offered]] = {}
+        self._cached: dict[
+            tuple[int, Allowed, Allowed], tuple[tuple[ToolSpec, ...], Sequence[ServerTool], Offered]
+        ] = {}
 
     def make(self, request: Request, tools: Sequence[ServerTool], model: str, only: Allowed) -> Offered:
         """Return what a request to a model is offered of these tools; `only` narrows them further.
@@ -71,13 +73,13 @@ class Offers:
         if request.tool_choice != AUTO or request.surface.choices != 1:
             return make_offers(request, narrow(tools, *lists), self._rules)
         own = request.tools
-        usual = self._usual.get((id(own), *lists))
+        usual = self._cached.get((id(own), *lists))
         if usual is not None and usual[0] is own and usual[1] is tools:
             return usual[2]
         offered = make_offers(request, narrow(tools, *lists), self._rules)
-        if len(self._usual) >= USUAL_MAX:
-            self._usual.clear()
-        self._usual[(id(own), *lists)] = (own, tools, offered)
+        if len(self._cached) >= CACHED_MAX:
+            self._cached.clear()
+        self._cached[(id(own), *lists)] = (own, tools, offered)
         return offered
 
 

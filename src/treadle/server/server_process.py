@@ -135,12 +135,12 @@ async def _at_work(runtime: Runtime, app: App, post: Post) -> AsyncGenerator[Con
     if post.secret:
         app.service.gate.tickets = Tickets(secret_for("login", post.secret.encode()), 0.0)
     numbers = app.service.numbers = Numbers(runtime.metrics.registry, Path(post.numbers), post.owner)
-    line = ControlMessage(post, runtime.runs.bury)
+    line = ControlMessage(post, runtime.runs.recover_owner)
     line.open()
     keeping = asyncio.create_task(numbers.keep(), name="treadle-numbers")
     try:
         for owner in post.dead:
-            await runtime.runs.bury(owner)
+            await runtime.runs.recover_owner(owner)
         yield line
     finally:
         keeping.cancel()

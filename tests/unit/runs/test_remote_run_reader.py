@@ -158,7 +158,7 @@ async def test_a_background_run_is_handed_over_when_its_process_stops(tmp_path):
         handle = await one.runs.start(asking(background=True))
         await asyncio.wait_for(toolbox.running.wait(), 10)
         await one.runs.close()
-        assert await other.runs.take_over() == [handle.run_id]
+        assert await other.runs.claim_abandoned() == [handle.run_id]
         row = await other.store.find_run(handle.run_id)
         assert row is not None
         ended = await other.runs.attach(row).wait()

@@ -64,7 +64,7 @@ class Approvals:
                 f"There is no approval {approval_id!r}.",
                 hint="`treadle approvals` and GET /treadle/v1/approvals list them.",
             )
-        return self.standing(row)
+        return self.current_status(row)
 
     async def page(
         self,
@@ -80,7 +80,7 @@ class Approvals:
         Raises: NotFound.
         """
         rows = await self._store.approvals.page(limit, key_id=key_id, status=status, run_id=run_id, before=before)
-        shown = [self.standing(row) for row in rows]
+        shown = [self.current_status(row) for row in rows]
         return [row for row in shown if status != "pending" or row.status == "pending"]
 
     async def decide(self, approval_id: str, answer: Answer, *, key_id: str | None = None) -> ApprovalRow:
@@ -155,7 +155,7 @@ class Approvals:
             key_id=row.key_id,
         )
 
-    def standing(self, row: ApprovalRow) -> ApprovalRow:
+    def current_status(self, row: ApprovalRow) -> ApprovalRow:
         """Return the row as it is at this time: what is past its time can not be decided any more."""
         if row.status == "pending" and row.expires_at <= self._clock.now():
             return msgspec.structs.replace(row, status="expired")

@@ -16,16 +16,16 @@ from treadle.journal.approvals_interface import DECIDED, USED, ApprovalDecision,
 from treadle.journal.journal_interface import Store
 from treadle.runs.approvals.decisions import Answer, Approvals
 from treadle.runs.approvals.durable_approver import verdict_of
-from treadle.runs.approvals.pending_turn import ResumedTurn, WaitingCalls, goes_on, order_of, split
+from treadle.runs.approvals.pending_turn import ResumedTurn, WaitingCall, has_new_message, order_of, split
 from treadle.runs.approvals.remembered_rules import canonical_arguments, digest_of
 from treadle.runs.conversation_history import JoinedHistory
 
 CLIENT = "client"
 """Who decides where the client's own request says what was decided."""
-_SAID = {True: "approved", False: "denied"}
+_STATUS = {True: "approved", False: "denied"}
 
 
-class Carrier:
+class DeferredCalls:
     """Makes of open questions and a client's answers what the next run begins with."""
 
     def __init__(self, store: Store, clock: Clock, ids: IdSource) -> None:
@@ -33,7 +33,7 @@ class Carrier:
         self._clock = clock
         self._service = Approvals(store, clock, ids)
 
-    async def take_up(
+    async def resume(
         self,
         assents: Sequence[Assent],
         joined: JoinedHistory,
@@ -54,7 +54,7 @@ class Carrier:
         for approval_id, assent in answers.items():
             rows[approval_id] = await self._decide(approval_id, assent, key_id)
         order = order_of(history, {each.call.call_id for each in waiting})
-        is_over = goes_on(split(history, order)[2])
+        is_over = has_new_message(split(history, order)[2])
         calls: list[PlannedCall] = []
         for index, each in enumerate(waiting):
             row = rows[each.record.approval_id]
@@ -73,7 +73,7 @@ class Carrier:
         for assent in assents:
             if assent.approval_id not in asked:
                 row = await self._find(assent.approval_id, key_id)
-                if row is not None and row.status == _SAID[assent.approve] and row.id in joined.repeated:
+                if row is not None and row.status == _STATUS[assent.approve] and row.id in joined.repeated:
                     continue
                 raise self._stray(assent, row)
             known = answers.setdefault(assent.approval_id, assent)
@@ -88,7 +88,7 @@ class Carrier:
             message = f"There is no approval request {assent.approval_id!r}."
             return ProtocolError(message, param=assent.field, code="approval_not_found")
         if row.used_by is not None or row.status != "pending":
-            return _stands(row, assent)
+            return _conflict(row, assent)
         return ProtocolError(
             f"The approval request {assent.approval_id!r} was not asked in the response that this one continues.",
             param=assent.field,
@@ -106,7 +106,7 @@ class Carrier:
         row = await self._service.find(approval_id, key_id=key_id)
         # Another run may have taken the call since it was looked at: then this answer came too late.
         _check(row, assent)
-        if row.status == _SAID[assent.approve]:
+        if row.status == _STATUS[assent.approve]:
             return row
         answer = Answer(approve=assent.approve, by=CLIENT, reason=assent.reason)
         try:
@@ -134,11 +134,11 @@ def _check(row: ApprovalRow | None, assent: Assent) -> None:
     if row is None:
         message = f"There is no approval request {assent.approval_id!r} any more."
         raise ProtocolError(message, param=assent.field, code="approval_not_found")
-    if row.used_by is not None or row.status not in ("pending", _SAID[assent.approve]):
-        raise _stands(row, assent)
+    if row.used_by is not None or row.status not in ("pending", _STATUS[assent.approve]):
+        raise _conflict(row, assent)
 
 
-def _stands(row: ApprovalRow, assent: Assent) -> Conflict:
+def _conflict(row: ApprovalRow, assent: Assent) -> Conflict:
     if row.used_by is not None:
         message = f"The call of the approval request {row.id} was carried on already, by another response."
         return Conflict(message, code=USED, param=assent.field)
@@ -147,7 +147,7 @@ def _stands(row: ApprovalRow, assent: Assent) -> Conflict:
     return Conflict(message, code=DECIDED, param=assent.field, hint=hint)
 
 
-def _planned(index: int, each: WaitingCalls, row: ApprovalRow | None, tool: ServerTool | None) -> PlannedCall:
+def _planned(index: int, each: WaitingCall, row: ApprovalRow | None, tool: ServerTool | None) -> PlannedCall:
     """Return what becomes of one call: it runs as it was approved, is answered, or goes on waiting."""
     offer = None if tool is None else Offer(spec=tool.spec, side="server", policy=tool.policy, source=tool.source)
     planned = PlannedCall(index=index, call=each.call, offer=offer, reasons=each.record.reasons)
@@ -160,7 +160,7 @@ def _planned(index: int, each: WaitingCalls, row: ApprovalRow | None, tool: Serv
     return msgspec.structs.replace(planned, approval_id=record.approval_id, decision=record, outcome=outcome)
 
 
-def _record(each: WaitingCalls, row: ApprovalRow | None) -> DecisionRecord:
+def _record(each: WaitingCall, row: ApprovalRow | None) -> DecisionRecord:
     """Return what was decided; what belongs to another run, or to another call, says nothing about this one."""
     if row is None or row.used_by is not None:
         return DecisionRecord(approval_id="", status="cancelled")
@@ -171,7 +171,7 @@ def _record(each: WaitingCalls, row: ApprovalRow | None) -> DecisionRecord:
     return decision_record(verdict_of(row))
 
 
-def _changed(each: WaitingCalls, tool: ServerTool | None) -> Outcome | None:
+def _changed(each: WaitingCall, tool: ServerTool | None) -> Outcome | None:
     """Return what a call gets whose tool is not the one any more that was approved."""
     if tool is None:
         return failure("unknown_tool", f"Not run: there is no tool {each.call.name!r} any more.")

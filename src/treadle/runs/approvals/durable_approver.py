@@ -12,15 +12,15 @@ from treadle.providers.direct_call_model import DIRECT_MODEL
 from treadle.runs.approvals.remembered_rules import agrees, canonical_arguments, digest_of
 from treadle.runs.approvals.unattended import DenyAll
 
-HEARD = frozenset({"chat", "messages", "gemini", "responses"})
+HOLDS_CONNECTION = frozenset({"chat", "messages", "gemini", "responses"})
 """APIs whose client holds its connection while the run waits."""
-LOOK_S = 1.0
+POLL_S = 1.0
 """How long the desk relies on being woken before it looks by itself."""
 PAUSE_S = 0.05
 """What it waits at least between two looks."""
 
 
-class DeskRules(msgspec.Struct, frozen=True, kw_only=True):
+class ApproverRules(msgspec.Struct, frozen=True, kw_only=True):
     """How long a question stands: where a client waits, and where none does. `is_open` false asks nobody.
 
     `project` is the folder that rules without a session hold for.
@@ -32,14 +32,14 @@ class DeskRules(msgspec.Struct, frozen=True, kw_only=True):
     project: str = ""
 
 
-class ApprovalDesk:
+class DurableApprover:
     """Fits the engine's Approver port."""
 
-    def __init__(self, store: Store, clock: Clock, ids: IdSource, rules: DeskRules | None = None) -> None:
+    def __init__(self, store: Store, clock: Clock, ids: IdSource, rules: ApproverRules | None = None) -> None:
         self._store = store
         self._clock = clock
         self._ids = ids
-        self._rules = rules or DeskRules()
+        self._rules = rules or ApproverRules()
 
     async def ask(self, request: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
         """Answer by a remembered rule, else put the question where people find it.
@@ -78,17 +78,17 @@ class ApprovalDesk:
         """
         while True:
             try:
-                verdict = await self._look(approval_id, context)
+                verdict = await self._poll(approval_id, context)
             except StoreError as error:
                 if error.info.code != StoreError.code:
                     raise
                 # Nothing is lost by waiting: a run whose lease is lost meanwhile is ended by its heartbeat.
-                await self._clock.sleep(LOOK_S)
+                await self._clock.sleep(POLL_S)
                 continue
             if verdict is not None:
                 return verdict
 
-    async def _look(self, approval_id: str, context: CallContext) -> ApprovalVerdict | None:
+    async def _poll(self, approval_id: str, context: CallContext) -> ApprovalVerdict | None:
         """Look once what was decided; where nothing was, wait until it is worth looking again."""
         row = await self._store.approvals.find(approval_id)
         if row is None:
@@ -100,7 +100,7 @@ class ApprovalDesk:
             await self._expire(row)
             return None
         begun = self._clock.monotonic()
-        await self._store.wait_change(context.run_id, min(left_s, LOOK_S))
+        await self._store.wait_change(context.run_id, min(left_s, POLL_S))
         if self._clock.monotonic() - begun < PAUSE_S:
             await self._clock.sleep(PAUSE_S)
         return None
@@ -114,7 +114,7 @@ class ApprovalDesk:
     def _time_for(self, request: PermissionRequest, run: RunRow | None) -> float:
         if run is None or run.background or request.is_deferred:
             return self._rules.stored_s
-        is_heard = run.protocol in HEARD or run.model == DIRECT_MODEL
+        is_heard = run.protocol in HOLDS_CONNECTION or run.model == DIRECT_MODEL
         return self._rules.wait_s if is_heard else self._rules.stored_s
 
 

@@ -9,7 +9,7 @@ from treadle.engine.approval_reasons import RequestRecord
 from treadle.engine.run_decisions import CarriedCalls, PlannedCall
 
 
-class WaitingCalls(msgspec.Struct, frozen=True, kw_only=True):
+class WaitingCall(msgspec.Struct, frozen=True, kw_only=True):
     """A call that an earlier run left to be decided, and what was asked about it."""
 
     call: CallItem
@@ -29,11 +29,11 @@ class ResumedTurn(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(record.approval_id for record in decided if record is not None and record.approval_id)
 
     @property
-    def is_left(self) -> bool:
+    def has_open_requests(self) -> bool:
         """Return whether a question of the turn still stands."""
         return any(planned.is_deferred for planned in self.calls)
 
-    def take_up(self, history: Sequence[AnyItem]) -> tuple[list[AnyItem], CarriedCalls]:
+    def split_history(self, history: Sequence[AnyItem]) -> tuple[list[AnyItem], CarriedCalls]:
         """Return what the model has read up to the turn's calls, and how the run goes on from there."""
         head, results, tail = split(history, self.order)
         return head, CarriedCalls(calls=self.calls, order=self.order, results=tuple(results), tail=tuple(tail))
@@ -42,9 +42,9 @@ class ResumedTurn(msgspec.Struct, frozen=True, kw_only=True):
 def order_of(items: Sequence[AnyItem], call_ids: Collection[str]) -> tuple[str, ...]:
     """Return the ids of all calls of the turn that these calls stand in, in call order."""
     start = end = _last(items, call_ids)
-    while start > 0 and _is_said(items[start - 1]):
+    while start > 0 and _is_of_model(items[start - 1]):
         start -= 1
-    while end + 1 < len(items) and _is_said(items[end + 1]):
+    while end + 1 < len(items) and _is_of_model(items[end + 1]):
         end += 1
     return tuple(item.call_id for item in items[start : end + 1] if isinstance(item, CallItem))
 
@@ -52,14 +52,14 @@ def order_of(items: Sequence[AnyItem], call_ids: Collection[str]) -> tuple[str, 
 def split(history: Sequence[AnyItem], order: Collection[str]) -> tuple[list[AnyItem], list[ResultItem], list[AnyItem]]:
     """Part a conversation: up to the calls of a turn, the results that they have, and what comes after them."""
     end = _last(history, order) + 1
-    while end < len(history) and _is_said(history[end]):
+    while end < len(history) and _is_of_model(history[end]):
         end += 1
     results = [item for item in history if isinstance(item, ResultItem) and item.call_id in order]
     rest = [[item for item in part if not _answers(item, order)] for part in (history[:end], history[end:])]
     return rest[0], results, rest[1]
 
 
-def goes_on(tail: Sequence[AnyItem]) -> bool:
+def has_new_message(tail: Sequence[AnyItem]) -> bool:
     """Return whether somebody spoke after the turn, instead of only deciding."""
     return any(isinstance(item, MessageItem) and item.role != "assistant" for item in tail)
 
@@ -68,7 +68,7 @@ def _last(items: Sequence[AnyItem], call_ids: Collection[str]) -> int:
     return max(at for at, item in enumerate(items) if isinstance(item, CallItem) and item.call_id in call_ids)
 
 
-def _is_said(item: AnyItem) -> bool:
+def _is_of_model(item: AnyItem) -> bool:
     """Return whether an item can stand among the calls of a turn: what the model said."""
     return not isinstance(item, ResultItem) and not (isinstance(item, MessageItem) and item.role != "assistant")
 

@@ -15,7 +15,7 @@ from treadle.journal.approvals_interface import ApprovalQuestion, ApprovalRule, 
 _SHELL = re.compile(r"[;&|<>`$(){}\n\r\\!#*?~\[\]]")
 """What lets one command line hold another: a pattern never agrees to it."""
 
-_ODD = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL_CHARS = re.compile(r"[\x00-\x1f\x7f]")
 PATTERN_CHARS_MAX = 1_000
 PATTERNS_MAX = 20
 
@@ -126,6 +126,6 @@ def _is_fit(value: Any, glob: str, *, is_exec: bool) -> bool:
         return False
     if value == glob:
         return True
-    if ".." in re.split(r"[/\\]", value) or _ODD.search(value):
+    if ".." in re.split(r"[/\\]", value) or _CONTROL_CHARS.search(value):
         return False
     return not (is_exec and _SHELL.search(value))

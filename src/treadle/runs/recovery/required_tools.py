@@ -16,7 +16,7 @@ _ESSENCES: Memo[Sequence[ServerTool], dict[str, str]] = Memo(
 )
 
 
-class Lacking(Exception):
+class ToolsMissing(Exception):
     """This process lacks tools that the run needs, or has others of their names."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -24,7 +24,7 @@ class Lacking(Exception):
         self.names = tuple(names)
 
 
-class Needs:
+class RequiredTools:
     """Knows which runs were left, until this process has other tools, or no other has them any more."""
 
     def __init__(self, tools: Callable[[], Sequence[ServerTool]], elsewhere: Callable[[Iterable[str]], bool]) -> None:
@@ -54,16 +54,16 @@ class Needs:
         lacking = {name: what for name, what in frame.tools.items() if there.get(name) != what}
         if not lacking:
             return
-        called = {entry.name for entry in record.recorded if entry.kind == "tool_call"}
+        called = {entry.name for entry in record.entries if entry.kind == "tool_call"}
         called |= {planned.call.name for planned in frame.carried.calls} if frame.carried is not None else set()
         is_needed = any(name in called or name in there for name in lacking)
         offered = () if is_needed else tuple(lacking.values())
         if is_needed or self._elsewhere(offered):
             self.left()  # forgets what was found with other tools
             self._left[record.blueprint.row.id] = tuple(sorted(lacking)), offered
-            raise Lacking(sorted(lacking))
+            raise ToolsMissing(sorted(lacking))
 
-    def keep(self, run_ids: Iterable[str]) -> None:
+    def retain(self, run_ids: Iterable[str]) -> None:
         """Forget all but these runs: the others were taken over elsewhere, or ended."""
         kept = {*run_ids}
         self._left = {run_id: why for run_id, why in self._left.items() if run_id in kept}

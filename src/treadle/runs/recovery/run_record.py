@@ -20,19 +20,19 @@ from treadle.core.tool_definitions import LOCAL, Outcome, failure, flat_failure
 from treadle.engine.recorded_run import RecordedRun
 from treadle.engine.run_loop import UNKNOWN, Ports, RunLoop
 from treadle.journal.journal_interface import RunJournal, RunRow, Store
-from treadle.runs.remote_run_reader import heard
-from treadle.runs.replay.comparing_journal import Comparison
-from treadle.runs.replay.event_replay import UNREADABLE, Damaged, EventReplay
+from treadle.runs.remote_run_reader import read_live_events
+from treadle.runs.replay.comparing_journal import EntryComparison
+from treadle.runs.replay.event_replay import UNREADABLE, DamagedJournal, EventReplay
 from treadle.runs.run_setup import Blueprint, make_loop, read_frame
 
 ATTEMPTS_MAX = 5
 """How many processes may drive a run before it is given up."""
-_FIRST = frozenset({"plan", "approval_decision", "approval_request"})
+_OPENING = frozenset({"plan", "approval_decision", "approval_request"})
 """What a run begins with: its first round, or what became of the calls that an earlier run left."""
 NOT_RUN = failure("interrupted", "Not run: the process that should have run it was stopped.")
 
 
-class Unreadable(Exception):
+class UnreadableRun(Exception):
     """A run's journal does not say enough to go on with it."""
 
 
@@ -40,25 +40,25 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A run as its journal has it: what its loop is made from, what is known, and how it began."""
 
     blueprint: Blueprint
-    past: RecordedRun
+    steps: RecordedRun
     added: tuple[AnyItem, ...]
     opening: list[Numbered]
-    recorded: list[Entry]
+    entries: list[Entry]
     opened: int = 1
 
     @property
     def rest(self) -> list[Entry]:
         """Return what is recorded after the first steps."""
-        return self.recorded[self.opened :]
+        return self.entries[self.opened :]
 
-    def loop(self, ports: Ports, *, wall_s: float | None = None, is_past: bool = True) -> RunLoop:
+    def loop(self, ports: Ports, *, wall_s: float | None = None) -> RunLoop:
         """Make the loop again and check that it begins as it did.
 
         Raises: Diverged.
         """
-        loop = make_loop(self.blueprint, ports, past=self.past if is_past else None, wall_s=wall_s)
+        loop = make_loop(self.blueprint, ports, recorded=self.steps, wall_s=wall_s)
         begun = [entry for _, entry in loop.begin() if entry is not None]
-        Comparison(self.recorded[: self.opened]).take(begun)
+        EntryComparison(self.entries[: self.opened]).take(begun)
         return loop
 
 
@@ -69,20 +69,20 @@ async def read_record(store: Store, row: RunRow, before: Sequence[AnyItem]) -> R
     """
     try:
         return await _read(store, row, before, await store.entries(row.id))
-    except (*UNREADABLE, Damaged) as error:
-        raise Unreadable(f"The journal of {row.id} cannot be gone on with.") from error
+    except (*UNREADABLE, DamagedJournal) as error:
+        raise UnreadableRun(f"The journal of {row.id} cannot be gone on with.") from error
 
 
 async def _read(store: Store, row: RunRow, before: Sequence[AnyItem], entries: list[Entry]) -> RunRecord:
     frame = read_frame(entries)
     own = [entry for entry in entries if not entry.is_input]
-    first = next((position for position, entry in enumerate(own) if entry.kind in _FIRST), None)
+    first = next((position for position, entry in enumerate(own) if entry.kind in _OPENING), None)
     if frame is None or first is None or row.request is None:
-        raise Unreadable(f"The journal of {row.id} was begun by an older Treadle, or its content is gone.")
-    teller = EventReplay()
-    told = [teller.tell(entry) for entry in own]
+        raise UnreadableRun(f"The journal of {row.id} was begun by an older Treadle, or its content is gone.")
+    replay = EventReplay()
+    told = [replay.events_of(entry) for entry in own]
     added = tuple(item_of_entry(entry) for entry in entries if entry.is_input)
-    live = [] if row.ended_at is not None else await heard(store, row.id, teller.told)
+    live = [] if row.ended_at is not None else await read_live_events(store, row.id, replay.event_count)
     blueprint = Blueprint(
         row=row,
         request=msgspec.json.decode(row.request, type=Request),
@@ -92,10 +92,10 @@ async def _read(store: Store, row: RunRow, before: Sequence[AnyItem], entries: l
     opened = 1 if frame.carried is None else len(frame.carried.calls)
     return RunRecord(
         blueprint=blueprint,
-        past=RecordedRun(entries, live),
+        steps=RecordedRun(entries, live),
         added=added,
         opening=[numbered for events in told[: first + opened] for numbered in events],
-        recorded=own[first:],
+        entries=own[first:],
         opened=opened,
     )
 

@@ -62,17 +62,17 @@ _BOUND_ID = "item_id"
 _UNBOUND = "rs_unbound"
 """The id of reasoning that is bound to none, while it is spelled."""
 
-_Passed = ItemAdded | TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta | ItemDone
+_ItemEvent = ItemAdded | TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta | ItemDone
 
 
-class Taped(msgspec.Struct, frozen=True, kw_only=True):
+class CassetteExport(msgspec.Struct, frozen=True, kw_only=True):
     """A cassette, and what of the run it does not say exactly."""
 
     cassette: Cassette
     notes: tuple[str, ...] = ()
 
 
-def tape_run(run: StoredRun, endpoint: Endpoint, model: str = "") -> Taped:
+def export_run(run: StoredRun, endpoint: Endpoint, model: str = "") -> CassetteExport:
     """Write a run as a cassette of this endpoint; `model` is what the endpoint calls the model of the run."""
     header = Header(
         version=VERSION,
@@ -84,26 +84,26 @@ def tape_run(run: StoredRun, endpoint: Endpoint, model: str = "") -> Taped:
     calls: list[Call] = []
     notes: list[str] = []
     for number, made in enumerate(run.calls, 1):
-        call, inexact = tape_call(made, endpoint, model)
+        call, inexact = export_call(made, endpoint, model)
         calls.append(call)
         notes += [f"model call {number}: {note}" for note in inexact]
-    return Taped(cassette=Cassette(header=header, calls=tuple(calls)), notes=tuple(notes))
+    return CassetteExport(cassette=Cassette(header=header, calls=tuple(calls)), notes=tuple(notes))
 
 
-def tape_call(made: ModelCall, endpoint: Endpoint, model: str = "") -> tuple[Call, list[str]]:
+def export_call(made: ModelCall, endpoint: Endpoint, model: str = "") -> tuple[Call, list[str]]:
     """Write one model call as it would go to this endpoint and come back, and say what of it is not exact."""
     plan = msgspec.structs.replace(made.plan, model=model) if model else made.plan
-    call = _tape_call(made, plan, endpoint)
+    call = _export_call(made, plan, endpoint)
     return call, list(_differences(made, plan, endpoint, call))
 
 
-def _tape_call(made: ModelCall, plan: Plan, endpoint: Endpoint) -> Call:
+def _export_call(made: ModelCall, plan: Plan, endpoint: Endpoint) -> Call:
     opened = open_call(endpoint.protocol, plan, CountingIds(), endpoint.name, endpoint.profile(plan.model))
     asked = CassetteRequest(
         at=made.asked_at, path=opened.path, headers=dict(opened.headers), **text_or_base64(opened.body)
     )
     took_s = round(max(0.0, made.replied_at - made.asked_at), 6)
-    if made.error is not None and not any(isinstance(event, _Passed) for event in made.events):
+    if made.error is not None and not any(isinstance(event, _ItemEvent) for event in made.events):
         body = write_error(endpoint.protocol, made.error)
         answered = CassetteResponse(status=max(400, made.error.status), after_s=took_s, headers=_JSON)
         chunks = (Chunk(after_s=0.0, **text_or_base64(body)),)
@@ -125,7 +125,7 @@ def _pieces(made: ModelCall, plan: Plan, endpoint: Endpoint, adapted: Adapted) -
     ids = CountingIds(namespace="u")
     encoder = PROTOCOLS[endpoint.protocol].encoder(request, ids)
     started = RunStarted(run_id=ids.new("run"), response_id=ids.new("resp"), model=plan.model, created_at=made.asked_at)
-    own_words = _OWN_WORDS.get(endpoint.protocol)
+    own_words = _WITH_OWN_STATE.get(endpoint.protocol)
     for event in (started, *_sent(made.events, adapted)):
         sent = event if own_words is None or not isinstance(event, ItemAdded | ItemDone) else own_words(event)
         if piece := b"".join(encoder.feed(sent)):
@@ -167,7 +167,7 @@ def _own_state(event: ItemAdded | ItemDone) -> ItemAdded | ItemDone:
     return msgspec.structs.replace(event, item=msgspec.structs.replace(item, id=bound, blobs=bare))
 
 
-_OWN_WORDS = {"responses": _own_state, "messages": _own_state}
+_WITH_OWN_STATE = {"responses": _own_state, "messages": _own_state}
 """How opaque state is told as its provider tells it, in the protocols that otherwise seal it for clients."""
 
 

@@ -18,7 +18,7 @@ class Diverged(StoreError):
     code = "replay_diverged"
 
 
-class Comparison:
+class EntryComparison:
     """Compares entries with those of a record, in order; times are not compared."""
 
     def __init__(self, recorded: Sequence[Entry]) -> None:
@@ -52,12 +52,12 @@ class Comparison:
         return known, list(entries[len(known) :])
 
 
-class Continuation:
+class RecoveryJournal:
     """Fits `RunJournal`: goes on after the recorded entries."""
 
     def __init__(self, journal: RunJournal, recorded: Sequence[Entry]) -> None:
         self._journal = journal
-        self._comparison = Comparison(recorded)
+        self._comparison = EntryComparison(recorded)
 
     @property
     def run_id(self) -> str:

@@ -38,7 +38,7 @@ UNREADABLE = (msgspec.MsgspecError, ValueError, KeyError, AssertionError)
 """What reading an entry meets that nobody wrote so."""
 
 
-class Damaged(StoreError):
+class DamagedJournal(StoreError):
     """A journal holds what cannot be read: somebody changed it, or a disk did."""
 
     code = "journal_damaged"
@@ -55,7 +55,7 @@ class _Plan(msgspec.Struct):
     final: bool = False
 
 
-class _Bookkeeping(msgspec.Struct):
+class _ToolData(msgspec.Struct):
     source: str = ""
     duration_s: float = 0.0
     bytes: int = 0
@@ -72,14 +72,14 @@ class EventReplay:
     """Turns the entries of one run into its events, entry by entry."""
 
     def __init__(self) -> None:
-        self.told = 0
+        self.event_count = 0
         self._next_index = 0
         self._held: list[tuple[int, AnyItem | Noted]] | None = None
         self._calls: dict[str, tuple[int, CallItem]] = {}
         self._started: set[str] = set()
-        self._has_tape = False
+        self._has_delta_log = False
 
-    def tell(self, entry: Entry) -> list[Numbered]:
+    def events_of(self, entry: Entry) -> list[Numbered]:
         """Return the events that this entry lets be told, numbered by it where it is theirs.
 
         Raises: Damaged.
@@ -87,13 +87,13 @@ class EventReplay:
         if entry.is_input:
             return []
         try:
-            events = self._tell(entry)
+            events = self._replay(entry)
         except UNREADABLE as error:
-            raise Damaged(f"Entry {entry.seq} of the run's journal cannot be read.") from error
-        self.told += len(events)
+            raise DamagedJournal(f"Entry {entry.seq} of the run's journal cannot be read.") from error
+        self.event_count += len(events)
         return events
 
-    def _tell(self, entry: Entry) -> list[Numbered]:
+    def _replay(self, entry: Entry) -> list[Numbered]:
         data = entry.data or msgspec.Raw(b"{}")
         match entry.kind:
             case "plan":
@@ -105,7 +105,7 @@ class EventReplay:
                 )
                 return [*held, Numbered(event=started, seq=entry.seq)]
             case "reply":
-                return self._play(msgspec.json.decode(data, type=ReplyRecord).tape)
+                return self._replay_call(msgspec.json.decode(data, type=ReplyRecord).tape)
             case "note":
                 noted = Noted(note=msgspec.json.decode(data, type=Note))
                 if self._held is None:
@@ -121,7 +121,7 @@ class EventReplay:
             case kind if kind in ITEM_KINDS and kind != "tool_result":
                 return self._item(entry)
             case _:
-                return [*self._abandon(), *self._last_numbered(self._events(entry, data), entry.seq)]
+                return [*self._release_interrupted(), *self._last_numbered(self._events(entry, data), entry.seq)]
 
     def _item(self, entry: Entry) -> list[Numbered]:
         """Hold an item until its call's tape comes; what a call left unfinished was told by its tape already."""
@@ -129,13 +129,13 @@ class EventReplay:
         if self._held is not None:
             self._held.append((entry.seq, item))
             return []
-        if isinstance(item, MessageItem) and item.is_partial and self._has_tape:
+        if isinstance(item, MessageItem) and item.is_partial and self._has_delta_log:
             return []
-        return self._untaped(entry.seq, item)
+        return self._whole_item(entry.seq, item)
 
-    def _play(self, record: tape.DeltaLog) -> list[Numbered]:
+    def _replay_call(self, record: tape.DeltaLog) -> list[Numbered]:
         held, self._held = self._held or [], None
-        self._has_tape = True
+        self._has_delta_log = True
         events = tape.replay_events(record, held)
         for numbered in events:
             match numbered.event:
@@ -146,7 +146,7 @@ class EventReplay:
             self._next_index = max(self._next_index, getattr(numbered.event, "index", -1) + 1)
         return events
 
-    def _abandon(self) -> list[Numbered]:
+    def _release_interrupted(self) -> list[Numbered]:
         """Release what was held of a call that no process ended: the pieces that its clients got are lost."""
         if self._held is None:
             return []
@@ -157,10 +157,10 @@ class EventReplay:
         held, self._held = self._held or [], None
         events: list[Numbered] = []
         for seq, thing in held:
-            events += [Numbered(event=thing, seq=seq)] if isinstance(thing, Noted) else self._untaped(seq, thing)
+            events += [Numbered(event=thing, seq=seq)] if isinstance(thing, Noted) else self._whole_item(seq, thing)
         return events
 
-    def _untaped(self, seq: int, item: AnyItem) -> list[Numbered]:
+    def _whole_item(self, seq: int, item: AnyItem) -> list[Numbered]:
         index, self._next_index = self._next_index, self._next_index + 1
         if isinstance(item, CallItem):
             self._calls[item.call_id] = (index, item)
@@ -181,9 +181,9 @@ class EventReplay:
             case "approval_decision":
                 return [self._decision(entry, msgspec.json.decode(data, type=DecisionRecord))]
             case "tool_start":
-                return self._start(entry, msgspec.json.decode(data, type=_Bookkeeping).source)
+                return self._start(entry, msgspec.json.decode(data, type=_ToolData).source)
             case "tool_result":
-                return self._result(entry, msgspec.json.decode(data, type=_Bookkeeping))
+                return self._result(entry, msgspec.json.decode(data, type=_ToolData))
             case _:
                 return []
 
@@ -213,7 +213,7 @@ class EventReplay:
         self._started.add(call.call_id)
         return [ToolStarted(index=index, call=call, source=source)]
 
-    def _result(self, entry: Entry, kept: _Bookkeeping) -> list[RunEvent]:
+    def _result(self, entry: Entry, kept: _ToolData) -> list[RunEvent]:
         """Tell a result; a call that never really ran has no start of its own in the journal."""
         item = item_of_entry(entry)
         assert isinstance(item, ResultItem)
@@ -238,7 +238,7 @@ class EventReplay:
         return [*live, *(Numbered(event=event, seq=seq) for event in events[-1:])]
 
 
-def tell_all(entries: Sequence[Entry]) -> list[Numbered]:
+def replay_journal(entries: Sequence[Entry]) -> list[Numbered]:
     """Tell a whole journal."""
-    teller = EventReplay()
-    return [numbered for entry in entries for numbered in teller.tell(entry)]
+    replay = EventReplay()
+    return [numbered for entry in entries for numbered in replay.events_of(entry)]

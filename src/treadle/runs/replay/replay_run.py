@@ -18,8 +18,8 @@ from treadle.engine.recorded_run import RecordedRun
 from treadle.engine.run_loop import Ports
 from treadle.journal.write_futures import done
 from treadle.runs.recovery.run_record import RunRecord
-from treadle.runs.replay.comparing_journal import Comparison, Diverged
-from treadle.runs.replay.event_replay import tell_all
+from treadle.runs.replay.comparing_journal import Diverged, EntryComparison
+from treadle.runs.replay.event_replay import replay_journal
 
 FORKED = "forked"
 """The code of the note that says what a run was forked from."""
@@ -44,22 +44,22 @@ class RecordedModel:
     """A model that says again what it said, call by call, whatever it is asked."""
 
     def __init__(self, past: RecordedRun) -> None:
-        self._past = past
-        self._asked = 0
+        self._recorded = past
+        self._calls_made = 0
 
     async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
         """Yield the next recorded reply.
 
         Raises: UpstreamError, when there is none.
         """
-        number, self._asked = self._asked, self._asked + 1
-        known = self._past.round(number)
+        number, self._calls_made = self._calls_made, self._calls_made + 1
+        known = self._recorded.round(number)
         if known is None or known.reply is None:
             raise UpstreamError(f"The record has no model call {number + 1}.", code="record_over")
-        yield self._past.model_events(number, known.reply.base)
+        yield self._recorded.model_events(number, known.reply.base)
 
 
-class _Nobody:
+class _NoPorts:
     """Stands for everything that a proof must not need: a model, a toolbox, somebody to ask."""
 
     async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
@@ -76,11 +76,11 @@ class _Nobody:
         raise Diverged(f"The approval {approval_id} was waited for, and the journal has no decision of it.")
 
 
-class _Judge:
+class _ComparingJournal:
     """The journal of a proof: it only compares."""
 
     def __init__(self, recorded: Sequence[Entry]) -> None:
-        self.comparison = Comparison(recorded)
+        self.comparison = EntryComparison(recorded)
 
     def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> "Future[int]":
         known, fresh = self.comparison.take(entries)
@@ -89,16 +89,16 @@ class _Judge:
         return done(known[-1].seq)
 
 
-async def prove(record: RunRecord, entries: Sequence[Entry], clock: Clock, ids: IdSource) -> Proof:
+async def verify_replay(record: RunRecord, entries: Sequence[Entry], clock: Clock, ids: IdSource) -> Proof:
     """Drive an ended run again and compare every entry and every event with the first time."""
-    nobody = _Nobody()
+    nobody = _NoPorts()
     ports = Ports(model=nobody, toolbox=nobody, clock=clock, approver=nobody, ids=ids)
-    judge = _Judge(record.rest)
+    judge = _ComparingJournal(record.rest)
     told = list(record.opening)
     problem: str | None = None
     try:
         await record.loop(ports).run(judge, told.extend)
-        problem = _rest(judge.comparison.expected) or _parting(tell_all(entries), told)
+        problem = _missing_entries(judge.comparison.expected) or _first_difference(replay_journal(entries), told)
     except Diverged as error:
         problem = error.message
     own = [entry for entry in entries if not entry.is_input]
@@ -145,13 +145,13 @@ def fork_request(
     )
 
 
-def _rest(expected: Entry | None) -> str | None:
+def _missing_entries(expected: Entry | None) -> str | None:
     if expected is None:
         return None
     return f"The run ended, and the journal goes on with entry {expected.seq} ({expected.kind})."
 
 
-def _parting(first: Sequence[Numbered], again: Sequence[Numbered]) -> str | None:
+def _first_difference(first: Sequence[Numbered], again: Sequence[Numbered]) -> str | None:
     """Say where two tellings of a run part, if they do; when things happened is not compared."""
     for number, (one, other) in enumerate(zip(first, again, strict=False), 1):
         if _timeless(one) != _timeless(other):

@@ -6,10 +6,10 @@ from treadle.runs.runners.runner_interface import RunHost
 class LocalRunner:
     """Fits `Runner`. The one for a single process."""
 
-    places = False
-    look_s: float | None = None
+    places_runs = False
+    poll_s: float | None = None
 
-    def room(self, driven: int) -> int | None:
+    def capacity(self, driven: int) -> int | None:
         """Return no bound."""
         return None
 

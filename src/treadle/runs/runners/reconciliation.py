@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Container
 
 from treadle.core.errors import TreadleError
 from treadle.journal.journal_interface import Store
-from treadle.runs.runners.runner_interface import RunDriver, Unplaced
+from treadle.runs.runners.runner_interface import PlacementFailed, RunDriver
 
 log = logging.getLogger("treadle.runs")
 
@@ -17,7 +17,7 @@ RECONCILE_MAX = 1_000
 _PAGE = 100
 
 
-async def look(every_s: float, take_over: Callable[[], Awaitable[object]], has_room: asyncio.Event) -> None:
+async def poll_abandoned(every_s: float, take_over: Callable[[], Awaitable[object]], has_room: asyncio.Event) -> None:
     """Take what has no owner, more often than the heart beats, and at once when there is room again; for ever."""
     while True:
         has_room.clear()
@@ -35,7 +35,7 @@ async def reconcile(runner: RunDriver, store: Store, driven: Container[str]) -> 
     while True:
         try:
             await _place_all(runner, store, driven)
-        except (TreadleError, Unplaced) as error:
+        except (TreadleError, PlacementFailed) as error:
             log.warning("runs in the background not placed: %s", error)
         await asyncio.sleep(RECONCILE_S)
 

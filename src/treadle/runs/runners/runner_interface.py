@@ -7,11 +7,11 @@ import msgspec
 from treadle.core.events import Status
 
 
-class Unplaced(Exception):
+class PlacementFailed(Exception):
     """A run could not be given to anybody; whoever took it in drives it."""
 
 
-class Leaving(Exception):
+class ShuttingDown(Exception):
     """This process is about to end: somebody else must see to the run."""
 
 
@@ -28,7 +28,7 @@ DEFAULT_TERMS = RunnerTerms()
 class RunHost(Protocol):
     """A process that drives runs, as its runner sees it."""
 
-    async def see_to(self, run_id: str) -> Status | None:
+    async def drive_to_end(self, run_id: str) -> Status | None:
         """Drive a run to its end, or wait for whoever does; return how it ended, None if there is no such run.
 
         Raises: Leaving, StoreError.
@@ -47,16 +47,16 @@ class RunDriver(Protocol):
     """Decides who drives. `driven` is always the number of runs in the background that this process drives now."""
 
     @property
-    def places(self) -> bool:
+    def places_runs(self) -> bool:
         """Return whether runs in the background are placed from outside, so that no process looks for them itself."""
         ...
 
     @property
-    def look_s(self) -> float | None:
+    def poll_s(self) -> float | None:
         """Return how often abandoned runs are looked for beside the heartbeat; None is never."""
         ...
 
-    def room(self, driven: int) -> int | None:
+    def capacity(self, driven: int) -> int | None:
         """Return how many more runs this process may take; None is any number."""
         ...
 

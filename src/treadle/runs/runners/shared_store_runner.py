@@ -6,20 +6,20 @@ the first process that has; the store's leases decide who that is.
 
 from treadle.runs.runners.runner_interface import RunHost
 
-LOOK_S = 1.0
+POLL_S = 1.0
 """How long a run waits at most for a process that has room."""
 
 
-class Claims:
+class SharedStoreRunner:
     """Fits `Runner`. The one for several processes on one store."""
 
-    places = False
-    look_s: float | None = LOOK_S
+    places_runs = False
+    poll_s: float | None = POLL_S
 
     def __init__(self, background_max: int = 0) -> None:
         self._background_max = background_max
 
-    def room(self, driven: int) -> int | None:
+    def capacity(self, driven: int) -> int | None:
         """Return what is left of the bound, if there is one."""
         return max(0, self._background_max - driven) if self._background_max else None
 

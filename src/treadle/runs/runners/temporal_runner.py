@@ -18,7 +18,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from treadle.core.errors import ConfigError, TreadleError
-from treadle.runs.runners.runner_interface import DEFAULT_TERMS, Leaving, RunHost, RunnerTerms, Unplaced
+from treadle.runs.runners.runner_interface import DEFAULT_TERMS, PlacementFailed, RunHost, RunnerTerms, ShuttingDown
 
 log = logging.getLogger("treadle.runs")
 
@@ -53,11 +53,11 @@ class RunWorkflow:
         )
 
 
-class Temporal:
+class TemporalRunner:
     """Fits `Runner`. For those who run Temporal already."""
 
-    places = True
-    look_s: float | None = None
+    places_runs = True
+    poll_s: float | None = None
 
     def __init__(
         self,
@@ -78,9 +78,9 @@ class Temporal:
         self._client: Client | None = None
         self._host: RunHost | None = None
         self._worker: asyncio.Task[None] | None = None
-        self._leaving = asyncio.Event()
+        self._closing = asyncio.Event()
 
-    def room(self, driven: int) -> int | None:
+    def capacity(self, driven: int) -> int | None:
         """Return no bound: the bound is on what Temporal gives this process."""
         return None
 
@@ -112,7 +112,7 @@ class Temporal:
         Raises: Unplaced.
         """
         if self._client is None:
-            raise Unplaced("not connected")
+            raise PlacementFailed("not connected")
         try:
             await self._client.start_workflow(
                 WORKFLOW,
@@ -124,11 +124,11 @@ class Temporal:
                 rpc_timeout=timedelta(seconds=PLACE_S),
             )
         except RPCError as error:
-            raise Unplaced(f"Temporal did not take it: {error.message}") from error
+            raise PlacementFailed(f"Temporal did not take it: {error.message}") from error
 
     async def close(self) -> None:
         """Take no more runs, and wait for those that are seen to here; without effect the second time."""
-        self._leaving.set()
+        self._closing.set()
         if self._worker is not None:
             await asyncio.wait([self._worker])
 
@@ -144,17 +144,17 @@ class Temporal:
         )
         try:
             async with worker:
-                await self._leaving.wait()
+                await self._closing.wait()
         except RuntimeError as error:
             log.error("Temporal gives this process no runs any more: %s", error)
 
     @activity.defn(name=ACTIVITY)
     async def _drive(self, run_id: str) -> str:
         assert self._host is not None, "runs are taken when there is somebody to drive them"
-        beating = asyncio.create_task(self._beat())
+        beating = asyncio.create_task(self._heartbeat())
         try:
-            return await self._host.see_to(run_id) or "gone"
-        except Leaving:
+            return await self._host.drive_to_end(run_id) or "gone"
+        except ShuttingDown:
             raise ApplicationError("This process is leaving.", type="leaving") from None
         except TreadleError as error:
             raise ApplicationError(error.message, type=error.info.code) from None
@@ -166,7 +166,7 @@ class Temporal:
         finally:
             beating.cancel()
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         while True:
             activity.heartbeat()
             await asyncio.sleep(self._terms.heartbeat_s / 3)

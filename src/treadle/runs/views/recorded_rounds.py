@@ -17,7 +17,7 @@ from treadle.engine.recorded_run import Ending, ReplyRecord
 from treadle.engine.run_state import merge_carried_results
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.runs.conversation_history import read_history
-from treadle.runs.recovery.run_record import RunRecord, Unreadable, read_record
+from treadle.runs.recovery.run_record import RunRecord, UnreadableRun, read_record
 from treadle.runs.run_setup import Blueprint
 
 
@@ -75,10 +75,10 @@ async def read_so_far(store: Store, row: RunRow) -> StoredRun:
     before = [] if row.previous_id is None else await read_history(store, row.previous_id)
     try:
         record = await read_record(store, row, before)
-    except Unreadable as error:
+    except UnreadableRun as error:
         raise Conflict(f"{error} Only a run that was stored whole can be made again.", param="run") from None
     offers = offers_of(record.blueprint)
-    calls = _Reader(record, offers).read(record.recorded)
+    calls = _Reader(record, offers).read(record.entries)
     return StoredRun(row=row, added=record.added, offers=offers, calls=tuple(calls))
 
 
@@ -97,7 +97,7 @@ class _Reader:
         self._planner = Planner(record.blueprint.row.model, specs, request.options)
         if request.instructions:
             self._planner.add([text_message("system", request.instructions)])
-        head, self._carried = record.blueprint.taken_up()
+        head, self._carried = record.blueprint.initial_history()
         self._planner.add(head)
         self._record = record
         self._number = -1
@@ -112,15 +112,15 @@ class _Reader:
         for entry in entries:
             if not entry.is_input:
                 self._take(entry)
-        self._close()
+        self._end_call()
         return self._calls
 
     def _take(self, entry: Entry) -> None:
         match entry.kind:
             case "plan":
-                self._close()
+                self._end_call()
                 self._number += 1
-                self._plan = self._made(entry), entry.at
+                self._plan = self._plan_of(entry), entry.at
             case "reply" if entry.data is not None:
                 self._reply = msgspec.json.decode(entry.data, type=ReplyRecord), entry.at
             case "void":
@@ -135,14 +135,14 @@ class _Reader:
             case _:
                 pass
 
-    def _made(self, entry: Entry) -> Plan:
+    def _plan_of(self, entry: Entry) -> Plan:
         data = msgspec.json.decode(entry.data or b"{}", type=_PlanData)
         plan = self._planner.plan(data.tool_choice)
         if plan.fingerprint != data.fingerprint:
             raise Conflict(f"The plan of entry {entry.seq} cannot be made again from the journal.", param="run")
         return plan
 
-    def _close(self) -> None:
+    def _end_call(self) -> None:
         """Put the current call down, and let the next plan read what it gave."""
         if self._plan is None:
             if self._carried is not None:
@@ -154,7 +154,7 @@ class _Reader:
         self._calls.append(
             ModelCall(
                 plan=plan,
-                events=tuple(self._record.past.model_events(self._number, reply.base)),
+                events=tuple(self._record.steps.model_events(self._number, reply.base)),
                 items=tuple(self._items),
                 results=tuple(self._results),
                 reply=reply,

@@ -178,9 +178,9 @@ class _Builder:
                 call.setdefault("started_at", entry.at)
                 call.update(source=found.source, effect=found.effect, attempts=call.get("attempts", 0) + 1)
             case "approval_request":
-                self._ask(entry, msgspec.json.decode(data, type=RequestRecord))
+                self._add_request(entry, msgspec.json.decode(data, type=RequestRecord))
             case "approval_decision":
-                self._decide(entry, msgspec.json.decode(data, type=DecisionRecord))
+                self._add_decision(entry, msgspec.json.decode(data, type=DecisionRecord))
             case kind if kind in ITEM_KINDS:
                 self._item(entry, data)
             case _:
@@ -206,7 +206,7 @@ class _Builder:
         errors = sum(each.error is not None for each in rounds)
         errors += sum(call.state in bad for each in rounds for call in each.calls)
         return Trace(
-            question=_shown(self._question),
+            question=_cut(self._question),
             rounds=tuple(rounds),
             notes=tuple(self._notes),
             usage=usage,
@@ -266,12 +266,12 @@ class _Builder:
         else:
             self._notes.append(note)
 
-    def _ask(self, entry: Entry, record: RequestRecord) -> None:
+    def _add_request(self, entry: Entry, record: RequestRecord) -> None:
         self._call(entry)["approval"] = TracedApproval(
             id=record.approval_id, reasons=record.reasons, asked_at=entry.at, expires_at=record.expires_at or None
         )
 
-    def _decide(self, entry: Entry, record: DecisionRecord) -> None:
+    def _add_decision(self, entry: Entry, record: DecisionRecord) -> None:
         call = self._call(entry)
         if record.call is not None:
             call.update(_described(record.call, entry.at))
@@ -297,7 +297,7 @@ class _Builder:
         elif self._rounds and entry.kind in ("assistant", "reasoning") and entry.content:
             lane = "text" if entry.kind == "assistant" else "reasoning"
             known = self._rounds[-1][lane]
-            self._rounds[-1][lane] = _shown(f"{known}\n\n{entry.content}" if known else entry.content)
+            self._rounds[-1][lane] = _cut(f"{known}\n\n{entry.content}" if known else entry.content)
 
     def _result(self, entry: Entry, item: ResultItem, found: _CallData) -> None:
         text = text_of(item.output)
@@ -306,7 +306,7 @@ class _Builder:
             ended_at=entry.at,
             duration_s=found.duration_s,
             rc=item.rc,
-            output=_shown(text),
+            output=_cut(text),
             envelope=_envelope(item),
             summary=item.summary,
             output_bytes=found.bytes or len(text.encode("utf-8", "replace")),
@@ -334,8 +334,8 @@ def _described(item: CallItem, at: float) -> dict[str, Any]:
         "name": item.name,
         "side": item.side,
         "origin": item.origin,
-        "arguments": _shown(item.arguments),
-        "raw": None if item.raw is None else _shown(item.raw),
+        "arguments": _cut(item.arguments),
+        "raw": None if item.raw is None else _cut(item.raw),
         "called_at": at,
     }
 
@@ -361,9 +361,9 @@ def _envelope(item: ResultItem) -> Envelope:
     envelope = envelope_of(item)
     if len(envelope.data) <= TEXT_CHARS_MAX:
         return envelope
-    data = msgspec.Raw(write_json(_shown(bytes(envelope.data).decode())))
+    data = msgspec.Raw(write_json(_cut(bytes(envelope.data).decode())))
     return msgspec.structs.replace(envelope, data=data)
 
 
-def _shown(text: str) -> str:
+def _cut(text: str) -> str:
     return text if len(text) <= TEXT_CHARS_MAX else text[:TEXT_CHARS_MAX]

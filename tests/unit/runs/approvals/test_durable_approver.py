@@ -11,14 +11,14 @@ from treadle.engine.ports import ApprovalVerdict
 from treadle.journal.approvals_interface import ApprovalQuestion
 from treadle.journal.sqlite.approvals import SqliteApprovals
 from treadle.runs.approvals.decisions import Answer, Remember
-from treadle.runs.approvals.durable_approver import DeskRules
+from treadle.runs.approvals.durable_approver import ApproverRules
 from treadle.runs.approvals.remembered_rules import digest_of
 from unit.runs.approvals.desks import CONTEXT, PLEA, WAIT_S, office, other_call
 
 
 async def test_a_question_is_kept_with_all_that_a_person_needs() -> None:
     """Tool, source, canonical arguments, reasons, session and the digest that the answer is bound to."""
-    async with office(DeskRules(project="/p"), key_id="key_1") as at:
+    async with office(ApproverRules(project="/p"), key_id="key_1") as at:
         ticket = await at.ticket()
         row = await at.service.find(ticket.approval_id)
         digest = digest_of("wipe", "python", '{"a":"x","b":1}', "run_1")
@@ -120,7 +120,7 @@ async def test_a_store_that_is_away_ends_no_waiting(monkeypatch: pytest.MonkeyPa
 
 async def test_a_question_that_nobody_answers_expires() -> None:
     """It is not denied, and nobody can approve it afterwards."""
-    async with office(DeskRules(wait_s=30.0, stored_s=30.0)) as at:
+    async with office(ApproverRules(wait_s=30.0, stored_s=30.0)) as at:
         ticket = await at.ticket()
         at.clock.time += 30
         verdict = await asyncio.wait_for(at.desk.wait(ticket.approval_id, CONTEXT), WAIT_S)
@@ -132,7 +132,7 @@ async def test_a_question_that_nobody_answers_expires() -> None:
 
 async def test_a_decision_at_the_last_moment_stands() -> None:
     """The desk finds the time over while somebody has decided in it."""
-    async with office(DeskRules(wait_s=30.0, stored_s=30.0)) as at:
+    async with office(ApproverRules(wait_s=30.0, stored_s=30.0)) as at:
         ticket = await at.ticket()
         await at.service.decide(ticket.approval_id, Answer(approve=True))
         at.clock.time += 31
@@ -149,7 +149,7 @@ async def test_a_question_that_is_gone_is_no_approval() -> None:
 
 async def test_a_closed_desk_asks_nobody_and_says_so() -> None:
     """No row is filed; the reasons are in the refusal."""
-    async with office(DeskRules(is_open=False)) as at:
+    async with office(ApproverRules(is_open=False)) as at:
         verdict = await at.desk.ask(PLEA, CONTEXT)
         assert isinstance(verdict, ApprovalVerdict)
         assert (verdict.approved, "wipe is destructive" in verdict.reason) == (False, True)
