@@ -18,12 +18,12 @@ import msgspec
 
 from treadle.access.budgets import BudgetLedger, expected_tokens, held_back, used_by
 from treadle.access.client_identity import Client
-from treadle.access.keyring import Clock
 from treadle.access.rate_limiter import Limiter
 from treadle.access.sliding_window import Hit
 from treadle.core.errors import Exhausted, TreadleError
 from treadle.core.journal_entries import Entry
 from treadle.core.memoized import Memo
+from treadle.core.shared_ports import Clock
 from treadle.core.usage import Usage
 from treadle.journal.journal_interface import RunRow
 from treadle.journal.keys_interface import KeyBudget, KeyStore, ReservationResult, Spent

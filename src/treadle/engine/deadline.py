@@ -5,7 +5,7 @@ from types import TracebackType
 
 import msgspec
 
-from treadle.engine.ports import Clock
+from treadle.core.shared_ports import Clock
 
 
 class Deadline(msgspec.Struct):

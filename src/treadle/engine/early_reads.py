@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from treadle.core.shared_ports import Clock
 from treadle.core.tool_definitions import Outcome
-from treadle.engine.ports import Clock
 from treadle.engine.run_decisions import PlannedCall
 
 Run = Callable[[PlannedCall], Awaitable[Outcome]]

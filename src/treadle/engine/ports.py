@@ -48,22 +48,6 @@ class Journal(Protocol):
         ...
 
 
-class Clock(Protocol):
-    """Time, injected."""
-
-    def now(self) -> float:
-        """Return the wall clock: seconds since 1970."""
-        ...
-
-    def monotonic(self) -> float:
-        """Return seconds that never go back."""
-        ...
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        ...
-
-
 class PermissionRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Asks for approval of one call, with the reasons. `is_deferred` when the run will not wait for the decision."""
 

@@ -17,6 +17,7 @@ from treadle.core.events import Failed, Finished, ItemDone, LiveBatches, ModelEv
 from treadle.core.ids import RESULT, IdSource
 from treadle.core.items import CallItem, ResultItem
 from treadle.core.journal_entries import entry_of_item
+from treadle.core.shared_ports import Clock
 from treadle.core.tool_definitions import CallContext, Outcome, failure
 from treadle.engine import journal_steps as steps
 from treadle.engine.approval_reasons import (
@@ -33,16 +34,7 @@ from treadle.engine.deadline import Deadline
 from treadle.engine.early_reads import EarlyReads, mark_unused
 from treadle.engine.journal_steps import Step, decision_record, only_reads, policy_of, skip_after_failure, source_of
 from treadle.engine.model_retries import can_hold, discard_for_retry
-from treadle.engine.ports import (
-    ApprovalVerdict,
-    Approver,
-    Clock,
-    Journal,
-    Model,
-    PendingApproval,
-    PermissionRequest,
-    Toolbox,
-)
+from treadle.engine.ports import ApprovalVerdict, Approver, Journal, Model, PendingApproval, PermissionRequest, Toolbox
 from treadle.engine.recorded_run import Ending, RecordedRun
 from treadle.engine.run_decisions import CallModel, Decision, EndRun, PlannedCall, RepeatModelCall, RunTools
 from treadle.engine.run_state import RunState

@@ -1,4 +1,4 @@
-"""The life of a run: started, supervised, observed, cancelled, ended."""
+"""The life cycle of a run: started, driven, read, cancelled, recovered, ended."""
 
 from treadle.runs.active_run import RunHandle
 from treadle.runs.dependencies import RunDependencies, RunOverrides, RunsOptions

@@ -1,4 +1,4 @@
-"""A run that is going on in this process: its loop, its feed, its right to write, and the handle others hold."""
+"""The state of an active run in this process, and the handle through which others read, cancel and await any run."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -31,14 +31,14 @@ from treadle.runs.session_locks import SessionLock
 from treadle.telemetry.run_observer import RunObserver
 
 TRACKED: frozenset[type] = frozenset({Noted, RunEnded})
-"""Events that change what is known of a run."""
+"""Events that change the state of a run that others ask for."""
 _OUTPUT: frozenset[type] = frozenset({ItemDone, ToolFinished})
 _NEW_FUTURE = cast("Callable[[], asyncio.Future[None]]", asyncio.Future)
-"""Makes a future of the running loop; whose value nobody knows yet."""
+"""Makes a future of the running event loop."""
 
 
 class RunHandle(Protocol):
-    """A run as the rooms above see it, wherever it is driven and whether it goes on or has ended."""
+    """A run as the packages above see it, wherever it is driven and whether it is active or has ended."""
 
     @property
     def run_id(self) -> str:
@@ -52,17 +52,17 @@ class RunHandle(Protocol):
 
     @property
     def created_at(self) -> float:
-        """Return when it began."""
+        """Return when it was started."""
         ...
 
     @property
     def is_attached(self) -> bool:
-        """Return whether the run was there before whoever holds this handle asked for it."""
+        """Return whether the run existed before this handle was requested."""
         ...
 
     @property
     def has_run_tools(self) -> bool:
-        """Return whether a tool has started, so that the same request again would not be harmless."""
+        """Return whether a tool has started, so that repeating the request may repeat its effect."""
         ...
 
     @property
@@ -78,16 +78,16 @@ class RunHandle(Protocol):
     def events(self, after: int = 0, on_batch: BatchHandler | None = None) -> FeedBatches:
         """Return the events numbered above `after`, in batches, until the end.
 
-        `on_batch` may take batches of a run of this process at once, as soon as all others have been read.
+        For a run of this process `on_batch` is offered each new batch at once, when all earlier ones have been read.
         """
         ...
 
     def stored_events(self) -> FeedBatches:
-        """Return the events as they are stored, a moment later: no crash takes back what is read here."""
+        """Return only events that are stored, slightly later: a crash cannot void them."""
         ...
 
     def behind(self, taken: int) -> int:
-        """Return about how many bytes of events wait in memory for a reader that has taken so many."""
+        """Return roughly how many bytes of events wait in memory for a reader that has taken so many events."""
         ...
 
     async def cancel(self) -> None:
@@ -100,7 +100,7 @@ class RunHandle(Protocol):
 
 
 class LiveRun(msgspec.Struct, eq=False):
-    """What the runs room knows of a run while it lasts."""
+    """The state of a run that is driven in this process."""
 
     row: RunRow
     loop: RunLoop
@@ -129,19 +129,19 @@ class LiveRun(msgspec.Struct, eq=False):
 
     @property
     def has_output(self) -> bool:
-        """Return whether anything was said or done."""
+        """Return whether the run has produced any item or tool result."""
         return any(type(numbered.event) in _OUTPUT for numbered in self.feed.events)
 
     def leaves_hidden_items(self, ended: RunEnded) -> bool:
-        """Return whether the run that comes next needs what only this one knows."""
+        """Return whether the next run needs items that only this one has."""
         return ended.status == "requires_action" and self.loop.has_hidden_items
 
     def runs_deleted_by(self, ended: RunEnded) -> tuple[str, ...]:
-        """Return the runs whose content goes with this end: its own, where it is not to be stored, and those that were
-        kept for this run alone.
+        """Return the runs whose content is deleted with this end: its own, if it is not to be stored, and those that
+        were stored for this run alone.
 
-        A client asks again after a failure, so those wait for a better end or their expiry; so they do where this run
-        leaves calls open itself, for the next one needs all that the chain remembers.
+        After a failure the client may retry, so those stay until a later success or their expiry; also if this run
+        leaves calls open, since the next one needs the content of the whole chain.
         """
         rejoined = self.history.rejoined
         if (self.row.store and not rejoined) or self.leaves_hidden_items(ended):
@@ -150,7 +150,7 @@ class LiveRun(msgspec.Struct, eq=False):
         return own if failure_of(ended) is not None else (*own, *rejoined)
 
     def mark_started(self, error: BaseException | None = None) -> None:
-        """Tell whoever starts the run that it has begun, or why it has not; they may be gone."""
+        """Complete the future that the starter of the run awaits."""
         if self.started.done():
             return
         if error is None:
@@ -159,7 +159,7 @@ class LiveRun(msgspec.Struct, eq=False):
             self.started.set_exception(error)
 
     def cancel(self, error: ErrorInfo | None = None) -> None:
-        """Ask the run to end; it still answers its open calls and tells its end: cancelled, or failed by this error."""
+        """Ask the run to end as cancelled, or as failed with this error; it still answers its open calls."""
         if self.is_cancelled:
             return
         self.is_cancelled = True
@@ -171,14 +171,14 @@ class LiveRun(msgspec.Struct, eq=False):
             self.task.cancel()
 
     def hand_over(self) -> None:
-        """Stop driving the run without ending it: whoever claims it next goes on from the journal."""
+        """Stop driving the run without ending it: the process that claims it next resumes it from the journal."""
         if self.task is not None and self.ended is None and not self.is_cancelled:
             self.is_handed_over = True
             if self.is_driven:
                 self.task.cancel()
 
     def track(self, event: RunEvent) -> None:
-        """Remember what others ask of the run while it lasts, and what its end depends on."""
+        """Record what others ask for while the run is active, and what its end depends on."""
         if type(event) is RunEnded:
             self.is_over = True
             if self.session_lock is not None:
@@ -187,7 +187,7 @@ class LiveRun(msgspec.Struct, eq=False):
             self.notes += (event.note,)
 
     def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> "asyncio.Future[int]":
-        """Write to the journal as the engine's port wants it."""
+        """Write to the journal; fits the engine's `Journal` port."""
         if self.journal is None:
             raise StoreError("The run was never made durable.")
         if ended is None:
@@ -253,7 +253,7 @@ class LocalRun(msgspec.Struct, frozen=True, eq=False):
 
 
 class RemoteRun:
-    """A run that is driven elsewhere, or has ended: read from the store. Fits `RunHandle`."""
+    """A run that is driven by another process, or has ended: read from the store. Fits `RunHandle`."""
 
     def __init__(
         self, store: Store, row: RunRow, cancel: Callable[[str], Awaitable[bool]], *, is_attached: bool = True

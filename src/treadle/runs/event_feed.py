@@ -1,4 +1,4 @@
-"""The events of one live run, for any number of readers, each at its own place and its own pace."""
+"""The events of one active run in memory, for any number of readers, each at its own position and pace."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -9,22 +9,22 @@ import msgspec
 from treadle.core.events import ArgumentsDelta, Numbered, ReasoningDelta, RefusalDelta, RunEvent, TextDelta
 
 BATCH_EVENTS_MAX = 256
-"""What a reader that is behind gets at a time: whoever writes it out waits for its client in between."""
+"""How many events a reader that is behind gets at a time: between batches its client can apply backpressure."""
 
 BATCH_TEXT_MAX = 262_144
-"""How many characters it gets at a time, or one event: what is written out is held until the client takes it."""
+"""How many characters it gets at a time (at least one event): encoded bytes are held until the client takes them."""
 
 _DELTAS = (TextDelta, ReasoningDelta, ArgumentsDelta, RefusalDelta)
 
 BatchHandler = Callable[[list[Numbered]], bool]
-"""Takes a batch at once, in the turn of whoever publishes it, or leaves it to be read."""
+"""Handles a batch synchronously when it is published and returns True, or returns False to leave it to be read."""
 
 
 class FeedBatches(Protocol):
-    """What happens in a run, in batches, until its end."""
+    """The events of a run, in batches, until its end."""
 
     def __aiter__(self) -> AsyncIterator[list[Numbered]]:
-        """Be read."""
+        """Return the iterator."""
         ...
 
     def __anext__(self) -> Awaitable[list[Numbered]]:
@@ -32,15 +32,15 @@ class FeedBatches(Protocol):
         ...
 
     def aclose(self) -> Awaitable[None]:
-        """Be read no more."""
+        """Stop reading."""
         ...
 
 
 class EventFeed(msgspec.Struct, eq=False):
-    """Grows while the run lasts; a reader that comes late or again starts after any event: the n-th is number n.
+    """Grows while the run is active; a reader may start after any event. The n-th event has the number n.
 
-    `sizes` are how many bytes there are up to each event, as far as anybody asked. The first `kept` events are in the
-    store; a crash takes back the others.
+    `sizes` are the cumulative bytes up to each event, computed on demand. The first `stored` events are in the store;
+    a crash voids the others.
     """
 
     events: list[Numbered] = []
@@ -51,7 +51,7 @@ class EventFeed(msgspec.Struct, eq=False):
     waiting_stored: list["StoredEventReader"] = []
 
     def publish(self, batch: list[Numbered]) -> None:
-        """Add events, and let the readers that have all others on_batch them, or wake up for them."""
+        """Add events; offer them to the handlers of readers that have all earlier ones, and wake the other readers."""
         events, size = self.events, len(batch)
         before = len(events)
         events += batch
@@ -68,7 +68,7 @@ class EventFeed(msgspec.Struct, eq=False):
             reader.wake(fault)
 
     def mark_stored(self, count: int) -> None:
-        """Say that the first events are in the store."""
+        """Record that the first `count` events are in the store."""
         if count <= self.stored:
             return
         self.stored = count
@@ -76,7 +76,7 @@ class EventFeed(msgspec.Struct, eq=False):
             self._wake_stored()
 
     def close(self) -> None:
-        """Say that no more events will come."""
+        """End the feed: no more events will come."""
         self.is_closed = True
         waiting, self.waiting = self.waiting, []
         for reader in waiting:
@@ -84,7 +84,7 @@ class EventFeed(msgspec.Struct, eq=False):
         self._wake_stored()
 
     def read_stored(self) -> "StoredEventReader":
-        """Return a reader of the events that no crash takes back."""
+        """Return a reader of stored events only."""
         return StoredEventReader(self)
 
     def _wake_stored(self) -> None:
@@ -93,16 +93,16 @@ class EventFeed(msgspec.Struct, eq=False):
             reader.wake()
 
     def read(self, after: int = 0, on_batch: BatchHandler | None = None) -> "FeedReader":
-        """Return a reader of everything that comes after the first `after` events.
+        """Return a reader of the events after the first `after` ones.
 
-        What `on_batch` takes is not read again: it is offered what is published while there is nothing else to read.
+        `on_batch` is offered what is published while there is nothing else to read; what it takes is not read again.
         """
         return FeedReader(self, after, on_batch)
 
     def behind(self, taken: int) -> int:
-        """Return about how many bytes of events there are beyond the first `taken`.
+        """Return roughly how many bytes of events there are after the first `taken`.
 
-        Events are measured when a reader is first found waiting for its client, and once for all readers.
+        Events are measured when this is first asked, once for all readers.
         """
         if self.sizes is None:
             self.sizes = [0]
@@ -113,7 +113,7 @@ class EventFeed(msgspec.Struct, eq=False):
 
 
 class FeedReader(msgspec.Struct, eq=False):
-    """One reader at its place. Fits `FeedBatches`."""
+    """One reader with its position. Fits `FeedBatches`."""
 
     feed: EventFeed
     position: int
@@ -121,11 +121,11 @@ class FeedReader(msgspec.Struct, eq=False):
     waiter: asyncio.Future[None] | None = None
 
     def __aiter__(self) -> Self:
-        """Be read."""
+        """Return itself."""
         return self
 
     async def __anext__(self) -> list[Numbered]:
-        """Return what came next, as soon as there is something."""
+        """Return the next events, as soon as there are any."""
         feed = self.feed
         events = feed.events
         while self.position >= len(events):
@@ -144,10 +144,10 @@ class FeedReader(msgspec.Struct, eq=False):
         return batch
 
     async def aclose(self) -> None:
-        """Have nothing to give back: whoever waits no more is not waited for."""
+        """Do nothing: a reader holds no resources."""
 
     def wake(self, error: Exception | None = None) -> None:
-        """Go on reading, or fail."""
+        """Wake the waiting reader, with an error if its handler failed."""
         waiter = self.waiter
         if waiter is None or waiter.done():
             return
@@ -158,18 +158,18 @@ class FeedReader(msgspec.Struct, eq=False):
 
 
 class StoredEventReader(msgspec.Struct, eq=False):
-    """A reader of what is in the store already, a moment after the others. Fits `FeedBatches`."""
+    """A reader of stored events only, slightly behind the others. Fits `FeedBatches`."""
 
     feed: EventFeed
     position: int = 0
     waiter: asyncio.Future[None] | None = None
 
     def __aiter__(self) -> Self:
-        """Be read."""
+        """Return itself."""
         return self
 
     async def __anext__(self) -> list[Numbered]:
-        """Return what was stored next, as soon as there is something; last the end, also one that does not stand."""
+        """Return the next stored events, as soon as there are any; last the end, even if it was not stored."""
         feed = self.feed
         while self.position >= feed.stored:
             if feed.is_closed:
@@ -186,10 +186,10 @@ class StoredEventReader(msgspec.Struct, eq=False):
         return batch
 
     async def aclose(self) -> None:
-        """Have nothing to give back."""
+        """Do nothing: a reader holds no resources."""
 
     def wake(self) -> None:
-        """Go on reading."""
+        """Wake the waiting reader."""
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
@@ -202,18 +202,18 @@ class StoredEventReader(msgspec.Struct, eq=False):
 
 
 def count_within(events: Sequence[RunEvent], text_max: int = BATCH_TEXT_MAX) -> int:
-    """Return how many of the first events say no more than that together; the first one counts in any case."""
-    said = 0
+    """Return how many leading events have at most `text_max` characters of deltas in total, at least one."""
+    chars = 0
     for count, event in enumerate(events):
         if isinstance(event, _DELTAS):
-            said += len(event.text)
-            if said > text_max and count:
+            chars += len(event.text)
+            if chars > text_max and count:
                 return count
     return len(events)
 
 
 def count_text(events: Iterable[RunEvent]) -> int:
-    """Return how many characters the pieces among these events have."""
+    """Return how many characters the deltas among these events have."""
     return sum(len(event.text) for event in events if isinstance(event, _DELTAS))
 
 

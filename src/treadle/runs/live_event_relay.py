@@ -1,7 +1,7 @@
-"""Lets other processes read what a run says before it is durable: the events of the model call that is going on.
+"""Writes the events of the current model call as chunks, so that other processes can read them before they are durable.
 
-Chunks are written at most every 100 ms. A call that is over sooner writes none: the journal has it. All runs of a
-process write at the same moments, so that the store commits their chunks together.
+Chunks are written at most every 100 ms. A model call that ends sooner writes none: the journal has it. All runs of a
+process flush at the same moments, so that the store commits their chunks together.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ log = logging.getLogger("treadle.runs")
 
 FLUSH_S = 0.1
 OUTSIDE_MODEL_CALLS: frozenset[type] = frozenset({RoundStarted, ToolStarted, ToolFinished, RunEnded})
-"""Events that are no part of a model call, and come only when the one before them is in the journal."""
+"""Events that belong to no model call, published only when the one before them is in the journal."""
 
 
 class LiveEventRelay:
-    """Tells one run's events as it goes, as they come into its feed."""
+    """Writes one run's live chunks from its feed."""
 
     def __init__(self, journal: RunJournal, feed: EventFeed) -> None:
         self._journal = journal
@@ -37,12 +37,12 @@ class LiveEventRelay:
         self._is_closed = self._is_behind = False
 
     def notify(self) -> None:
-        """Hear that there are more events."""
+        """Schedule a flush: the feed has new events."""
         if self._timer is None and self._write is None:
             self._schedule()
 
     async def close(self) -> None:
-        """Write nothing more."""
+        """Stop, and wait for the write in progress."""
         self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -50,7 +50,7 @@ class LiveEventRelay:
             await asyncio.wait([self._write])
 
     def _schedule(self) -> None:
-        """Write what is fresh at the next moment, if anything is."""
+        """Schedule the next flush, if there is anything new."""
         events = self._events
         is_fresh = len(events) > self._written and type(events[-1].event) not in OUTSIDE_MODEL_CALLS
         if is_fresh and not self._is_closed:
@@ -62,14 +62,14 @@ class LiveEventRelay:
         fresh = [numbered.event for numbered in self._events[self._written :]]
         kinds = [*map(type, fresh)]
         if not OUTSIDE_MODEL_CALLS.isdisjoint(kinds):
-            # The model call that is going on begins behind the last of them.
-            begun = len(kinds)
-            while kinds[begun - 1] not in OUTSIDE_MODEL_CALLS:
-                begun -= 1
-            self._first = self._written = self._written + begun
-            del fresh[:begun]
+            # The current model call starts after the last of them.
+            start = len(kinds)
+            while kinds[start - 1] not in OUTSIDE_MODEL_CALLS:
+                start -= 1
+            self._first = self._written = self._written + start
+            del fresh[:start]
         if fresh:
-            # A model that says more than the store takes waits in the feed, where it is anyway, not in the writer too.
+            # What the store cannot take yet waits in the feed, which holds it anyway, and not in the writer too.
             count = count_within(fresh)
             self._is_behind = count < len(fresh)
             chunk = Chunk(first=self._written + 1, count=count, data=msgspec.json.encode(fresh[:count]))
@@ -82,7 +82,7 @@ class LiveEventRelay:
             return
         error = write.exception()
         if isinstance(error, StoreError):
-            # What other processes could read may be gone: the whole call is written anew the next time.
+            # Chunks may be lost: write the whole call again the next time.
             log.debug("live events not told", extra={"run_id": self._journal.run_id, "code": error.info.code})
             self._written = first
         elif error is not None and not isinstance(error, TreadleError):
@@ -97,5 +97,5 @@ class LiveEventRelay:
 
 
 def _next_flush(time: float) -> float:
-    """Return the next moment that all runs have in common, two in FLUSH_S."""
+    """Return the next flush time, a multiple of half of FLUSH_S: the same for all runs."""
     return math.ceil(time / FLUSH_S * 2) * FLUSH_S / 2 if FLUSH_S else time

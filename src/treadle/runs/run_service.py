@@ -1,4 +1,4 @@
-"""Starts runs and finds them again: the one door to a run for server, terminal, library and evals."""
+"""The run service: starts, finds, cancels, recovers, replays and forks runs, for server, terminal and library."""
 
 import asyncio
 import contextlib
@@ -41,62 +41,62 @@ log = logging.getLogger("treadle.runs")
 
 CLAIM_BATCH = 100
 POLL_S = 1.0
-"""How often a run that is driven elsewhere is looked at by whoever sees to it here."""
+"""How often `drive_to_end` checks a run that another process drives."""
 CANCEL_POLL_S = 0.5
-"""How often a process asks whether somebody elsewhere wants one of its runs cancelled."""
+"""How often a process asks the store for cancellation requests for its runs."""
 CANCEL_WAIT_S = 5.0
-"""How long a cancellation waits for the run that another process drives to end."""
+"""How long a cancellation waits for a run of another process to end."""
 REMEMBERED_S = 120.0
-"""How long a run that is not stored can still be attached to by its idempotency key, in this process."""
+"""How long an ended run that is not stored can be attached to by its idempotency key, in this process."""
 
 _RESPONSE_PREFIX = {"chat": COMPLETION, "messages": MESSAGE}
 
 
 class ClaimFilter(TypedDict, total=False):
-    """Which runs are claimed: see the store's `claim_abandoned`."""
+    """Filters the runs to claim, see the store's `claim_abandoned`."""
 
     run_id: str
     background: bool
 
 
 class Runs:
-    """All runs of one process. Fits `Host` of its runner."""
+    """All runs of one process. Fits `RunHost`."""
 
-    def __init__(self, rooms: RunDependencies, options: RunsOptions | None = None) -> None:
-        self._deps = rooms
-        self._store = rooms.store
-        self._clock = rooms.clock
-        self._ids = rooms.ids
-        self._metrics = rooms.metrics
-        self._quotas = rooms.quotas
+    def __init__(self, deps: RunDependencies, options: RunsOptions | None = None) -> None:
+        self._deps = deps
+        self._store = deps.store
+        self._clock = deps.clock
+        self._ids = deps.ids
+        self._metrics = deps.metrics
+        self._quotas = deps.quotas
         self._options = options or RunsOptions()
-        self._history = ConversationHistory(rooms.store)
+        self._history = ConversationHistory(deps.store)
         self._offers = OfferCache(self._options.offers)
-        self._deferred_calls = DeferredCalls(rooms.store, rooms.clock, rooms.ids)
+        self._deferred_calls = DeferredCalls(deps.store, deps.clock, deps.ids)
         cache = self._options.cache
-        self._cache = None if cache is None else ResponseCache(rooms.store, rooms.clock, cache)
-        self._sessions = SessionLocks(rooms.store)
-        lease = DrivePolicy(
+        self._cache = None if cache is None else ResponseCache(deps.store, deps.clock, cache)
+        self._sessions = SessionLocks(deps.store)
+        policy = DrivePolicy(
             owner=self._options.owner,
             seconds=self._options.lease_s,
             is_persistent=self._options.persistence,
             shares_live_events=self._options.shares_live_events and self._options.persistence,
         )
-        self._recovery = RunRecovery(rooms, self._options.owner, self._sessions)
-        self._supervisor = Supervisor(rooms.store, rooms.clock, rooms.metrics, lease, rooms.quotas, rooms.tracer)
+        self._recovery = RunRecovery(deps, self._options.owner, self._sessions)
+        self._supervisor = Supervisor(deps.store, deps.clock, deps.metrics, policy, deps.quotas, deps.tracer)
         self._live: dict[str, LiveRun] = {}
-        rooms.metrics.show("treadle_live_runs", "Runs going on in this process.", lambda: len(self._live))
+        deps.metrics.show("treadle_live_runs", "Runs going on in this process.", lambda: len(self._live))
         lacking = "Abandoned runs that this process leaves to others, because it lacks their tools."
-        rooms.metrics.show("treadle_runs_without_tool", lacking, lambda: len(self.without_tools))
+        deps.metrics.show("treadle_runs_without_tool", lacking, lambda: len(self.without_tools))
         self._remembered: dict[str, LiveRun] = {}
         self._tasks: list[asyncio.Task[None]] = []
-        self._runner = rooms.runner
+        self._runner = deps.runner
         self._closing = asyncio.Event()
         self._has_capacity = asyncio.Event()
         kept_s = self._options.keep_s if self._options.persistence else self._options.unstored_s
         self._keep_s = {True: kept_s, False: self._options.unstored_s}
-        # One in the background may take a day. Where the protocol has items for approvals a run ends with them, instead
-        # of waiting for a person.
+        # A background run may take a day. In a protocol with items for approvals a run ends with them, instead of
+        # waiting for a person.
         self._default_limits = {
             (defers, background): self._options.limits_of(defers=defers, background=background)
             for defers in (False, True)
@@ -104,7 +104,7 @@ class Runs:
         }
 
     async def open(self) -> None:
-        """Go on with what a dead process left behind, then keep the leases of this one alive."""
+        """Recover the runs of dead processes, then start the heartbeat that renews the leases of this one."""
         await self._recover_abandoned()
         self._tasks = [
             asyncio.create_task(self._heartbeat(), name="treadle-heartbeat"),
@@ -119,10 +119,10 @@ class Runs:
             self._tasks.append(asyncio.create_task(placing, name="treadle-reconcile"))
 
     async def close(self, grace_s: float = 0.0) -> None:
-        """Give live runs a while to end by themselves, then stop them properly.
+        """Give active runs a grace period to end, then stop them.
 
-        Background runs are handed over to whoever claims them next; nobody cancelled the others, so they fail. Nothing
-        is claimed any more: what this process took now it would only leave again.
+        Background runs are handed over to the process that claims them next; all others fail, as nobody cancelled
+        them. Nothing is claimed any more.
         """
         self._closing.set()
         closing = asyncio.ensure_future(self._runner.close())
@@ -152,10 +152,10 @@ class Runs:
         idempotency: Idempotency | None = None,
         instead: RunOverrides = NO_OVERRIDES,
     ) -> RunHandle:
-        """Start a run. It goes on whether or not anybody reads its events, and is written when this returns, unless
-        whoever asked is answered in one piece: then it is with its first step, or very soon.
+        """Start a run. It continues whether or not its events are read. It is durable when this returns, unless the
+        client is answered in one piece: then it becomes durable with its first step, or very soon.
 
-        With an idempotency key that a run has already, return that run; one that failed for nothing is tried again.
+        With the idempotency key of an existing run, return that run; one that failed without effect is tried again.
         Raises: RequestError, StoreError.
         """
         if idempotency is not None:
@@ -166,22 +166,22 @@ class Runs:
         if instead.model is None:
             name = request.model or self._options.default_model
             if name == DIRECT_MODEL:
-                # Who may call tools without a model comes by MCP or the library, never by a model's name.
+                # Tools can be called without a model by MCP or the library only, never by a model's name.
                 raise NotFound(f"no upstream serves the model {name!r}", code="model_not_found", param="model")
             instead = msgspec.structs.replace(instead, model=self._deps.models.model_for(name))
-        seat = None if session_id is None else await self._sessions.enter(session_id, key_id)
+        lock = None if session_id is None else await self._sessions.enter(session_id, key_id)
         try:
             if limits is None:
                 defers = self._options.defers_approvals and request.protocol == "responses"
                 limits = self._default_limits[defers, request.background]
-            live = await self._prepare(request, seat, key_id, limits, idempotency, instead)
+            live = await self._prepare(request, lock, key_id, limits, idempotency, instead)
             await self._quotas.take(live.row, live.entries, request.options.max_output_tokens)
             if self._closing.is_set():
                 self._quotas.release(live.row)
-                # Nobody would see it through; what is driven is seen to by `close`.
+                # `close` ends the runs that are driven already, but would miss this one.
                 raise StoreError("The server is stopping, and begins no more runs.", code=SERVER_STOPPING.code)
         except BaseException:
-            self._sessions.leave(seat)
+            self._sessions.leave(lock)
             raise
         try:
             if is_placed:
@@ -198,7 +198,7 @@ class Runs:
         return LocalRun(live, live.row.id)
 
     async def _attach_to_taken(self, idempotency: Idempotency, key_id: str) -> RunHandle:
-        """Return the run that was begun under the same key meanwhile.
+        """Return the run that another request started under the same key.
 
         Raises: Conflict.
         """
@@ -223,21 +223,21 @@ class Runs:
         return handle
 
     def attach(self, row: RunRow) -> RunHandle:
-        """Return a handle of any run: driven here, driven elsewhere, or ended."""
+        """Return a handle of any run: driven here, driven by another process, or ended."""
         live = self._live.get(row.id) or self._remembered.get(row.id)
         return RemoteRun(self._store, row, self.cancel) if live is None else LocalRun(live, row.id, is_attached=True)
 
     def _is_full(self) -> bool:
-        """Return whether a run in the background that is taken in now is driven by somebody else."""
+        """Return whether a background run that is started now must be driven by another process."""
         return self._options.persistence and (self._runner.places_runs or self._capacity() == 0)
 
     def _capacity(self) -> int:
-        """Return how many runs this process may take now."""
+        """Return how many more runs this process may claim now."""
         room = self._runner.capacity(sum(live.row.background for live in self._live.values()))
         return CLAIM_BATCH if room is None else min(CLAIM_BATCH, room)
 
     async def _place(self, live: LiveRun) -> RunHandle:
-        """Make a run durable and let the runner find somebody who drives it; where it cannot, that is this process."""
+        """Make a run durable and let the runner place it; if that fails, drive it here."""
         placing = asyncio.create_task(self._store_and_place(live))
         try:
             await asyncio.shield(placing)
@@ -256,7 +256,7 @@ class Runs:
         try:
             await self._supervisor.store_unowned(live)
         finally:
-            self._quotas.release(live.row)  # without effect once it has begun
+            self._quotas.release(live.row)  # no effect once the run was started
             self._sessions.leave(live.session_lock)
         if live.is_cancelled:
             await self._store.request_cancel(run_id)
@@ -283,18 +283,18 @@ class Runs:
             if live.session_lock is not None:
                 self._sessions.leave(live.session_lock)
             if row.background:
-                # Only these take room: whoever waits for some need not look after every other run.
+                # Only background runs take capacity.
                 self._has_capacity.set()
             if row.idempotency_key is not None and not row.store and not live.is_lost:
                 self._remember(live)
 
     def _remember(self, live: LiveRun) -> None:
-        """Keep an unstored run in memory for a while: its client may not have heard its end."""
+        """Keep an unstored run in memory for a while: its client may not have received its end."""
         self._remembered[live.row.id] = live
         asyncio.get_running_loop().call_later(REMEMBERED_S, self._remembered.pop, live.row.id, None)
 
     def find_live(self, run_or_response_id: str) -> RunHandle | None:
-        """Return the run if it is going on in this process."""
+        """Return the run if it is active in this process."""
         live = self._live.get(run_or_response_id)
         if live is None:
             live = next((run for run in self._live.values() if run.row.response_id == run_or_response_id), None)
@@ -308,7 +308,7 @@ class Runs:
         return replay_journal(await self._store.entries(run_id))
 
     async def verify_replay(self, row: RunRow) -> Proof:
-        """Drive an ended run again from its journal alone, and compare.
+        """Replay an ended run from its journal alone, and compare.
 
         Raises: RequestError for a run that has not ended or whose content is gone.
         """
@@ -323,7 +323,7 @@ class Runs:
         model: str | None = None,
         allowed: tuple[str, ...] | None = None,
     ) -> RunHandle:
-        """Start a run that goes on from just before a round of another one, perhaps with another model.
+        """Start a run that continues from just before a round of another run, optionally with another model.
 
         `allowed` narrows the server tools, as in `RunOverrides`.
 
@@ -336,7 +336,7 @@ class Runs:
         return await self.start(self._with_previous(request, record), key_id=row.key_id, instead=instead)
 
     async def rerun_tools(self, row: RunRow, *, allowed: tuple[str, ...] | None = None) -> RunHandle:
-        """Start a run in which the model says what it said, and the tools really run.
+        """Start a run that replays the model's recorded answers but runs the tools again.
 
         Raises: RequestError, StoreError.
         """
@@ -346,7 +346,7 @@ class Runs:
         return await self.start(self._with_previous(request, record), key_id=row.key_id, instead=instead)
 
     def _with_previous(self, request: Request, record: RunRecord) -> Request:
-        """Let a fork continue what the first run continued."""
+        """Return the request of a fork, which continues the same previous run as the original."""
         return msgspec.structs.replace(request, previous_response_id=record.blueprint.row.previous_id)
 
     async def _record(self, row: RunRow) -> RunRecord:
@@ -359,8 +359,8 @@ class Runs:
             raise RequestError(str(error), param="run") from error
 
     async def events(self, run_id: str, after: int = 0) -> AsyncGenerator[list[Numbered], None]:
-        """Yield the events of any run that are numbered above `after`, until its end: live as they happen here, else
-        as they come into the journal.
+        """Yield the events of any run that are numbered above `after`, until its end: directly if it is driven here,
+        else from the journal.
 
         Raises: NotFound.
         """
@@ -370,7 +370,7 @@ class Runs:
             yield batch
 
     async def cancel(self, run_id: str) -> bool:
-        """Cancel a run wherever it is driven, and wait for its end; False if it had ended."""
+        """Cancel a run, also in another process, and wait for its end; False if it had ended."""
         handle = self.find_live(run_id)
         if handle is not None:
             await handle.cancel()
@@ -389,14 +389,14 @@ class Runs:
     async def _prepare(
         self,
         request: Request,
-        seat: SessionLock | None,
+        lock: SessionLock | None,
         key_id: str,
         limits: Limits,
         idempotency: Idempotency | None,
         instead: RunOverrides,
     ) -> LiveRun:
-        """Join the conversation, make the offers, and lay out what becomes durable together."""
-        head = None if seat is None else seat.head
+        """Join the conversation, choose the offered tools, and build the loop and the entries of a run."""
+        head = None if lock is None else lock.head
         joined = await self._history.join(request, key_id=key_id, previous_run_id=head)
         if request.inherits and joined.previous is not None and joined.previous.request is not None:
             request = inherit(request, msgspec.json.decode(joined.previous.request, type=Request))
@@ -408,9 +408,9 @@ class Runs:
         if request.approvals or joined.waiting:
             carried = await self._deferred_calls.resume(request.approvals, joined, offered.tools, key_id)
         if carried is not None and carried.has_open_requests:
-            # What is still asked about is needed again, whoever was not to store it.
+            # Open approval requests need the content of earlier runs again, even unstored ones.
             joined = msgspec.structs.replace(joined, rejoined=())
-        row = self._row(request, joined, None if seat is None else seat.session_id, key_id)
+        row = self._row(request, joined, None if lock is None else lock.session_id, key_id)
         if idempotency is not None:
             row = msgspec.structs.replace(
                 row, idempotency_key=idempotency.key, request_sha256=idempotency.request_sha256
@@ -435,8 +435,8 @@ class Runs:
             model = cached = CachedModel(model, self._cache, self._ids, key_id, self._metrics.cache_looked)
         ports = ports_of(self._deps, model, blueprint.frame.sources, instead, known)
         loop = make_loop(blueprint, ports, wall_s=limits.wall_s)
-        if seat is not None:
-            seat.run_id = row.id
+        if lock is not None:
+            lock.run_id = row.id
         if not joined.is_messages_only:
             log_pairs(row.id, joined.added)
         notes = (*request.notes, *joined.notes, *offered.notes)
@@ -445,12 +445,12 @@ class Runs:
             row,
             loop,
             joined,
-            seat,
+            lock,
             entries,
             opening,
             cache=cached,
             carried=carried,
-            # Whoever is answered in one piece hears of the run with its end.
+            # A client that is answered in one piece learns of the run at its end.
             is_private=not (request.surface.stream or request.background or request.protocol == "treadle"),
         )
 
@@ -476,18 +476,18 @@ class Runs:
         )
 
     async def _heartbeat(self) -> None:
-        """Keep the leases of the live runs and look after those of others, for as long as the process lives."""
+        """Renew the leases of the active runs, and recover those of dead processes, forever."""
         while True:
             await self._clock.sleep(self._options.lease_s / 3)
             try:
                 await self._renew_leases()
                 await self._quotas.maintain()
                 await self._recover_abandoned()
-            except Exception:  # without its heart beating every run of this process would be taken over
+            except Exception:  # if the heartbeat stopped, other processes would take over every run of this one
                 log.exception("heartbeat failed; it goes on")
 
     async def _renew_leases(self) -> None:
-        """Renew all leases at once; a run that was taken over is stopped here."""
+        """Renew all leases at once; a run that another process has taken over is stopped here."""
         held = [live for live in self._live.values() if live.journal is not None]
         renewals = await asyncio.gather(
             *(live.journal.renew() for live in held if live.journal is not None), return_exceptions=True
@@ -497,7 +497,7 @@ class Runs:
                 live.cancel()
 
     async def _recover_abandoned(self) -> None:
-        """Go on with the runs of processes that died, and forget what is past its time."""
+        """Recover the runs of dead processes, and delete what has expired."""
         try:
             await self.claim_abandoned()
             if left := self.without_tools:
@@ -507,11 +507,11 @@ class Runs:
             log.warning("cannot look after abandoned runs", extra={"code": error.info.code})
 
     async def claim_abandoned(self) -> list[str]:
-        """Claim every run that was left without an owner and go on with it; return their ids.
+        """Claim every run without an owner and recover it; return their ids.
 
         Raises: StoreError.
         """
-        taken: list[str] = []
+        run_ids: list[str] = []
         while not self._closing.is_set() and (room := self._capacity()):
             if self._runner.places_runs:
                 claimed = await self._claim(room, background=False)
@@ -519,11 +519,11 @@ class Runs:
                 claimed = await self._claim(room)
             if not claimed:
                 break
-            taken += claimed
-        return taken
+            run_ids += claimed
+        return run_ids
 
     async def recover_owner(self, owner: str) -> None:
-        """Go on with the runs of a process that is known to be dead, without waiting for its leases.
+        """Recover the runs of a process that is known to be dead, without waiting for its leases to end.
 
         Raises: StoreError.
         """
@@ -531,14 +531,14 @@ class Runs:
             await self.claim_abandoned()
 
     async def _claim(self, limit: int, **only: Unpack[ClaimFilter]) -> list[str]:
-        """Claim runs that have no owner and go on with them; return their ids. One that is named is looked at again."""
+        """Claim runs without an owner and recover them; return their ids. A run named in `only` is always tried."""
         options = self._options
         besides = () if "run_id" in only else [*self.without_tools]
         claimed = await self._store.claim_abandoned(options.owner, options.lease_s, limit, besides=besides, **only)
         for row, journal in claimed:
             try:
                 live = await self._recovery.recover(row, journal)
-            except Exception:  # one run must not keep a process from starting, nor the others from going on
+            except Exception:  # one broken run must not prevent the start of the process or the recovery of others
                 log.exception("run cannot be gone on with", extra={"run_id": row.id})
                 continue
             if live is not None:
@@ -548,7 +548,7 @@ class Runs:
         return [row.id for row, _ in claimed]
 
     async def drive_to_end(self, run_id: str) -> Status | None:
-        """Drive a run to its end, or wait for whoever does; return how it ended, None if there is no such run.
+        """Drive a run to its end, or wait until another process has; return its status, None if there is no such run.
 
         Raises: Leaving, StoreError.
         """
@@ -556,7 +556,7 @@ class Runs:
             if run_id not in self._live:
                 await self._claim(1, run_id=run_id)
             if run_id in self.without_tools:
-                raise ShuttingDown  # another process must see to it
+                raise ShuttingDown  # a process that has the tools must drive it
             live = self._live.get(run_id)
             if live is not None and live.task is not None:
                 await asyncio.wait([live.task])
@@ -571,11 +571,11 @@ class Runs:
 
     @property
     def without_tools(self) -> dict[str, tuple[str, ...]]:
-        """Return the abandoned runs that are left to other processes, with the tools that are lacking here."""
+        """Return the abandoned runs that are left to other processes, with the tools that this one lacks."""
         return self._recovery.required_tools.left()
 
     async def _poll_cancellations(self) -> None:
-        """Cancel the runs of this process that somebody elsewhere wants cancelled."""
+        """Cancel the runs of this process whose cancellation another process has requested."""
         while True:
             await self._clock.sleep(CANCEL_POLL_S)
             if not self._live:

@@ -13,8 +13,8 @@ from treadle.config import Settings, sqlite_path
 from treadle.config import mcp_settings as mcp
 from treadle.config.loader import data_directory
 from treadle.core.errors import ConfigError
+from treadle.core.shared_ports import Clock
 from treadle.engine.limits import Limits
-from treadle.engine.ports import Clock
 from treadle.journal.journal_interface import Store
 from treadle.journal.keys_interface import KeyRates
 from treadle.journal.open_store import open_store

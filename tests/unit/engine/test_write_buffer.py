@@ -205,7 +205,7 @@ async def test_what_is_only_written_is_told_to_nobody():
 
 async def test_a_write_that_was_put_off_is_not_begun_after_the_run_was_let_go(monkeypatch: pytest.MonkeyPatch):
     """Nobody is there any more to write for."""
-    monkeypatch.setattr(minutes, "SOON_S", 0.0)
+    monkeypatch.setattr(minutes, "WRITE_DELAY_S", 0.0)
     book, journal = WriteBuffer(), FakeJournal()
     book.attach(journal, lambda _: None)
     book.steps.append((None, Entry(kind="note", at=1.0)))

@@ -26,9 +26,9 @@ from treadle.core.ids import CountingIds
 from treadle.core.items import MessageItem, TextPart
 from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.core.request import Surface
+from treadle.core.shared_ports import Clock
 from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
 from treadle.engine import delta_log as tape
-from treadle.engine.ports import Clock
 from treadle.engine.recorded_run import ReplyRecord
 from treadle.journal.journal_interface import Chunk, RunRow, Store
 from treadle.journal.sqlite.store import SqliteStore

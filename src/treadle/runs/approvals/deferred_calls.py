@@ -1,4 +1,4 @@
-"""Goes on with calls that an earlier run left to be decided: takes the client's answers, and says what runs now."""
+"""Resumes calls that an earlier run left for approval: applies the client's decisions, and plans what the run does."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,10 +7,10 @@ import msgspec
 from treadle.core.errors import Conflict, NotFound, ProtocolError
 from treadle.core.ids import IdSource
 from treadle.core.request import Assent
+from treadle.core.shared_ports import Clock
 from treadle.core.tool_definitions import Offer, Outcome, ServerTool, failure
 from treadle.engine.approval_reasons import DecisionRecord, refusal_of
 from treadle.engine.journal_steps import decision_record
-from treadle.engine.ports import Clock
 from treadle.engine.run_decisions import PlannedCall
 from treadle.journal.approvals_interface import DECIDED, USED, ApprovalDecision, ApprovalRow
 from treadle.journal.journal_interface import Store
@@ -21,12 +21,12 @@ from treadle.runs.approvals.remembered_rules import canonical_arguments, digest_
 from treadle.runs.conversation_history import JoinedHistory
 
 CLIENT = "client"
-"""Who decides where the client's own request says what was decided."""
+"""The `by` of a decision that came with the client's own request."""
 _STATUS = {True: "approved", False: "denied"}
 
 
 class DeferredCalls:
-    """Makes of open questions and a client's answers what the next run begins with."""
+    """Turns open approval requests and a client's decisions into the calls that the next run starts with."""
 
     def __init__(self, store: Store, clock: Clock, ids: IdSource) -> None:
         self._store = store
@@ -40,9 +40,9 @@ class DeferredCalls:
         tools: Mapping[str, ServerTool],
         key_id: str,
     ) -> ResumedTurn | None:
-        """Return what the run begins with, if an earlier one left questions open. Decides those that are answered.
+        """Return the turn that the run resumes, if an earlier one left requests open. Decides those with an assent.
 
-        Raises: ProtocolError, naming the field; Conflict, saying what stands.
+        Raises: ProtocolError, naming the field; Conflict, naming the decision that stands.
         """
         waiting, history = joined.waiting, (*joined.before, *joined.added)
         answers = await self._matched(assents, joined, key_id)
@@ -64,7 +64,7 @@ class DeferredCalls:
         return ResumedTurn(calls=tuple(calls), order=order)
 
     async def _matched(self, assents: Sequence[Assent], joined: JoinedHistory, key_id: str) -> dict[str, Assent]:
-        """Return the answers by the question they belong to. What a client repeats with its question is no answer.
+        """Return the assents by approval id. One that only repeats an earlier decision with its request is skipped.
 
         Raises: ProtocolError, Conflict.
         """
@@ -83,7 +83,7 @@ class DeferredCalls:
         return answers
 
     def _stray(self, assent: Assent, row: ApprovalRow | None) -> ProtocolError | Conflict:
-        """Say why an answer belongs to no question of this conversation."""
+        """Return the error for an assent that belongs to no open request of this conversation."""
         if row is None:
             message = f"There is no approval request {assent.approval_id!r}."
             return ProtocolError(message, param=assent.field, code="approval_not_found")
@@ -102,9 +102,9 @@ class DeferredCalls:
             return None
 
     async def _decide(self, approval_id: str, assent: Assent, key_id: str) -> ApprovalRow:
-        """Decide as the client says; what was decided so already, by whomever, stands."""
+        """Decide as the client says; an equal decision that was made before stands."""
         row = await self._service.find(approval_id, key_id=key_id)
-        # Another run may have taken the call since it was looked at: then this answer came too late.
+        # Another run may have resumed the call since the first check.
         _check(row, assent)
         if row.status == _STATUS[assent.approve]:
             return row
@@ -117,7 +117,7 @@ class DeferredCalls:
             return row
 
     async def _settle(self, row: ApprovalRow, *, is_over: bool) -> ApprovalRow:
-        """Close a question that nobody can answer any more: its time is over, or the conversation went on."""
+        """Close a request that can no longer be decided: it has expired, or the conversation has continued."""
         if row.used_by is not None or (row.status == "pending" and not is_over):
             return row
         if row.decision is not None:
@@ -130,7 +130,7 @@ class DeferredCalls:
 
 
 def _check(row: ApprovalRow | None, assent: Assent) -> None:
-    """Let an answer pass that can still be given. Raises: Conflict, ProtocolError."""
+    """Check that an assent can still be given. Raises: Conflict, ProtocolError."""
     if row is None:
         message = f"There is no approval request {assent.approval_id!r} any more."
         raise ProtocolError(message, param=assent.field, code="approval_not_found")
@@ -148,7 +148,7 @@ def _conflict(row: ApprovalRow, assent: Assent) -> Conflict:
 
 
 def _planned(index: int, each: WaitingCall, row: ApprovalRow | None, tool: ServerTool | None) -> PlannedCall:
-    """Return what becomes of one call: it runs as it was approved, is answered, or goes on waiting."""
+    """Plan one call: it runs as it was approved, is answered, or stays deferred."""
     offer = None if tool is None else Offer(spec=tool.spec, side="server", policy=tool.policy, source=tool.source)
     planned = PlannedCall(index=index, call=each.call, offer=offer, reasons=each.record.reasons)
     if row is not None and row.status == "pending" and row.used_by is None:
@@ -161,7 +161,7 @@ def _planned(index: int, each: WaitingCall, row: ApprovalRow | None, tool: Serve
 
 
 def _record(each: WaitingCall, row: ApprovalRow | None) -> DecisionRecord:
-    """Return what was decided; what belongs to another run, or to another call, says nothing about this one."""
+    """Return the decision; one that was used by another run, or is of a different call, does not apply."""
     if row is None or row.used_by is not None:
         return DecisionRecord(approval_id="", status="cancelled")
     question = row.question
@@ -172,7 +172,7 @@ def _record(each: WaitingCall, row: ApprovalRow | None) -> DecisionRecord:
 
 
 def _changed(each: WaitingCall, tool: ServerTool | None) -> Outcome | None:
-    """Return what a call gets whose tool is not the one any more that was approved."""
+    """Return the outcome of a call whose tool was replaced after it was approved."""
     if tool is None:
         return failure("unknown_tool", f"Not run: there is no tool {each.call.name!r} any more.")
     if tool.source != each.record.source:

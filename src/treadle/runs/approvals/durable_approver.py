@@ -1,11 +1,12 @@
-"""The desk: asks people about calls through durable rows, so that a question outlives the process that asked it."""
+"""The approver that stores requests as rows, so that a request outlives the process that made it."""
 
 import msgspec
 
 from treadle.core.errors import Conflict, StoreError
 from treadle.core.ids import APPROVAL, IdSource
+from treadle.core.shared_ports import Clock
 from treadle.core.tool_definitions import CallContext
-from treadle.engine.ports import ApprovalVerdict, Clock, PendingApproval, PermissionRequest
+from treadle.engine.ports import ApprovalVerdict, PendingApproval, PermissionRequest
 from treadle.journal.approvals_interface import ApprovalDecision, ApprovalQuestion, ApprovalRow
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.providers.direct_call_model import DIRECT_MODEL
@@ -15,15 +16,15 @@ from treadle.runs.approvals.unattended import DenyAll
 HOLDS_CONNECTION = frozenset({"chat", "messages", "gemini", "responses"})
 """APIs whose client holds its connection while the run waits."""
 POLL_S = 1.0
-"""How long the desk relies on being woken before it looks by itself."""
+"""How long to wait for a change notification before the row is read again."""
 PAUSE_S = 0.05
-"""What it waits at least between two looks."""
+"""The minimum time between two reads."""
 
 
 class ApproverRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a question stands: where a client waits, and where none does. `is_open` false asks nobody.
+    """How long requests stay open: `wait_s` while a client waits, else `stored_s`. Without `is_open` all are denied.
 
-    `project` is the folder that rules without a session hold for.
+    `project` is the folder that rules without a session apply to.
     """
 
     wait_s: float = 300.0
@@ -33,7 +34,7 @@ class ApproverRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DurableApprover:
-    """Fits the engine's Approver port."""
+    """Fits the engine's `Approver` port."""
 
     def __init__(self, store: Store, clock: Clock, ids: IdSource, rules: ApproverRules | None = None) -> None:
         self._store = store
@@ -42,7 +43,7 @@ class DurableApprover:
         self._rules = rules or ApproverRules()
 
     async def ask(self, request: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
-        """Answer by a remembered rule, else put the question where people find it.
+        """Approve by a remembered rule, else store a pending request.
 
         Raises: StoreError.
         """
@@ -72,9 +73,9 @@ class DurableApprover:
         return PendingApproval(approval_id=row.id, digest=row.question.digest, expires_at=row.expires_at)
 
     async def wait(self, approval_id: str, context: CallContext) -> ApprovalVerdict:
-        """Wait until somebody decides, or until the time is over; a store that is away meanwhile is waited for too.
+        """Wait for the decision or the expiry; an unavailable store is waited for too.
 
-        Raises: StoreError, for what does not pass by itself.
+        Raises: StoreError, for a lasting failure.
         """
         while True:
             try:
@@ -82,14 +83,14 @@ class DurableApprover:
             except StoreError as error:
                 if error.info.code != StoreError.code:
                     raise
-                # Nothing is lost by waiting: a run whose lease is lost meanwhile is ended by its heartbeat.
+                # Waiting is safe: if the lease is lost in the meantime, the heartbeat ends the run.
                 await self._clock.sleep(POLL_S)
                 continue
             if verdict is not None:
                 return verdict
 
     async def _poll(self, approval_id: str, context: CallContext) -> ApprovalVerdict | None:
-        """Look once what was decided; where nothing was, wait until it is worth looking again."""
+        """Return the decision if there is one, else wait for the next change of the run."""
         row = await self._store.approvals.find(approval_id)
         if row is None:
             return ApprovalVerdict(approved=False, code="cancelled", approval_id=approval_id)
@@ -99,9 +100,9 @@ class DurableApprover:
         if left_s <= 0:
             await self._expire(row)
             return None
-        begun = self._clock.monotonic()
+        started_at = self._clock.monotonic()
         await self._store.wait_change(context.run_id, min(left_s, POLL_S))
-        if self._clock.monotonic() - begun < PAUSE_S:
+        if self._clock.monotonic() - started_at < PAUSE_S:
             await self._clock.sleep(PAUSE_S)
         return None
 
@@ -109,17 +110,17 @@ class DurableApprover:
         try:
             await self._store.approvals.decide(row.id, ApprovalDecision(status="expired", at=self._clock.now()))
         except Conflict:
-            return  # somebody decided at the last moment, and that stands
+            return  # it was decided at the last moment, and that stands
 
     def _time_for(self, request: PermissionRequest, run: RunRow | None) -> float:
         if run is None or run.background or request.is_deferred:
             return self._rules.stored_s
-        is_heard = run.protocol in HOLDS_CONNECTION or run.model == DIRECT_MODEL
-        return self._rules.wait_s if is_heard else self._rules.stored_s
+        is_connected = run.protocol in HOLDS_CONNECTION or run.model == DIRECT_MODEL
+        return self._rules.wait_s if is_connected else self._rules.stored_s
 
 
 def verdict_of(row: ApprovalRow) -> ApprovalVerdict:
-    """Return a decided approval as the engine hears it."""
+    """Return a decided approval as the engine's verdict."""
     decision = row.decision or ApprovalDecision(status=row.status, at=0.0)
     return ApprovalVerdict(
         approved=row.status == "approved",

@@ -1,4 +1,4 @@
-"""Goes on with runs whose process died: each is made again as it stands in the journal, or ended."""
+"""Recovers claimed runs: rebuilds each from its journal so that it can be driven further, or ends it."""
 
 import logging
 
@@ -20,18 +20,18 @@ log = logging.getLogger("treadle.runs")
 
 
 class RunRecovery:
-    """Makes claimed runs live again."""
+    """Recovers claimed runs."""
 
-    def __init__(self, rooms: RunDependencies, owner: str, sessions: SessionLocks) -> None:
-        self._deps = rooms
-        self._store = rooms.store
-        self._clock = rooms.clock
+    def __init__(self, deps: RunDependencies, owner: str, sessions: SessionLocks) -> None:
+        self._deps = deps
+        self._store = deps.store
+        self._clock = deps.clock
         self._owner = owner
         self._sessions = sessions
-        self.required_tools = RequiredTools(rooms.tools.tools, rooms.elsewhere)
+        self.required_tools = RequiredTools(deps.tools.tools, deps.elsewhere)
 
     async def recover(self, row: RunRow, journal: RunJournal) -> LiveRun | None:
-        """Return a claimed run ready to go on where its journal ends; end it where that cannot be."""
+        """Return a claimed run, ready to continue after its last journalled step; end it if it cannot be recovered."""
         try:
             live = await self._rebuild(row, journal)
         except ToolsMissing as error:
@@ -39,7 +39,7 @@ class RunRecovery:
             return None
         except (TreadleError, UnreadableRun) as error:
             if isinstance(error, StoreError) and not isinstance(error, Diverged | DamagedJournal):
-                # The store cannot be read just now, which says nothing of the run: it is claimed again later.
+                # The store is unavailable; the run itself may be fine, and is claimed again later.
                 log.warning("run not gone on with yet", extra={"run_id": row.id, "code": error.info.code})
                 return None
             await self._give_up(row, journal, error)
@@ -53,7 +53,7 @@ class RunRecovery:
         return live
 
     async def _rebuild(self, row: RunRow, journal: RunJournal) -> LiveRun:
-        """Make a run's loop again, with all that its journal knows.
+        """Rebuild a run's loop with its journalled steps.
 
         Raises: Unreadable, Lacking, Diverged, NotFound.
         """
@@ -64,7 +64,7 @@ class RunRecovery:
         before = [] if previous is None else await read_history(self._store, previous.id, for_next=True)
         record = await read_record(self._store, row, before)
         if any(framed.offer is not None and framed.offer.source == GUEST for framed in record.blueprint.frame.offers):
-            # Its tools died with the guest, and a tool of this process may have the same name.
+            # The guest's tools are gone, and a tool of this process may have the same name.
             raise UnreadableRun("The guest that made the run and ran its tools is gone.")
         is_cancelled = row.id in await self._store.cancel_requests(self._owner)
         if not is_cancelled:
@@ -87,7 +87,7 @@ class RunRecovery:
         return live
 
     async def _lock_session(self, row: RunRow) -> SessionLock | None:
-        """Take the seat of the run's session again, if nobody else sits there."""
+        """Lock the run's session again, unless another run holds the lock."""
         if row.session_id is None:
             return None
         try:
@@ -96,17 +96,17 @@ class RunRecovery:
             return None
 
     async def _leave_to_others(self, journal: RunJournal, error: ToolsMissing) -> None:
-        """Give a claimed run up again, so that a process with its tools can take it."""
+        """Release a claimed run, so that a process with its tools can claim it."""
         about = {"run_id": journal.run_id, "tools": ", ".join(error.names)}
         log.warning("run waits for a process that has its tools: %s", about["tools"], extra=about)
         try:
             await journal.release()
         except TreadleError as problem:
-            # Its lease ends by itself.
+            # The lease expires by itself.
             log.warning("run not given up", extra={"run_id": journal.run_id, "code": problem.info.code})
 
     async def _give_up(self, row: RunRow, journal: RunJournal, problem: Exception) -> None:
-        """End a claimed run that cannot be gone on with."""
+        """End a claimed run that cannot be recovered."""
         error = problem.info if isinstance(problem, Diverged) else INTERRUPTED
         try:
             await close_run(self._store, journal, self._clock.now(), error, is_stored=row.store)

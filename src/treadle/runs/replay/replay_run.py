@@ -1,4 +1,4 @@
-"""A run driven again: to prove that it takes the same way, or to take another one from some round on."""
+"""Replays an ended run to verify that it takes the same steps, and builds requests that fork a run at a round."""
 
 from asyncio import Future
 from collections.abc import AsyncGenerator, Sequence
@@ -12,8 +12,9 @@ from treadle.core.items import AnyItem, CallItem
 from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
 from treadle.core.plan import Plan
 from treadle.core.request import Note, Request
+from treadle.core.shared_ports import Clock
 from treadle.core.tool_definitions import CallContext, Outcome
-from treadle.engine.ports import ApprovalVerdict, Clock, PendingApproval, PermissionRequest
+from treadle.engine.ports import ApprovalVerdict, PendingApproval, PermissionRequest
 from treadle.engine.recorded_run import RecordedRun
 from treadle.engine.run_loop import Ports
 from treadle.journal.write_futures import done
@@ -22,11 +23,11 @@ from treadle.runs.replay.comparing_journal import Diverged, EntryComparison
 from treadle.runs.replay.event_replay import replay_journal
 
 FORKED = "forked"
-"""The code of the note that says what a run was forked from."""
+"""The code of the note that names the run a fork was made from."""
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """What a proof found. `problem` says where the way parted, if it did."""
+    """The result of a replay. `problem` says where it diverged, if it did."""
 
     rounds: int
     calls: int
@@ -36,15 +37,15 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_same(self) -> bool:
-        """Return whether the run took the same way, byte for byte."""
+        """Return whether the replay equals the recorded run, byte for byte."""
         return self.problem is None
 
 
 class RecordedModel:
-    """A model that says again what it said, call by call, whatever it is asked."""
+    """A model that replays recorded answers, call by call, whatever the plan."""
 
-    def __init__(self, past: RecordedRun) -> None:
-        self._recorded = past
+    def __init__(self, recorded: RecordedRun) -> None:
+        self._recorded = recorded
         self._calls_made = 0
 
     async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
@@ -60,7 +61,7 @@ class RecordedModel:
 
 
 class _NoPorts:
-    """Stands for everything that a proof must not need: a model, a toolbox, somebody to ask."""
+    """Fails on every use of a model, toolbox or approver: a replay must not need them."""
 
     async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
         raise Diverged("The model was asked for more than the journal has.")
@@ -77,7 +78,7 @@ class _NoPorts:
 
 
 class _ComparingJournal:
-    """The journal of a proof: it only compares."""
+    """A journal that only compares."""
 
     def __init__(self, recorded: Sequence[Entry]) -> None:
         self.comparison = EntryComparison(recorded)
@@ -90,15 +91,15 @@ class _ComparingJournal:
 
 
 async def verify_replay(record: RunRecord, entries: Sequence[Entry], clock: Clock, ids: IdSource) -> Proof:
-    """Drive an ended run again and compare every entry and every event with the first time."""
-    nobody = _NoPorts()
-    ports = Ports(model=nobody, toolbox=nobody, clock=clock, approver=nobody, ids=ids)
-    judge = _ComparingJournal(record.rest)
-    told = list(record.opening)
+    """Replay an ended run, and compare every entry and every event with the recorded ones."""
+    no_ports = _NoPorts()
+    ports = Ports(model=no_ports, toolbox=no_ports, clock=clock, approver=no_ports, ids=ids)
+    journal = _ComparingJournal(record.rest)
+    replayed = list(record.opening)
     problem: str | None = None
     try:
-        await record.loop(ports).run(judge, told.extend)
-        problem = _missing_entries(judge.comparison.expected) or _first_difference(replay_journal(entries), told)
+        await record.loop(ports).run(journal, replayed.extend)
+        problem = _missing_entries(journal.comparison.expected) or _first_difference(replay_journal(entries), replayed)
     except Diverged as error:
         problem = error.message
     own = [entry for entry in entries if not entry.is_input]
@@ -106,7 +107,7 @@ async def verify_replay(record: RunRecord, entries: Sequence[Entry], clock: Cloc
         rounds=sum(entry.kind == "plan" for entry in own),
         calls=sum(entry.kind == "tool_call" for entry in own),
         entries=len(own),
-        events=len(told),
+        events=len(replayed),
         problem=problem,
     )
 
@@ -114,18 +115,18 @@ async def verify_replay(record: RunRecord, entries: Sequence[Entry], clock: Cloc
 def fork_request(
     record: RunRecord, entries: Sequence[Entry], *, round_number: int = 1, model: str | None = None
 ) -> Request:
-    """Return a request that goes on from just before a round of a run, perhaps with another model.
+    """Return a request that continues from just before a round of a run, optionally with another model.
 
-    What the run said and did before that round becomes input; no tool runs again.
+    The run's items before that round become input; no tool runs again.
     Raises: RequestError for a round that the run does not have.
     """
     request = record.blueprint.request
-    kept: list[AnyItem] = []
+    earlier: list[AnyItem] = []
     rounds = 0
     for entry in entries:
         rounds += entry.kind == "plan"
         if rounds < round_number and entry.kind in ITEM_KINDS and not entry.is_input:
-            kept.append(item_of_entry(entry))
+            earlier.append(item_of_entry(entry))
     if not 1 <= round_number <= rounds:
         raise RequestError(f"There is no round {round_number}: the run has {rounds}.", param="round")
     notes = [note for note in request.notes if note.code != FORKED]
@@ -137,7 +138,7 @@ def fork_request(
     return msgspec.structs.replace(
         request,
         model=model or record.blueprint.row.model,
-        items=(*record.added, *kept),
+        items=(*record.added, *earlier),
         previous_response_id=None,
         background=False,
         is_fresh=True,
@@ -152,7 +153,7 @@ def _missing_entries(expected: Entry | None) -> str | None:
 
 
 def _first_difference(first: Sequence[Numbered], again: Sequence[Numbered]) -> str | None:
-    """Say where two tellings of a run part, if they do; when things happened is not compared."""
+    """Describe the first difference between two event sequences, if any; times are ignored."""
     for number, (one, other) in enumerate(zip(first, again, strict=False), 1):
         if _timeless(one) != _timeless(other):
             return f"Event {number} was {_name(one)}, and this time {_name(other)}."

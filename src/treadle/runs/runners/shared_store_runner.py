@@ -1,17 +1,17 @@
-"""Any process of a store claims what has no owner, up to a number of runs: the store itself is the queue.
+"""The runner for several processes on one store: each claims runs without an owner, up to a limit.
 
-A process that takes a run in drives it while it has room. Beyond that the run waits, durable and without an owner, for
-the first process that has; the store's leases decide who that is.
+The store is the queue. A process drives the runs that it starts while it has capacity. Further runs wait, durable and
+without an owner, for the first process that has; the store's leases decide which one.
 """
 
 from treadle.runs.runners.runner_interface import RunHost
 
 POLL_S = 1.0
-"""How long a run waits at most for a process that has room."""
+"""How long a run waits at most once a process has capacity."""
 
 
 class SharedStoreRunner:
-    """Fits `Runner`. The one for several processes on one store."""
+    """Fits `RunDriver`."""
 
     places_runs = False
     poll_s: float | None = POLL_S
@@ -20,14 +20,14 @@ class SharedStoreRunner:
         self._background_max = background_max
 
     def capacity(self, driven: int) -> int | None:
-        """Return what is left of the bound, if there is one."""
+        """Return the remaining capacity, if it is bounded."""
         return max(0, self._background_max - driven) if self._background_max else None
 
     async def open(self, host: RunHost) -> None:
-        """Need nothing."""
+        """Do nothing."""
 
     async def place(self, run_id: str) -> None:
-        """Need nothing: every process looks once a second."""
+        """Do nothing: every process polls once a second."""
 
     async def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing."""

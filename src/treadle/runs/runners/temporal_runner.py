@@ -1,8 +1,8 @@
-"""Temporal decides which process drives a run in the background: one workflow a run, whose one activity drives it.
+"""The runner that lets Temporal place background runs: one workflow for each run, with one activity that drives it.
 
-Only the run's id is ever sent there; what happens in the run stands in the journal. A process that dies or hangs stops
-its heartbeats, and Temporal gives the run to another, which waits until the lease of the first has ended. A workflow
-that is cancelled there cancels its run; a run that is cancelled here ends its workflow.
+Only the run's id is sent to Temporal; the steps are in the journal. If a process dies or hangs, its heartbeats stop and
+Temporal gives the run to another one, which waits for the lease to end. Cancelling the workflow cancels its run, and
+cancelling the run ends its workflow.
 """
 
 import asyncio
@@ -27,9 +27,9 @@ ACTIVITY = "treadle-drive"
 CONNECT_S = 10.0
 PLACE_S = 5.0
 RUNS_MAX = 100
-"""Runs that one process drives at once unless the settings say otherwise."""
+"""The default number of runs that one process drives at once."""
 _RUN_AGE = timedelta(days=7)
-"""Longer than any run may take: a run ends by its own limits, long before."""
+"""Longer than any run may take: its own limits end it long before."""
 _AGAIN = RetryPolicy(
     initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=10)
 )
@@ -41,7 +41,7 @@ class RunWorkflow:
 
     @workflow.run
     async def run(self, run_id: str, heartbeat_s: float) -> str:
-        """Have some process see to the run, as often as needed; return how it ended."""
+        """Have some process drive the run, retried as often as needed; return its status."""
         return await workflow.execute_activity(
             ACTIVITY,
             run_id,
@@ -54,7 +54,7 @@ class RunWorkflow:
 
 
 class TemporalRunner:
-    """Fits `Runner`. For those who run Temporal already."""
+    """Fits `RunDriver`."""
 
     places_runs = True
     poll_s: float | None = None
@@ -81,11 +81,11 @@ class TemporalRunner:
         self._closing = asyncio.Event()
 
     def capacity(self, driven: int) -> int | None:
-        """Return no bound: the bound is on what Temporal gives this process."""
+        """Return no bound: the worker bounds what Temporal gives this process."""
         return None
 
     async def open(self, host: RunHost) -> None:
-        """Connect, and begin to take runs.
+        """Connect, and start to take runs.
 
         Raises: ConfigError, when there is no Temporal at that address or it has no such namespace.
         """
@@ -107,7 +107,7 @@ class TemporalRunner:
         self._worker = asyncio.create_task(self._work(self._client), name="treadle-temporal")
 
     async def place(self, run_id: str) -> None:
-        """Start the workflow of a run, unless it goes on already.
+        """Start the workflow of a run, unless it is running.
 
         Raises: Unplaced.
         """
@@ -127,13 +127,13 @@ class TemporalRunner:
             raise PlacementFailed(f"Temporal did not take it: {error.message}") from error
 
     async def close(self) -> None:
-        """Take no more runs, and wait for those that are seen to here; without effect the second time."""
+        """Take no more runs, and wait for those that are driven here; idempotent."""
         self._closing.set()
         if self._worker is not None:
             await asyncio.wait([self._worker])
 
     async def _work(self, client: Client) -> None:
-        """Take runs until this process leaves; where Temporal is away the library itself tries again."""
+        """Take runs until this process shuts down; while Temporal is unavailable its library retries."""
         worker = Worker(
             client,
             task_queue=self._queue,
@@ -150,7 +150,7 @@ class TemporalRunner:
 
     @activity.defn(name=ACTIVITY)
     async def _drive(self, run_id: str) -> str:
-        assert self._host is not None, "runs are taken when there is somebody to drive them"
+        assert self._host is not None, "`open` comes first"
         beating = asyncio.create_task(self._heartbeat())
         try:
             return await self._host.drive_to_end(run_id) or "gone"

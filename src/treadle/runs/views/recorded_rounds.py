@@ -1,6 +1,6 @@
-"""The model calls of a stored run, read back: the exact plan of each, what was said, and how it ended.
+"""Reads the model calls of a stored run: the exact plan of each, its events, and how it ended.
 
-A plan is made again from the journal and proved by the fingerprint that was journalled with it.
+A plan is rebuilt from the journal and verified by the fingerprint that was journalled with it.
 """
 
 from collections.abc import Sequence
@@ -58,9 +58,9 @@ class _PlanData(msgspec.Struct):
 
 
 async def read_run(store: Store, row: RunRow) -> StoredRun:
-    """Read an ended run back.
+    """Read an ended run.
 
-    Raises: Conflict, when it goes on, is of an older Treadle, or does not give the plans it was made with.
+    Raises: Conflict, when it is active, of an older version, or does not give the plans it was made with.
     """
     if row.status not in ENDED:
         raise Conflict(f"The run {row.id!r} is still going on.", param="run")
@@ -68,7 +68,7 @@ async def read_run(store: Store, row: RunRow) -> StoredRun:
 
 
 async def read_so_far(store: Store, row: RunRow) -> StoredRun:
-    """Read a run back as far as it has come; a model call that is going on counts as interrupted.
+    """Read a run as far as it has come; a model call in progress counts as interrupted.
 
     Raises: Conflict, when it is of an older Treadle, or does not give the plans it was made with.
     """
@@ -89,7 +89,7 @@ def offers_of(blueprint: Blueprint) -> dict[str, Offer]:
 
 
 class _Reader:
-    """Goes through the entries of a run and puts its model calls together."""
+    """Builds the model calls of a run from its entries."""
 
     def __init__(self, record: RunRecord, offers: dict[str, Offer]) -> None:
         request = record.blueprint.request
@@ -124,7 +124,7 @@ class _Reader:
             case "reply" if entry.data is not None:
                 self._reply = msgspec.json.decode(entry.data, type=ReplyRecord), entry.at
             case "void":
-                # What was cut off does not count; the same plan is asked again.
+                # The interrupted call is void and is repeated with the same plan.
                 self._plan, self._reply, self._items, self._results = None, None, [], []
             case kind if kind in ITEM_KINDS:
                 item = item_of_entry(entry)
@@ -143,7 +143,7 @@ class _Reader:
         return plan
 
     def _end_call(self) -> None:
-        """Put the current call down, and let the next plan read what it gave."""
+        """Finish the current call, and add its items and results to the history of the next plan."""
         if self._plan is None:
             if self._carried is not None:
                 self._planner.add(merge_carried_results(self._carried, self._results))

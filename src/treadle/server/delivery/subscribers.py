@@ -8,7 +8,7 @@ from typing import Protocol
 
 from treadle.core.events import RunEnded
 from treadle.core.request import Note
-from treadle.engine.ports import Clock
+from treadle.core.shared_ports import Clock
 from treadle.runs.event_feed import BatchHandler, FeedBatches
 
 
