@@ -17,7 +17,7 @@ from treadle.core.journal_entries import Entry, item_of_entry
 from treadle.journal.audit_verification import audit_run
 from treadle.journal.journal_interface import AuditLine, Evidence, RunRow, Store
 from treadle.runs.conversation_history import close_orphans, read_history
-from treadle.runs.replay.event_replay import Damaged, EventReplay, tell_all
+from treadle.runs.replay.event_replay import DamagedJournal, EventReplay, replay_journal
 
 RETRYABLE = ("read", "idempotent")
 READS = frozenset({"look", "read_one"})
@@ -218,8 +218,8 @@ def _sightings(history: History) -> Iterator[str]:
     once and not promised. What is promised (items, starts, results, the end) was seen only if it is in the journal.
     """
     try:
-        told = [numbered.event for numbered in tell_all(history.entries)]
-    except Damaged as error:
+        told = [numbered.event for numbered in replay_journal(history.entries)]
+    except DamagedJournal as error:
         yield f"the journal cannot be told: {error}"
         return
     durable = [event for event in told if isinstance(event, DURABLE)]
@@ -245,14 +245,14 @@ def _resumed(history: History) -> Iterator[str]:
 
 def _uncut(entries: Sequence[Entry]) -> int:
     """Return how many events come before the words of the first model call that was cut."""
-    teller, begun = EventReplay(), 0
+    replay, begun = EventReplay(), 0
     for entry in entries:
-        teller.tell(entry)
+        replay.events_of(entry)
         if entry.kind == "plan":
-            begun = teller.told
+            begun = replay.event_count
         if entry.kind == "reply" and entry.content == "interrupted":
             return begun
-    return teller.told
+    return replay.event_count
 
 
 def _is_lost_end(event: RunEvent) -> bool:

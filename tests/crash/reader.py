@@ -11,7 +11,7 @@ from treadle.core.journal_entries import Entry
 from treadle.core.request import Protocol as ProtocolName
 from treadle.core.request import Request, Surface
 from treadle.protocols.protocol_registry import PROTOCOLS
-from treadle.runs.replay.event_replay import Damaged, tell_all
+from treadle.runs.replay.event_replay import DamagedJournal, replay_journal
 from treadle.server.delivery.replay_encoders import AppendOnlyWriter, RunIds, resumable_writer
 from treadle.server.delivery.stream_event_ids import FrameNumbers, Position, read_position
 
@@ -89,8 +89,8 @@ class Resumed:
         """Say where the client has something else than the journal tells."""
         yield from self.problems
         try:
-            events = tell_all(entries)
-        except Damaged:
+            events = replay_journal(entries)
+        except DamagedJournal:
             return
         numbering = Numbering()
         told = [(numbering.take(each.event), each.event) for each in events]
@@ -134,7 +134,7 @@ class Streamed:
         """
         whole, name = Streamed(self._request.protocol, self._run_id), self._request.protocol
         telling = whole._telling(None)
-        whole._take(telling.tell(tell_all(entries)))
+        whole._take(telling.tell(replay_journal(entries)))
         text, answer = self._text(), whole._text()
         if self._has_diverged:
             # A repeated call that a limit cut short has less than was journalled of it: that differs for everybody.

@@ -31,7 +31,7 @@ from treadle.journal.journal_interface import SessionRow, Store
 from treadle.journal.open_store import open_store
 from treadle.runs import RunDependencies, Runs, RunsOptions
 from treadle.runs import live_event_relay as relay
-from treadle.runs.session_locks import Sessions
+from treadle.runs.session_locks import SessionLocks
 from treadle.runtime import RandomIds, SystemClock
 from treadle.runtime.database_clock import SharedClock
 from treadle.telemetry import Metrics
@@ -245,7 +245,7 @@ async def kept(scene: Scene, history: History, store: Store) -> list[str]:
     """Check that a session goes on from the run that ended in it."""
     if not scene.in_session or history.row.status != "completed":
         return []
-    seat = await Sessions(store).enter(SESSION, "")
+    seat = await SessionLocks(store).enter(SESSION, "")
     head = seat.head
     return [] if head == history.row.id else [f"the session does not go on from the run that ended in it, but {head}"]
 

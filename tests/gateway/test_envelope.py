@@ -256,5 +256,5 @@ def test_the_tools_of_a_run_stay_while_the_registry_changes(tmp_path: Path) -> N
         assert len({each["tools_sha256"] for each in plans}) == 1
         row = gateway.ask(gateway.runtime.store.find_run(first.headers["x-treadle-run"]))
         assert row is not None
-        assert gateway.ask(gateway.runtime.runs.prove(row)).problem is None
+        assert gateway.ask(gateway.runtime.runs.verify_replay(row)).problem is None
         assert "Anew." in run(gateway).text

@@ -135,7 +135,7 @@ async def foreign(gateway: Gateway, run_id: str) -> str:
     runs, store = gateway.runtime.runs, gateway.runtime.store
     row = await store.find_run(run_id)
     assert row is not None
-    handle = await runs.run_tools_again(row)
+    handle = await runs.rerun_tools(row)
     await handle.wait()
     again = await store.find_run(handle.run_id)
     assert again is not None

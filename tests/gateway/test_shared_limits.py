@@ -174,7 +174,7 @@ async def test_runs_at_once_are_those_of_all_processes(redis: Redis, tmp_path: P
             await each.accounts.admit(ann)
         await one.accounts.take(row, [], None)
         one.accounts.enter(row)
-        await one.accounts.tend()
+        await one.accounts.maintain()
         with pytest.raises(Exhausted, match="1 runs at once"):
             await two.accounts.take(other, [], None)
         one.accounts.leave(row)

@@ -18,7 +18,7 @@ from treadle.core.request import Request
 from treadle.journal.journal_interface import RunRow
 from treadle.providers.fakes.fake_server import Source
 from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
-from treadle.runs.dependencies import Instead
+from treadle.runs.dependencies import RunOverrides
 from treadle.tools.sandbox import find_level
 
 WAIT_S = 20.0
@@ -112,7 +112,7 @@ def test_the_list_of_a_key_narrows_what_the_route_lets_in(tmp_path: Path) -> Non
 
         async def run(allowed: tuple[str, ...] | None) -> None:
             request = Request(protocol="treadle", model="m", items=(text_message("user", "go"),))
-            handle = await gateway.runtime.runs.start(request, key_id="k", instead=Instead(allowed=allowed))
+            handle = await gateway.runtime.runs.start(request, key_id="k", instead=RunOverrides(allowed=allowed))
             await handle.wait()
 
         for allowed in (None, ("get_stock", "bash"), ("local",), ()):

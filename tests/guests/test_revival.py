@@ -105,6 +105,6 @@ async def test_a_replay_needs_no_guest_and_takes_its_clock_and_chance_from_the_r
         played = await opened.play(wat.build(run, more=f"{ALLOCATOR} {body} (elem (i32.const 0) $t)"), model=model)
         assert opened.runs is not None
         [row] = await opened.store.list_runs(limit=10)
-        proof = await opened.runs.prove(row)
+        proof = await opened.runs.verify_replay(row)
     assert len(set(played.results)) == 2, "the tool's outputs are random"
     assert (proof.problem, proof.calls, proof.rounds) == (None, 2, 2)

@@ -85,7 +85,7 @@ async def test_clients_of_both_eras_list_and_call(served: Gateway, mode: str, ve
         with pytest.raises(MCPError, match="There is no tool 'ad'"):
             await client.call_tool("ad", {})
     assert [(row.model, row.status) for row in stored(served)] == [("treadle:call", "completed")] * 3
-    proofs = [served.ask(served.runtime.runs.prove(row)) for row in stored(served)]
+    proofs = [served.ask(served.runtime.runs.verify_replay(row)) for row in stored(served)]
     assert all(proof.is_same for proof in proofs)
 
 

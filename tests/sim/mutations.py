@@ -30,7 +30,7 @@ def no_fence(patch: pytest.MonkeyPatch) -> None:
 
 def no_start_mark(patch: pytest.MonkeyPatch) -> None:
     """Tell that a tool starts, and write nothing of it."""
-    announce = RunLoop._announce
+    announce = RunLoop._add_starts
 
     def tell_only(self: RunLoop, wave: list[loop.PlannedCall]) -> None:
         before = len(self._steps)

@@ -23,7 +23,7 @@ from treadle.journal.journal_interface import RunRow, SessionRow, Store
 from treadle.runs import RunDependencies, Runs, RunsOptions
 from treadle.runs.active_run import RunHandle
 from treadle.runs.approvals.decisions import Answer, Approvals
-from treadle.runs.approvals.durable_approver import ApprovalDesk
+from treadle.runs.approvals.durable_approver import DurableApprover
 from treadle.runs.run_service import CANCEL_POLL_S
 from treadle.telemetry import Metrics
 from unit.engine.fakes import ask_for, call, say
@@ -112,7 +112,7 @@ class House:
             clock=self.clock,
             ids=self.ids,
             metrics=Metrics(),
-            approver=ApprovalDesk(self.store, self.clock, self.ids),
+            approver=DurableApprover(self.store, self.clock, self.ids),
         )
         return Runs(rooms, RunsOptions(owner=owner, keep_s=1_000.0, unstored_s=100.0))
 
@@ -243,7 +243,7 @@ async def taken_over(house: House) -> None:
     await house.tools.is_held.wait()
     house.tools.is_held.clear()
     await house.store.end_leases(OWNERS[chosen])
-    await house.processes[1 - chosen].take_over()
+    await house.processes[1 - chosen].claim_abandoned()
     if house.chance.random() < 0.5:
         await house.tools.is_held.wait()
     house.tools.let_go.set()

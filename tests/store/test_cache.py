@@ -133,7 +133,7 @@ async def test_an_equal_plan_gets_the_answer_again(build: Build) -> None:
     assert (first.row.usage, second.row.usage) == (Usage(input_tokens=3, output_tokens=1), Usage())
     assert len(house.model.plans) == 1
     assert (house.counted("miss"), house.counted("hit")) == (1.0, 1.0)
-    assert (await house.runs.prove(second.row)).problem is None
+    assert (await house.runs.verify_replay(second.row)).problem is None
     assert await house.runs.replay(second.run_id) == second.events
 
 
@@ -242,4 +242,4 @@ async def test_tools_that_only_read_run_again_and_both_model_calls_are_found(bui
     ended = second.events[-1].event
     assert isinstance(ended, RunEnded)
     assert ended.status == "completed"
-    assert (await house.runs.prove(second.row)).problem is None
+    assert (await house.runs.verify_replay(second.row)).problem is None

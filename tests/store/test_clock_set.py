@@ -8,7 +8,7 @@ import pytest
 
 from store.sample import LEASE_S, OTHER, OWNER, run_row, said
 from treadle.core.errors import StoreError
-from treadle.engine.ports import Clock
+from treadle.core.shared_ports import Clock
 from treadle.journal.journal_interface import Store
 from treadle.journal.open_store import open_store
 

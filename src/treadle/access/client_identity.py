@@ -81,5 +81,5 @@ def client_of(row: KeyRow) -> Client:
 
 
 def fits(name: str, patterns: tuple[str, ...]) -> bool:
-    """Tell whether a name fits one of some patterns."""
+    """Return whether a name fits one of some patterns."""
     return "*" in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)

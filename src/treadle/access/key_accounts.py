@@ -18,12 +18,12 @@ import msgspec
 
 from treadle.access.budgets import BudgetLedger, expected_tokens, held_back, used_by
 from treadle.access.client_identity import Client
-from treadle.access.keyring import Clock
 from treadle.access.rate_limiter import Limiter
 from treadle.access.sliding_window import Hit
 from treadle.core.errors import Exhausted, TreadleError
 from treadle.core.journal_entries import Entry
 from treadle.core.memoized import Memo
+from treadle.core.shared_ports import Clock
 from treadle.core.usage import Usage
 from treadle.journal.journal_interface import RunRow
 from treadle.journal.keys_interface import KeyBudget, KeyStore, ReservationResult, Spent
@@ -98,7 +98,7 @@ class Accounts:
         return Limits(**{name: getattr(own, name) or getattr(others, name) for name in Limits.__struct_fields__})
 
     def bounds(self, client: Client) -> bool:
-        """Tell whether anything bounds the runs of a client: then they are to be admitted."""
+        """Return whether anything bounds the runs of a client: then they are to be admitted."""
         return bool(client.key_id) or self._bounds_all
 
     async def tokens_left(self, client: Client) -> Hit | None:
@@ -145,10 +145,10 @@ class Accounts:
             if most and not await self._limiter.enter(_runs(row.key_id), row.id, most, self._runs.get(row.key_id, 0)):
                 raise _too_many(most)
         except BaseException:
-            self.give_back(row)  # also when the client left meanwhile
+            self.release(row)  # also when the client left meanwhile
             raise
 
-    def give_back(self, row: RunRow) -> None:
+    def release(self, row: RunRow) -> None:
         """Give back what was reserved for a run, unless it has begun: then its end does."""
         if row.id in self._reserved:
             self._reserved.discard(row.id)
@@ -205,7 +205,7 @@ class Accounts:
         if self._limiter.is_shared:
             self._places[row.id] = row.key_id
 
-    def owe(self, row: RunRow, usage: Usage | None) -> None:
+    def record_usage(self, row: RunRow, usage: Usage | None) -> None:
         """Note what a run used at once, before anybody hears of its end and asks for more.
 
         Who has no key owes nothing, unless there is a bound on what those may use together.
@@ -261,7 +261,7 @@ class Accounts:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def tend(self) -> None:
+    async def maintain(self) -> None:
         """Keep the places of the runs that go on, and charge what others left: to be done every few seconds."""
         held: dict[str, list[str]] = {}
         for run_id, key_id in self._places.items():
@@ -289,7 +289,7 @@ class Accounts:
         if debt is not None and not debt.is_due:
             self._forget(row.id)
         if self._reserved:
-            self.give_back(row)
+            self.release(row)
         if self._places and self._places.pop(row.id, None) is not None and self._runs_max(row.key_id):
             self._begin(self._limiter.leave(_runs(row.key_id), row.id))
         left = self._runs.pop(row.key_id) - 1

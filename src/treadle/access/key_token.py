@@ -51,6 +51,6 @@ def mac_of(token: Token, pepper: bytes) -> bytes:
 
 
 def is_proved(token: Token, mac: bytes | None, pepper: bytes) -> bool:
-    """Tell whether a key is the one that was kept; it takes as long where there is none."""
+    """Return whether a key is the one that was kept; it takes as long where there is none."""
     is_equal = hmac.compare_digest(mac_of(token, pepper), mac or _NOBODY)
     return is_equal and mac is not None

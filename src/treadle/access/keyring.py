@@ -7,13 +7,13 @@ import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Protocol
 
 from treadle.access.client_identity import Client, client_of
 from treadle.access.key_grants import check_grant
 from treadle.access.key_token import PEPPER_BYTES_MIN, Token, is_proved, mac_of, new_token, read_token
 from treadle.core.errors import ConfigError, NotFound, ProtocolError, StoreError, Unauthorised
 from treadle.core.ids import KEY, IdSource
+from treadle.core.shared_ports import Clock
 from treadle.journal.keys_interface import KeyGrant, KeyRow, KeyStore
 
 log = logging.getLogger("treadle.access")
@@ -29,18 +29,6 @@ EXPIRES_S_MAX = 100 * 366 * 86_400.0
 """A century: what lives longer need not expire, and later days than the year 9999 nobody can write."""
 
 _ANOTHER = "ask whoever runs the server for another: `treadle keys create NAME`"
-
-
-class Clock(Protocol):
-    """Time, injected."""
-
-    def now(self) -> float:
-        """Return the wall clock."""
-        ...
-
-    def monotonic(self) -> float:
-        """Return seconds that never go back."""
-        ...
 
 
 def fingerprint_of(pepper: bytes) -> str:

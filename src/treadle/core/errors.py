@@ -1,4 +1,4 @@
-"""Every error Treadle raises on purpose, as one tree.
+"""Every error that Treadle raises on purpose, as one tree with codes and HTTP statuses.
 
     TreadleError                      stable code, HTTP status, message, hint
       RequestError              400   the client sent something wrong
@@ -12,14 +12,14 @@
         Conflict                409     the thing is in another state than the request assumes
         Exhausted               429     more than a rate or a budget allows
       UpstreamError             502   the provider failed; retryable or not
-        UpstreamStatus          *       it answered with an error status (DESIGN 4b maps it)
-        UpstreamTimeout         504     it did not answer, or fell silent (503 where it was not asked: CROWDED)
-        BrokenStream            502     it ended without a finish, or spoke nonsense
-        CircuitOpen             503     Treadle does not ask it for a while
+        UpstreamStatus          *       it answered with an error status (mapped by _STATUS_OUT)
+        UpstreamTimeout         504     it did not answer, or went silent (503 if it was not called: CROWDED)
+        BrokenStream            502     it ended without a finish, or was malformed
+        CircuitOpen             503     Treadle does not call it for a while
       ToolError                 -     becomes a result the model can read, never a 5xx
         UnknownTool · InvalidArguments · ToolTimeout · ToolFailed · OutputTooLarge · NotApproved · ToolInterrupted
       StoreError                503   the journal cannot be written or read
-      WorkspaceConflict         409   facts or draft moved on meanwhile
+      WorkspaceConflict         409   facts or draft have changed
       ConfigError               -     the configuration is wrong; names the key
 
 An error is shown to the model (ToolError) or to the client (the others), or it is a bug (assert).
@@ -78,22 +78,22 @@ class TreadleError(Exception):
 
     @property
     def operator_info(self) -> ErrorInfo:
-        """Return this error as data for who runs the process, on its command line: clients may be told less."""
+        """Return this error as data for the operator, on the command line: clients may get less detail."""
         return self.info
 
     @property
     def http_status(self) -> int:
-        """Return the status this very error should have."""
+        """Return the HTTP status of this error."""
         return self.status
 
     @property
     def is_retryable(self) -> bool:
-        """Tell whether asking again may help."""
+        """Return whether a retry may help."""
         return self.retryable
 
     @property
     def retry_after(self) -> float | None:
-        """Return after how many seconds to ask again, if that is known."""
+        """Return after how many seconds to retry, if known."""
         return None
 
 
@@ -124,7 +124,7 @@ class LimitExceeded(RequestError):
 
 
 class NoAnswer(RequestError):
-    """A limit ended the run before the model answered, and nobody else can answer in the form that was asked for."""
+    """A limit ended the run before the model answered, and Treadle cannot answer in the required form."""
 
     code = "limit_reached"
     status = 422
@@ -170,12 +170,12 @@ class Exhausted(RequestError):
 
     @property
     def is_retryable(self) -> bool:
-        """Tell whether asking again may help: for what comes back by itself."""
+        """Return whether a retry may help: only if the limit resets by itself."""
         return self._retry_after_s is not None
 
     @property
     def retry_after(self) -> float | None:
-        """Return when there is more."""
+        """Return when the limit resets."""
         return self._retry_after_s
 
 
@@ -212,12 +212,12 @@ class UpstreamStatus(UpstreamError):
 
     @property
     def is_retryable(self) -> bool:
-        """Tell whether asking again may help."""
+        """Return whether a retry may help."""
         return self.upstream_status in (408, 409, 429) or self.upstream_status >= 500
 
     @property
     def retry_after(self) -> float | None:
-        """Return what the provider asked for."""
+        """Return the provider's Retry-After."""
         return self._retry_after_s
 
 
@@ -237,19 +237,19 @@ _STATUS_OUT = {
 
 
 class UpstreamTimeout(UpstreamError):
-    """The provider did not answer in time, or fell silent in the middle."""
+    """The provider did not answer in time, or went silent in the middle."""
 
     code = "upstream_timeout"
     status = 504
 
     @property
     def http_status(self) -> int:
-        """Return the status: who was not even asked for is free again soon, and the client is told to come back."""
+        """Return the status: 503 if the provider was not called because of too many concurrent calls."""
         return 503 if self._code == CROWDED else self.status
 
 
 CROWDED = "upstream_crowded"
-"""The code of an UpstreamTimeout that is not the provider's: it was not asked, since too many calls are under way."""
+"""The code of an UpstreamTimeout where the provider was not called, since too many calls were in progress."""
 
 
 class BrokenStream(UpstreamError):
@@ -259,7 +259,7 @@ class BrokenStream(UpstreamError):
 
 
 class CircuitOpen(UpstreamError):
-    """The endpoint failed so often that it is left alone for a while."""
+    """The endpoint failed so often that it is not called for a while."""
 
     code = "upstream_circuit_open"
     status = 503
@@ -270,7 +270,7 @@ class CircuitOpen(UpstreamError):
 
     @property
     def retry_after(self) -> float | None:
-        """Return when it will be asked again."""
+        """Return when it will be called again."""
         return self._retry_after_s
 
 
@@ -300,19 +300,19 @@ class ToolTimeout(ToolError):
 
 
 class ToolFailed(ToolError):
-    """The tool raised, or said that it failed."""
+    """The tool raised an exception, or reported a failure."""
 
     code = "failed"
 
 
 class OutputTooLarge(ToolError):
-    """The tool's output is over what is kept."""
+    """The tool's output is over the limit."""
 
     code = "too_large"
 
 
 class NotApproved(ToolError):
-    """Nobody approved the call."""
+    """The call was not approved."""
 
     code = "denied"
 
@@ -326,8 +326,8 @@ class ToolInterrupted(ToolError):
 class StoreError(TreadleError):
     """The journal cannot be written or read.
 
-    Its message may name a database, a file or what the driver said: that is for logs and the command line. `info`,
-    which clients see and which is journalled, has the words of its code alone.
+    Its message may contain a database, a file or the driver's error, for logs and the command line only. `info`, which
+    clients see and which is journalled, has a fixed message for each code.
     """
 
     code = "store_unavailable"
@@ -336,7 +336,7 @@ class StoreError(TreadleError):
 
     @property
     def info(self) -> ErrorInfo:
-        """Return this error as data, without any place in it; what other rooms derive from it names none."""
+        """Return this error as data, without the location of the journal."""
         if type(self) is not StoreError:
             return super().info
         code = self._code or self.code
@@ -352,17 +352,17 @@ class StoreError(TreadleError):
 
     @property
     def operator_info(self) -> ErrorInfo:
-        """Return this error as data with the place, and what to do about it."""
+        """Return this error as data, with the location of the journal and a hint."""
         return msgspec.structs.replace(self.info, message=self.message, hint=self.hint, retry_after_s=None)
 
     @property
     def is_retryable(self) -> bool:
-        """Tell whether asking again may help: not where a person has to repair something first."""
+        """Return whether a retry may help: not if a person must repair something first."""
         return (self._code or self.code) not in _STORE_LASTING
 
     @property
     def retry_after(self) -> float | None:
-        """Return when to ask again: an outage ends at some moment that is not known, and is looked at every second."""
+        """Return when to retry: the end of an outage is unknown, so every second."""
         return STORE_RETRY_S if self.is_retryable else None
 
 
@@ -385,7 +385,7 @@ STORE_MESSAGES = {
     "lease_lost": "Another process has taken the run over.",
     "server_stopping": "The server is stopping, and begins no more runs.",
 }
-"""What clients are told, by code. Codes that only a start can meet are not here and get the first."""
+"""The messages that clients get, by code. Codes that only occur at start are not here and get the first."""
 
 _STORE_LASTING = frozenset({"store_corrupt", "store_replaced", "store_not_a_database", "store_pooled"})
 _STORE_RETRY = "Try again in a moment; the log of the server says more."
@@ -393,7 +393,7 @@ _STORE_LASTS = "Ask whoever runs the server; its log says more."
 
 
 class WorkspaceConflict(TreadleError):
-    """Facts or draft moved on since they were read."""
+    """Facts or draft have changed since they were read."""
 
     code = "workspace_conflict"
     status = 409

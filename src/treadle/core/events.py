@@ -1,8 +1,8 @@
-"""Events: what happens in a run, in order. One set of nouns from the upstream's decoder to the client's encoder.
+"""The events of a run, in order: the same types from the provider's decoder to the client's encoder.
 
-A decoder turns an upstream's bytes into the *model events* (added, deltas, done, noted, and as the very last
-exactly one of finished or failed). The engine passes the item events on, renumbered over the whole run, and adds
-the *run events*. `index` is a key: unique for one item within its stream, and never a position on any wire.
+A decoder turns a provider's bytes into *model events* (added, deltas, done, noted, and last exactly one of finished or
+failed). The engine passes on the item events, with indexes unique in the run, and adds the *run events*. `index` is a
+key that identifies an item within its stream, and never a position in any protocol.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -20,7 +20,7 @@ from treadle.core.usage import Usage
 
 Stop = Literal["done", "stop_sequence", "calls", "length", "filtered"]
 Status = Literal["queued", "running", "waiting", "requires_action", "completed", "incomplete", "failed", "cancelled"]
-Verdict = Literal["approved", "denied", "expired", "cancelled"]
+DecisionStatus = Literal["approved", "denied", "expired", "cancelled"]
 ENDED: frozenset[str] = frozenset({"requires_action", "completed", "incomplete", "failed", "cancelled"})
 
 
@@ -74,7 +74,7 @@ class ArgumentsDelta(Event, frozen=True, kw_only=True, omit_defaults=True, tag="
 
 
 DELTAS: frozenset[type] = frozenset({TextDelta, RefusalDelta, ReasoningDelta, ArgumentsDelta})
-"""The pieces of items: what happens most, and concerns only those who read along."""
+"""The pieces of items: by far the most frequent events, relevant only for streaming readers."""
 
 
 class ItemDone(Event, frozen=True, kw_only=True, omit_defaults=True, tag="item.done"):
@@ -99,13 +99,13 @@ class Finished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="finish
 
 
 class Failed(Event, frozen=True, kw_only=True, omit_defaults=True, tag="failed"):
-    """A model call broke after it had begun."""
+    """A model call failed after it had started."""
 
     error: ErrorInfo
 
 
 class Interrupted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="interrupted"):
-    """The record of a model call ends before the call did: its process died."""
+    """The journal of a model call ends before the call did: its process died."""
 
 
 class RunStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="run.started"):
@@ -128,9 +128,9 @@ class RoundStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="ro
 
 
 class RoundBroken(Event, frozen=True, kw_only=True, omit_defaults=True, tag="round.broken"):
-    """A model call was cut off because its process died; it is made again, and what it had said does not count.
+    """A model call was interrupted by the death of its process; it is repeated, and its output is void.
 
-    `indexes` are its items that had begun and not ended.
+    `indexes` are its items that had started and not ended.
     """
 
     round: int
@@ -158,7 +158,7 @@ class ToolStarted(Event, frozen=True, kw_only=True, omit_defaults=True, tag="too
 class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="tool.finished"):
     """A server call has its result; it is durable. `sandbox` says where the tool ran, if it did.
 
-    Where it is told as JSON it has an `envelope`: the result as `ok`, `data`, `warnings` and `errors`, as of any tool.
+    As JSON it also has an `envelope`: the result as `ok`, `data`, `warnings` and `errors`, the same for every tool.
     """
 
     index: int
@@ -172,7 +172,7 @@ class ToolFinished(Event, frozen=True, kw_only=True, omit_defaults=True, tag="to
 
     @property
     def envelope(self) -> Envelope:
-        """Return the result in the one shape of all tools. It follows from the result, and is made when it is read."""
+        """Return the result in the shape that all tools share, computed on demand."""
         return envelope_of(self.result)
 
 
@@ -198,7 +198,7 @@ class ApprovalDecided(Event, frozen=True, kw_only=True, omit_defaults=True, tag=
     index: int
     call: CallItem
     approval_id: str
-    status: Verdict
+    status: DecisionStatus
     by: str = ""
     reason: str = ""
     arguments: str | None = None
@@ -259,35 +259,35 @@ class Batches(Protocol):
     """The events of one model call in batches, one for each read of the network. Closing it ends the call."""
 
     def __aiter__(self) -> AsyncIterator[list[ModelEvent]]:
-        """Return what yields them."""
+        """Return the iterator."""
         ...
 
     def aclose(self) -> Awaitable[None]:
-        """Hear no more of it."""
+        """End the call."""
         ...
 
 
 class LiveBatches:
-    """Batches that are there in the turn in which their bytes arrive: what `hear` takes in that turn is not yielded.
+    """Batches that can be handled synchronously when their bytes arrive: what `on_batch` accepts is not yielded.
 
-    It is asked only while somebody waits for the next batch.
+    It is called only while the consumer waits for the next batch.
     """
 
-    hear: Callable[[list[ModelEvent]], bool] | None = None
+    on_batch: Callable[[list[ModelEvent]], bool] | None = None
 
-    async def repeat(self, attempt: int) -> Noted | None:
-        """Wait until a call that broke after so many attempts may be made again, and return what to say of that.
+    async def prepare_retry(self, attempt: int) -> Noted | None:
+        """Wait until a call that failed after so many attempts may be retried, and return a note on the retry.
 
-        None where it may not. Whoever asks has told nobody what the call said.
+        None if it may not be retried. The caller must not have published any event of the call.
         """
         return None
 
 
 class Numbered(msgspec.Struct, frozen=True, kw_only=True):
-    """A run event with its number in the journal; zero for what is live only (deltas, keep-alives).
+    """A run event with its sequence number in the journal; zero for events without an entry (deltas, keep-alives).
 
-    `stands` is False for the end that a process publishes after it lost the run: the process that recovers the run
-    writes another one, so this end has no place among the run's events.
+    `stands` is False for the provisional end that a process publishes after it lost the run: the process that recovers
+    the run writes the real one, so this end is not one of the run's events.
     """
 
     event: RunEvent
@@ -304,16 +304,16 @@ def write_event(event: RunEvent) -> bytes:
 
 
 NUMBER_STEP = 2**24
-"""How far the numbers of events leap when a run is recovered.
+"""How far event numbers jump when a run is recovered.
 
-A process sends the pieces of a model call before they are journalled. If it dies, clients hold numbers that the
-journal never heard of; no other event may get one of them. The step is larger than the number of pieces that a model
-call can have: an upstream's reply is bounded, and each piece takes tens of bytes of it.
+A process sends the deltas of a model call before they are journalled. If it dies, clients have numbers that the journal
+does not; no other event may get one of them. The step is larger than the number of deltas that a model call can have:
+a provider's reply is bounded, and each delta takes tens of bytes of it.
 """
 
 
 class Numbering(msgspec.Struct):
-    """Numbers the events of a run in order, from its first one; `number` is that of the last one."""
+    """Numbers the events of a run in order; `number` is that of the last one."""
 
     number: int = 0
 
@@ -334,8 +334,8 @@ def last_number(events: Iterable[Numbered]) -> int:
 _decoder: msgspec.json.Decoder[RunEvent] = msgspec.json.Decoder(RunEvent)
 
 
-def says_server_call(event: RunEvent) -> bool:
-    """Tell whether a server call is said: what it is shown by comes when it runs."""
+def is_server_call(event: RunEvent) -> bool:
+    """Return whether the event adds or completes a server call, which encoders show only when it runs."""
     if type(event) is not ItemAdded and type(event) is not ItemDone:
         return False
     return type(event.item) is CallItem and event.item.side == "server"

@@ -1,4 +1,4 @@
-"""Ids: one shape for all of them, drawn from an injected source so that a replay draws the same ones."""
+"""The shape and prefixes of all ids, and the injected sources that make them, so that a replay makes the same ones."""
 
 import hashlib
 from typing import Protocol
@@ -23,37 +23,37 @@ RULE = "rule"
 KEY = "key"
 
 _HEAD_CHARS = 11
-"""What of a run's id says when it was made."""
+"""The characters of a run's id that encode its time."""
 
 
 def shown_call_id(item_id: str) -> str:
-    """Return the id under which a server call is shown to clients that know no call ids for it, from its item's id."""
+    """Return the id under which a server call is shown to clients, derived from its item's id."""
     return f"{SERVER_CALL}_{item_id.removeprefix(f'{CALL_ITEM}_')}"
 
 
 def stored_call_id(item_id: str) -> str:
-    """Return the item's id behind one that `shown_call_id` made; any other id is its own."""
+    """Return the item's id for one that `shown_call_id` made; any other id is returned unchanged."""
     rest = item_id.removeprefix(f"{SERVER_CALL}_")
     return item_id if rest == item_id else f"{CALL_ITEM}_{rest}"
 
 
 class IdSource(Protocol):
-    """Where new ids come from."""
+    """Makes new ids."""
 
     def new(self, prefix: str) -> str:
         """Return an id never returned before, `prefix_…`, of characters that every provider accepts."""
         ...
 
     def of(self, run_id: str, call: str) -> "IdSource":
-        """Return the source of the ids in one model call of a run; `call` tells it from the run's others.
+        """Return the source of the ids in one model call of a run, identified by `call`.
 
-        If the call is repeated after a crash, it draws the same ids: clients may have seen them already.
+        A call that is repeated after a crash gets the same ids, since clients may have seen them already.
         """
         ...
 
 
 class CountingIds(msgspec.Struct, kw_only=True):
-    """Ids in a fixed order, for tests, replays and deterministic scripts."""
+    """Sequential ids, for tests, replays and deterministic scripts."""
 
     namespace: str = ""
     count: int = 0
@@ -64,12 +64,12 @@ class CountingIds(msgspec.Struct, kw_only=True):
         return f"{prefix}_{self.namespace}{self.count:04d}"
 
     def of(self, run_id: str, call: str) -> "CountingIds":
-        """Return the same source: what is counted has an order, and no past."""
+        """Return the same source."""
         return self
 
 
 class SeededIds(msgspec.Struct):
-    """Ids that follow from a seed; they begin with `head`, so that they stand near each other in an index."""
+    """Ids derived from a seed; they start with `head`, so that they are neighbours in an index."""
 
     seed: str = ""
     head: str = ""

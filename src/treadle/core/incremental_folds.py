@@ -1,7 +1,7 @@
-"""What is made of a history item by item, kept to be gone on with when the history has grown.
+"""Caches values computed from a growing history, so that each round processes only the new items.
 
-A model is sent the whole history in every round of a run. Whoever has to look at each item of it does so once: what it
-made of the items so far stays with the plans of the run, and of the next plan it looks only at what is new.
+A model is sent the whole history in every round of a run. A fold (such as the encoded request body) is stored with the
+plans of the run, and the next plan adds only its new items to it.
 """
 
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from treadle.core.items import AnyItem
 
 
 class Fold(Protocol):
-    """Something that is made of items, and can take more of them. To be made it needs nothing."""
+    """A value computed from items to which more items can be added. Constructed without arguments."""
 
     def add(self, items: Sequence[AnyItem], /) -> None:
-        """Take the items that come behind those before."""
+        """Add the items that follow those added before."""
         ...
 
 
@@ -22,7 +22,7 @@ F = TypeVar("F", bound=Fold)
 
 
 class Folds:
-    """The folds over the history of one run, by their kind. It is no part of what a plan says, so all are equal."""
+    """The folds of one run by class. They are a cache and not part of a plan's value, so all instances are equal."""
 
     __slots__ = ("_made",)
 
@@ -30,11 +30,8 @@ class Folds:
         self._made: dict[type, tuple[tuple[AnyItem, ...], Any]] = {}
 
     def of(self, kind: type[F], items: tuple[AnyItem, ...]) -> F:
-        """Return what this kind makes of the items: what it made of the first of them is gone on with.
-
-        Where these are not the items that it has seen, it begins anew.
-        """
-        # Whoever fails with the items half taken is not asked again.
+        """Return the fold of these items, extending the cached one if its items are a prefix of these."""
+        # Popped first: a fold that raises half way must not be reused.
         seen, made = self._made.pop(kind, ((), None))
         fold = cast("F | None", made)
         if fold is None or items[: len(seen)] != seen:
@@ -45,9 +42,9 @@ class Folds:
         return fold
 
     def __eq__(self, other: object) -> bool:
-        """Tell that it is another of these."""
+        """Compare equal to every other instance."""
         return isinstance(other, Folds)
 
     def __hash__(self) -> int:
-        """Return the same for all."""
+        """Return the same hash for all instances."""
         return hash(Folds)

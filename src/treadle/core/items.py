@@ -1,9 +1,9 @@
-"""Items: what a conversation is made of.
+"""The items of a conversation: messages, reasoning, calls, results, and unknown items that are passed through.
 
-Modelled on the items of the Responses API, because it alone keeps calls, results and reasoning apart and
-in order; plus `is_error` on results, plus blobs that only the provider that made them can read.
-Ids: `id` names the item, `call_id` pairs a call with its result, `upstream_id` is what the provider said.
-Nothing here can refer to itself, so the garbage collector need not look at it: a history is thousands of these.
+Modelled on the Responses API, the only one that keeps calls, results and reasoning separate and in order, plus
+`is_error` on results, plus blobs that only their provider can read. `id` identifies the item, `call_id` pairs a call
+with its result, `upstream_id` is the provider's call id. No item can contain itself, so `gc=False` is safe: a history
+has thousands of these.
 """
 
 from typing import Literal
@@ -93,7 +93,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=Tr
 
 
 class MessageItem(Item, frozen=True, kw_only=True, gc=False, omit_defaults=True, tag="message"):
-    """Something said by somebody; `is_partial` when it was cut off before its end."""
+    """A message; `is_partial` when it was cut off before its end."""
 
     role: Role
     content: tuple[AnyPart, ...] = ()
@@ -150,21 +150,21 @@ class OpaqueItem(Item, frozen=True, kw_only=True, gc=False, omit_defaults=True, 
 
 
 class ReferenceItem(Item, frozen=True, kw_only=True, gc=False, omit_defaults=True, tag="reference"):
-    """Stands for a stored item of that `id`; the runs room puts the item itself in its place."""
+    """A reference to a stored item by `id`; `runs` replaces it by the item."""
 
 
 AnyItem = MessageItem | ReasoningItem | CallItem | ResultItem | OpaqueItem | ReferenceItem
 
 
 def text_of(parts: tuple[AnyPart, ...]) -> str:
-    """Join the text of the parts; what is not text adds nothing."""
+    """Join the text of the text parts."""
     if len(parts) == 1 and isinstance(parts[0], TextPart):
         return parts[0].text
     return "".join(part.text for part in parts if isinstance(part, TextPart))
 
 
 def text_message(role: Role, text: str, item_id: str = "") -> MessageItem:
-    """Return a message of one text part; what a terminal could not decode is replaced."""
+    """Return a message of one text part; undecodable bytes from a terminal are replaced."""
     return MessageItem(id=item_id, role=role, content=(TextPart(text=text.encode("utf-8", "replace").decode()),))
 
 

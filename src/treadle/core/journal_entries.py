@@ -1,8 +1,7 @@
-"""Messages and journal entries: the conversation as it is kept and as a person reads it.
+"""The entries of a run's journal, and the lossless translation between items and entries.
 
-A message has a `kind`, human `content` and structured `data` (S3's shape, byte for byte where it names a field).
-An entry is a message, or a piece of bookkeeping, with its place in a run. Items and entries translate both ways
-without loss.
+An entry has a `kind`, readable `content` and structured `data`. It is an item of the conversation, or bookkeeping such
+as a plan, a start mark or a status.
 """
 
 from typing import Any, Literal, cast
@@ -41,9 +40,9 @@ EntryKind = Literal[
     "note",
     "error",
 ]
-"""Beside the items: how the run was set up (`frame`), the surface of each model call (`plan`), how that call ended and
-in which pieces it came (`reply`), items that no model shall read again (`void`), start marks, what was asked of a
-person and what the answer was (`approval_…`), status and notes."""
+"""Beside the items: what the loop was built from (`frame`), the input of each model call (`plan`), how that call ended
+with its delta log (`reply`), items that were voided (`void`), start marks, approval requests and decisions
+(`approval_…`), status and notes."""
 ITEM_KINDS: frozenset[str] = frozenset(
     {"system", "user", "assistant", "tool_call", "tool_result", "reasoning", "other"}
 )
@@ -73,13 +72,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, gc=False, omit_defaults=T
 def entry_of_item(
     item: AnyItem, *, at: float, is_input: bool = False, extra: dict[str, Any] | None = None, name: str | None = None
 ) -> Entry:
-    """Write an item as an entry, under a `name` if it has no id; `extra` adds bookkeeping to the data of a call or
-    result."""
+    """Return an item as an entry. `name` is used as its id if it has none; `extra` adds fields to the data of a call
+    or result."""
     item_id = item.id or name
     if type(item) is MessageItem:
         role, content = item.role, item.content
         if item.extra is None and item.phase is None and not item.blobs and not item.is_partial and role != "developer":
-            # Of most messages kind, content and name say everything: `data` can stay empty as in S3.
+            # Most messages are fully described by kind, content and name, so `data` stays empty.
             if not content:
                 return Entry(kind=role, content="", name=item.name, item_id=item_id, at=at, is_input=is_input)
             part = content[0]
@@ -90,7 +89,7 @@ def entry_of_item(
         return Entry(
             kind=_KIND_OF_ROLE[role],
             content=text_of(content),
-            data=_kept(item),
+            data=_item_data(item),
             name=item.name,
             item_id=item_id,
             at=at,
@@ -98,11 +97,11 @@ def entry_of_item(
         )
     if type(item) is CallItem:
         call_id, tool, arguments = item.call_id, item.name, item.arguments
-        told = _ToldCall(call_id, item.kind, _Function(tool, arguments), _without_id(item))
+        data = _CallEntryData(call_id, item.kind, _Function(tool, arguments), _without_id(item))
         return Entry(
             kind="tool_call",
             content=call_summary(tool, arguments),
-            data=_told(told, extra),
+            data=_entry_data(data, extra),
             name=tool,
             call_id=call_id,
             item_id=item_id,
@@ -111,11 +110,11 @@ def entry_of_item(
         )
     if type(item) is ResultItem:
         call_id, tool, output = item.call_id, item.name, text_of(item.output)
-        told = _ToldResult(call_id, tool, output, not item.is_error, _without_id(item))
+        data = _ResultEntryData(call_id, tool, output, not item.is_error, _without_id(item))
         return Entry(
             kind="tool_result",
             content=item.summary or cut_text(output, CONTENT_BYTES_MAX),
-            data=_told(told, extra),
+            data=_entry_data(data, extra),
             name=tool,
             call_id=call_id,
             item_id=item_id,
@@ -126,7 +125,7 @@ def entry_of_item(
     return Entry(
         kind="other" if content is None else "reasoning",
         content=content or None,
-        data=_kept(item),
+        data=_item_data(item),
         item_id=item_id,
         at=at,
         is_input=is_input,
@@ -145,7 +144,7 @@ def item_of_entry(entry: Entry) -> AnyItem:
 
 
 def call_summary(name: str, arguments: str) -> str:
-    """Write a call for a person: `glob(pattern="*.c", path="src/")`."""
+    """Return a call as readable text: `glob(pattern="*.c", path="src/")`."""
     try:
         values: Any = read_json(arguments) if arguments.strip() else {}
     except BadJson:
@@ -153,20 +152,20 @@ def call_summary(name: str, arguments: str) -> str:
     if not isinstance(values, dict):
         return f"{name}({cut_text(arguments, CONTENT_BYTES_MAX)})"
     pairs = cast("dict[str, Any]", values)
-    inner = ", ".join([f"{key}={write_json(_begun(value)).decode()}" for key, value in pairs.items()])
+    inner = ", ".join([f"{key}={write_json(_cut_value(value)).decode()}" for key, value in pairs.items()])
     return f"{name}({cut_text(inner, CONTENT_BYTES_MAX)})"
 
 
-def _begun(value: Any) -> Any:
-    """Return as much of a value as can be shown: a text may be a whole file."""
+def _cut_value(value: Any) -> Any:
+    """Return as much of a value as is shown: a text may be a whole file."""
     return value[: CONTENT_BYTES_MAX + 1] if type(value) is str else value
 
 
-class _Kept(msgspec.Struct):
+class _ItemData(msgspec.Struct):
     item: AnyItem
 
 
-_envelope: msgspec.json.Decoder[_Kept] = msgspec.json.Decoder(_Kept)
+_envelope: msgspec.json.Decoder[_ItemData] = msgspec.json.Decoder(_ItemData)
 
 
 class _Function(msgspec.Struct, gc=False):
@@ -174,8 +173,8 @@ class _Function(msgspec.Struct, gc=False):
     arguments: str
 
 
-class _ToldCall(msgspec.Struct, gc=False):
-    """The data of a call: in S3's words, then the item itself."""
+class _CallEntryData(msgspec.Struct, gc=False):
+    """The data of a `tool_call` entry: the call in the Chat API's shape, then the item itself."""
 
     id: str
     type: str
@@ -183,8 +182,8 @@ class _ToldCall(msgspec.Struct, gc=False):
     item: AnyItem
 
 
-class _ToldResult(msgspec.Struct, gc=False):
-    """The data of a result: in S3's words, then the item itself."""
+class _ResultEntryData(msgspec.Struct, gc=False):
+    """The data of a `tool_result` entry: the result in plain fields, then the item itself."""
 
     tool_call_id: str
     name: str
@@ -193,18 +192,18 @@ class _ToldResult(msgspec.Struct, gc=False):
     item: AnyItem
 
 
-def _told(told: _ToldCall | _ToldResult, extra: dict[str, Any] | None) -> msgspec.Raw:
-    """Return the data of a call or a result, with bookkeeping before the item."""
+def _entry_data(data: _CallEntryData | _ResultEntryData, extra: dict[str, Any] | None) -> msgspec.Raw:
+    """Return the data of a call or a result, with the extra fields before the item."""
     if extra is None:
-        return msgspec.Raw(write_json(told))
-    words = msgspec.structs.asdict(told)
-    item = words.pop("item")
-    return msgspec.Raw(write_json({**words, **extra, "item": item}))
+        return msgspec.Raw(write_json(data))
+    fields = msgspec.structs.asdict(data)
+    item = fields.pop("item")
+    return msgspec.Raw(write_json({**fields, **extra, "item": item}))
 
 
 def _without_id(item: AnyItem) -> AnyItem:
     return msgspec.structs.replace(item, id="") if item.id else item
 
 
-def _kept(item: AnyItem) -> msgspec.Raw:
+def _item_data(item: AnyItem) -> msgspec.Raw:
     return msgspec.Raw(write_json({"item": _without_id(item)}))

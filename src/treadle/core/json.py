@@ -1,7 +1,7 @@
-"""JSON as Treadle reads and writes it: bounded reading, one canonical spelling, clean cuts of text.
+"""Bounded JSON decoding, canonical JSON encoding, and truncation of text at character boundaries.
 
-Reading refuses what other parsers let through (depth without end, NaN, numbers out of range);
-writing canonically makes equal values equal bytes, so that they can be fingerprinted.
+Decoding rejects what other parsers accept (unbounded depth, NaN, numbers out of range). Canonical encoding gives equal
+values equal bytes, so that they can be fingerprinted.
 """
 
 import hashlib
@@ -15,7 +15,7 @@ import msgspec
 if TYPE_CHECKING:
     OptionalRaw = msgspec.Raw | None
 else:
-    # msgspec (seen with 0.22) decodes `Raw | None` only from null; as plain Raw, absent is None and the rest is kept.
+    # msgspec (seen with 0.22) decodes `Raw | None` only from null; a plain Raw works, with None as its default.
     OptionalRaw = msgspec.Raw
 
 type_errors = (msgspec.DecodeError, msgspec.ValidationError, RecursionError, UnicodeDecodeError)
@@ -24,19 +24,19 @@ type_errors = (msgspec.DecodeError, msgspec.ValidationError, RecursionError, Uni
 DEPTH_MAX = 64
 NODES_MAX = 200_000
 FIELDS_MAX = 1_000
-"""Of one object that is read field by field: clients send a few dozen, and each one unknown costs a note."""
+"""The bound on fields of one object: clients send a few dozen, and each unknown one costs a note."""
 
 PIECE_BYTES = 262_144
-"""Of JSON that is looked at in one go."""
+"""How much JSON is scanned without releasing the GIL."""
 
 LEVELS_MAX = 4
-"""How many levels of an object are opened to see that what is inside cannot nest too deep."""
+"""How many levels of an object are decoded to prove that its values cannot nest too deep."""
 
 UTF8_BYTES_MAX = 4
-"""Of one character."""
+"""The longest encoding of one character."""
 
 JOINED_MAX = 32
-"""How many characters may belong together: a longer run of marks is no writing, and is cut anywhere."""
+"""The longest sequence of combining characters that is not split; longer ones are not natural text."""
 
 _decoder = msgspec.json.Decoder()
 _encoder = msgspec.json.Encoder()
@@ -53,7 +53,7 @@ _entries: msgspec.json.Decoder[list[msgspec.Raw]] = msgspec.json.Decoder(list[ms
 
 
 class BadJson(ValueError):
-    """The text is not JSON that Treadle accepts; the message says why, in words for a person."""
+    """The text is not JSON that Treadle accepts; the message says why, for a person."""
 
     def __init__(self, message: str, *, code: str = "invalid_json", field: str = "") -> None:
         super().__init__(message)
@@ -68,7 +68,7 @@ def read_json(data: bytes | str) -> Any:
     """
     raw = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
     if len(raw) > DEPTH_MAX:
-        # What is shorter cannot nest or branch so much.
+        # Shorter input cannot exceed the bounds.
         check_bounds(raw)
     try:
         return _decoder.decode(raw)
@@ -77,7 +77,7 @@ def read_json(data: bytes | str) -> Any:
 
 
 def check_bounds(raw: bytes, depth_max: int = DEPTH_MAX, nodes_max: int = NODES_MAX) -> None:
-    """Refuse JSON that nests or branches beyond the bounds, in one pass and without building anything.
+    """Reject JSON that nests or branches beyond the bounds, in one pass and without building a value.
 
     Raises: BadJson.
     """
@@ -97,7 +97,7 @@ def check_bounds(raw: bytes, depth_max: int = DEPTH_MAX, nodes_max: int = NODES_
 
 
 def _pieces(raw: bytes) -> Iterator[bytes]:
-    """Cut JSON outside of its strings: one look at 32 MB of short strings would hold the GIL for a second."""
+    """Split JSON outside of its strings: one regex over 32 MB of short strings would hold the GIL for a second."""
     start = 0
     while start < len(raw):
         end = raw.find(b'"', start + PIECE_BYTES)
@@ -107,7 +107,7 @@ def _pieces(raw: bytes) -> Iterator[bytes]:
         piece = raw[start:end]
         is_escaped = (len(piece) - len(piece.rstrip(b"\\"))) % 2 == 1
         if piece.replace(b"\\\\", b"").replace(b'\\"', b"").count(b'"') % 2:
-            # The quotation mark stands in a string, or ends it: the string belongs to this piece.
+            # The quotation mark is in a string, or ends it: the string belongs to this piece.
             rest = _REST.match(raw, end - is_escaped)
             end = rest.end() if rest else len(raw)
             piece = raw[start:end]
@@ -116,9 +116,9 @@ def _pieces(raw: bytes) -> Iterator[bytes]:
 
 
 def members_of(raw: bytes) -> dict[str, msgspec.Raw] | None:
-    """Return the fields of an object as they were written; None for any other JSON, and for what is none.
+    """Return the undecoded fields of an object; None for any other or invalid JSON.
 
-    A decoder goes through all of it, so what comes back has no half of a surrogate pair anywhere.
+    The decoder validates all of it, so the result has no lone surrogates.
     """
     try:
         return _members.decode(raw)
@@ -127,16 +127,16 @@ def members_of(raw: bytes) -> dict[str, msgspec.Raw] | None:
 
 
 def check_members(raw: bytes, members: dict[str, msgspec.Raw], proven: str = "") -> None:
-    """Refuse an object beyond the bounds as `check_bounds` does; the field `proven` is known to nest only a little.
+    """Reject an object beyond the bounds as `check_bounds` does; the field `proven` is known to be shallow.
 
-    Lists of small values, which is what nearly all requests are, need no look at their structure.
+    Lists of small values, as in nearly all requests, are accepted without a scan of their structure.
 
     Raises: BadJson.
     """
     if len(raw) <= NODES_MAX or raw.count(b",") + raw.count(b"[") + raw.count(b"{") <= NODES_MAX:
         known = members.get(proven)
         for value in members.values():
-            # What nests so deep is longer than that.
+            # A value that nests too deep is longer than the bound.
             if len(value) > DEPTH_MAX and value is not known and not is_shallow(value, DEPTH_MAX):
                 break
         else:
@@ -145,9 +145,9 @@ def check_members(raw: bytes, members: dict[str, msgspec.Raw], proven: str = "")
 
 
 def is_shallow(value: msgspec.Raw, depth_max: int) -> bool:
-    """Tell whether a value surely nests less deep than that: it opens less often, or each value in it does so in turn.
+    """Return whether a value certainly nests less deep: it has fewer openers, or each value in it does so in turn.
 
-    It is given up after a few levels, for every one goes through all of it again.
+    It gives up after a few levels, since each one scans the whole value again.
     """
     kind = memoryview(value)[0]
     if kind not in b"[{" or opens_less(value, depth_max):
@@ -159,18 +159,18 @@ def is_shallow(value: msgspec.Raw, depth_max: int) -> bool:
 
 
 def opens_less(value: msgspec.Raw, count: int) -> bool:
-    """Tell whether a value surely nests less deep than that, from how often it opens a list or an object."""
+    """Return whether a value certainly nests less deep than that, from its number of opening brackets."""
     if len(value) < count:
         return True
-    # One pass over long values, where to count each of the two would be two, and slow ones.
+    # One pass; counting both brackets would take two slower ones.
     return len(bytes(value).translate(None, _NOT_OPENING)) < count
 
 
 def check_fields(raw: bytes, fields_max: int = FIELDS_MAX, members: dict[str, msgspec.Raw] | None = None) -> None:
-    """Refuse an object that has too many fields, or says one twice, which parsers settle differently.
+    """Reject an object that has too many fields, or one of them twice, which parsers resolve differently.
 
-    What is inside its values is not looked at, and other JSON has no fields. The bounds must have been checked;
-    `members` are its fields where the caller has them.
+    Its values are not checked, and other JSON has no fields. The bounds must have been checked; `members` are its
+    fields if the caller has them.
 
     Raises: BadJson.
     """
@@ -190,7 +190,7 @@ def check_fields(raw: bytes, fields_max: int = FIELDS_MAX, members: dict[str, ms
 
 
 def _is_made_of(raw: bytes, members: dict[str, msgspec.Raw]) -> bool:
-    """Tell whether an object is spelled by these members in their order and nothing else."""
+    """Return whether an object consists of exactly these members in this order."""
     place = _skip(raw, 0) + 1
     for name, value in members.items():
         for piece in (b'"%b"' % name.encode("utf-8", "surrogatepass"), b":", bytes(value)):
@@ -201,29 +201,29 @@ def _is_made_of(raw: bytes, members: dict[str, msgspec.Raw]) -> bool:
             place += len(piece)
         if raw[place : place + 1] in _SPACES:
             place = _skip(raw, place)
-        # Behind a comma, or the last brace.
+        # After a comma, or the last brace.
         place += 1
     end = place if members else _skip(raw, place) + 1
     return end == len(raw.rstrip())
 
 
 def _skip(raw: bytes, place: int) -> int:
-    """Return where the space ends that may stand at a place."""
+    """Return the position after any white space."""
     found = _SPACE.match(raw, place)
     assert found is not None
     return found.end()
 
 
 def _first_repeated(raw: bytes) -> str | None:
-    """Find the name; only asked for an object that has one."""
+    """Return the first repeated name."""
     found: list[str] = []
 
-    def look(pairs: list[tuple[str, object]]) -> None:
+    def collect(pairs: list[tuple[str, object]]) -> None:
         seen: set[str] = set()
-        # The outermost object is the last to be handed over.
+        # The hook is called last for the outermost object.
         found[:] = [name for name, _ in pairs if name in seen or seen.add(name)][:1]
 
-    json.loads(raw, object_pairs_hook=look, parse_int=str, parse_float=str)
+    json.loads(raw, object_pairs_hook=collect, parse_int=str, parse_float=str)
     return found[0] if found else None
 
 
@@ -243,22 +243,22 @@ def fingerprint(value: Any) -> str:
 def cut_text(text: str, bytes_max: int) -> str:
     """Return the longest prefix of at most `bytes_max` UTF-8 bytes that ends on a character boundary.
 
-    A combining mark, a joiner or a variation selector is not parted from the character before it. The cut is of
-    the text as UTF-8 can say it, so lone surrogates are replaced first.
+    A combining mark, a joiner or a variation selector is not separated from the character before it. Lone surrogates,
+    which UTF-8 cannot encode, are replaced first.
     """
     if len(text) * UTF8_BYTES_MAX <= bytes_max:
         return text
-    # No character takes less than a byte, so nothing behind these can count, however long the text is.
+    # Every character takes at least a byte, so longer text need not be encoded.
     text = text[: bytes_max + 1]
     raw = text.encode("utf-8", "replace")
     if len(raw) <= bytes_max:
         return text
     text = raw.decode("utf-8")
-    kept = raw[:bytes_max].decode("utf-8", "ignore")
-    end = len(kept)
-    while end > max(0, len(kept) - JOINED_MAX) and _joins(text[end], kept[end - 1]):
+    prefix = raw[:bytes_max].decode("utf-8", "ignore")
+    end = len(prefix)
+    while end > max(0, len(prefix) - JOINED_MAX) and _joins(text[end], prefix[end - 1]):
         end -= 1
-    return kept[:end]
+    return prefix[:end]
 
 
 def cut_json_text(text: str, bytes_max: int) -> str:

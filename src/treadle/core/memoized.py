@@ -1,7 +1,7 @@
-"""Values made of objects that never change, remembered by the objects themselves.
+"""Memoizes values derived from immutable objects, by object identity.
 
-The same tools come with every request: what is made of them is made once for as long as it is the same object. No
-value is compared and no hash taken, so to find one costs nothing that grows.
+Every request of a process has the same tools, so what is derived from them is computed once for the same object. No
+comparison or hash of the value is needed, so a lookup takes constant time.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ V = TypeVar("V")
 
 
 class Memo(Generic[K, V]):
-    """Remembers what `make` made of the last so many objects."""
+    """Caches the results of `make` for at most `most` objects."""
 
     __slots__ = ("_known", "_make", "_most")
 
@@ -22,10 +22,10 @@ class Memo(Generic[K, V]):
         self._known: dict[int, tuple[K, V]] = {}
 
     def of(self, key: K) -> V:
-        """Return what is made of an object, which must never change."""
+        """Return the value derived from an object, which must be immutable."""
         found = self._known.get(id(key))
         if found is not None:
-            # Whoever is remembered is held by what was found, so that nothing else has its id.
+            # The cache holds a reference to the key, so no other object can have its id.
             return found[1]
         value = self._make(key)
         if len(self._known) >= self._most:

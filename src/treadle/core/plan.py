@@ -1,8 +1,8 @@
-"""The plan: the frozen request surface of one model call, with its fingerprint.
+"""The plan: the immutable input of one model call, with its fingerprint, and the planner that builds plans.
 
-The fingerprint is the sha256 of the plan's canonical JSON. Item ids are ours and are never sent, so they are
-left out: equal surfaces have equal fingerprints. A `Planner` keeps the hash of the history it has seen, and its plans
-what others have made of it, so that a round costs what it adds and not what came before.
+The fingerprint is the sha256 of the plan's canonical JSON without item ids, which are Treadle's own and never sent:
+equal inputs have equal fingerprints. A `Planner` keeps a running hash of the history, so that a round costs only what
+it adds.
 """
 
 import hashlib
@@ -19,11 +19,10 @@ from treadle.core.tool_definitions import AUTO, ToolChoice, ToolSpec
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything one model call sends: the exact items, tools and options.
+    """Everything that one model call sends: the exact items, tools and options.
 
-    `is_strict` is no part of it: it asks the upstream room to fail rather than send less than this. Nor is
-    `is_closing`, by which that room knows that no call is obeyed any more. Nor are the `folds`, which a plan shares
-    with those before it in the same run, if there are any.
+    Not part of its value are `is_strict` (fail rather than drop anything), `is_closing` (calls are no longer answered)
+    and `folds`, which the plans of a run share.
     """
 
     items: tuple[AnyItem, ...]
@@ -38,7 +37,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     folds: Folds | None = None
 
     def fold(self, kind: type[F]) -> F:
-        """Return what this kind of fold makes of the items."""
+        """Return the fold of this class over the items."""
         if self.folds is not None:
             return self.folds.of(kind, self.items)
         fold = kind()
@@ -47,9 +46,9 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Planner:
-    """Makes the plans of one run: the history, `items`, only grows, so each of them is encoded and hashed once.
+    """Builds the plans of one run. Its history, `items`, only grows, so each item is encoded and hashed once.
 
-    Under some options `is_json_wanted`: the answer shall be JSON.
+    `is_json_wanted` is true if the options require a JSON answer.
     """
 
     def __init__(self, model: str, tools: tuple[ToolSpec, ...], options: Options, *, is_strict: bool = False) -> None:
@@ -72,15 +71,15 @@ class Planner:
         if self.items:
             self._hash.update(b",")
             if self._folds is None:
-                # Most runs are asked once: what is made of their history need not be kept.
+                # Most runs have one round, so folds are only kept from the second addition on.
                 self._folds = Folds()
-        # All at once: what stands between the brackets of the list.
+        # Encoded as one list for speed; the slice drops its brackets.
         written = canonical_json([replace(item, id="") if item.id else item for item in items])
         self._hash.update(memoryview(written)[1:-1])
         self.items += items
 
     def plan(self, tool_choice: ToolChoice, *, is_closing: bool = False) -> Plan:
-        """Freeze the surface of the next model call."""
+        """Return the plan of the next model call."""
         digest = self._hash.copy()
         digest.update(self._head + canonical_json(tool_choice) + self._tail)
         return Plan(
@@ -107,12 +106,12 @@ _TOOLS: Memo[tuple[ToolSpec, ...], tuple[bytes, str]] = Memo(_written)
 
 
 def bare(item: AnyItem) -> AnyItem:
-    """Return the item without the id that Treadle gave it."""
+    """Return the item without its id."""
     return replace(item, id="") if item.id else item
 
 
 def plan_json(plan: Plan) -> bytes:
-    """Return the canonical JSON that the fingerprint is taken of."""
+    """Return the canonical JSON that the fingerprint is computed from."""
     return canonical_json(
         {
             "items": [bare(item) for item in plan.items],

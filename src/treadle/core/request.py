@@ -1,4 +1,4 @@
-"""What a client asks for, freed of the protocol it was spelled in."""
+"""A client's request in protocol-independent form."""
 
 from typing import Literal
 
@@ -10,12 +10,12 @@ from treadle.core.tool_definitions import AUTO, ToolChoice, ToolSpec
 
 Protocol = Literal["chat", "responses", "messages", "gemini", "treadle"]
 DIRECT_MODEL = "treadle:call"
-"""What a run names as its model that makes one call and asks no model."""
+"""The model name of a run that makes one tool call without a model."""
 NoteAction = Literal["dropped", "coerced", "emulated", "repaired", "buffered", "kept"]
 
 
 class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something a pure room wants said: a repair, a thing it could not carry. The shell logs and journals it."""
+    """A notice from pure code, such as a repair or a dropped field, which the caller logs and journals."""
 
     code: str
     action: NoteAction
@@ -117,7 +117,7 @@ def inherit(request: Request, previous: Request) -> Request:
 
 
 def is_json_wanted(options: Options) -> bool:
-    """Tell whether the answer shall be JSON, by a schema or without one."""
+    """Return whether the answer shall be JSON, by a schema or without one."""
     return options.output_schema is not None or "response_format" in options.extra
 
 

@@ -1,7 +1,6 @@
-"""The envelope of a result, `{ok, data, warnings, errors}`, from what the model read; and how JSON carries warnings.
+"""Builds the envelope of a tool result, `{ok, data, warnings, errors}`, and adds warnings to JSON results.
 
-It is made from the result item alone, so that live, recovered and replayed runs, and journals of older versions, give
-the same one. Pure.
+The envelope depends on the result item alone, so that live, recovered and replayed runs give the same one. Pure.
 """
 
 from typing import Any, cast
@@ -13,7 +12,7 @@ from treadle.core.json import BadJson, read_json, write_json
 from treadle.core.tool_definitions import Envelope, Fault
 
 WARNING_MARK = "[warning] "
-"""What a line below a textual result begins with that warns."""
+"""The prefix of a warning line at the end of a text result."""
 
 
 def envelope_of(result: ResultItem) -> Envelope:
@@ -41,7 +40,7 @@ def envelope_of(result: ResultItem) -> Envelope:
 
 
 def error_in(text: str) -> Fault | None:
-    """Return the error that a result's text tells the model, in either shape; what has no code of its own has none."""
+    """Return the error in a result's text, in either shape; None if it has no code."""
     try:
         value: Any = read_json(text)
     except BadJson:
@@ -53,7 +52,7 @@ def error_in(text: str) -> Fault | None:
 
 
 def add_warnings(data: bytes, warnings: tuple[str, ...]) -> bytes:
-    """Return a JSON value that carries warnings: an object in a field `warnings`, anything else beside it in `data`."""
+    """Return a JSON value with warnings: in a field of an object, else wrapped as `data` beside them."""
     listed = write_json(warnings)
     value: Any = read_json(data)
     if not isinstance(value, dict) or "warnings" in value:
@@ -63,7 +62,7 @@ def add_warnings(data: bytes, warnings: tuple[str, ...]) -> bytes:
 
 
 def _without_warnings(value: Any) -> tuple[Any, tuple[str, ...]]:
-    """Undo `add_warnings`: return the value and the warnings that it carried."""
+    """Undo `add_warnings`: return the value and its warnings."""
     if not isinstance(value, dict):
         return value, ()
     fields = cast("dict[str, Any]", value)
@@ -76,7 +75,7 @@ def _without_warnings(value: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def _parted(text: str) -> tuple[str, tuple[str, ...]]:
-    """Part a text from the lines at its end that warn."""
+    """Split a text from its trailing warning lines."""
     lines = text.split("\n")
     end = len(lines)
     while end and lines[end - 1].startswith(WARNING_MARK):
@@ -85,7 +84,7 @@ def _parted(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def _faults(value: Any, rc: str) -> tuple[tuple[Fault, ...], Any]:
-    """Return what a failure says went wrong, in either shape of an error, and what it shows besides."""
+    """Return the errors of a failure, in either shape, and its other fields."""
     if not isinstance(value, dict) or "error" not in value:
         return (Fault(code=rc, message="failed"),), cast("Any", value)
     fields = cast("dict[str, Any]", value)

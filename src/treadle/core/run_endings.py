@@ -1,8 +1,7 @@
-"""How runs end, and what each end means to a client: one table for all protocols, streamed or not.
+"""The ways in which runs end, and what each means to a client: one table for all protocols, streamed or not.
 
-An answer that is not finished is an error in every protocol, whatever ended it and however much of it was sent: an
-encoder asks `failure_of` and never the status, so no way to end a run can look like an answer. Nothing here knows how
-a protocol writes an error.
+An unfinished answer is an error in every protocol, however much of it was sent. Encoders call `failure_of` and do not
+look at the status, so that no end of a run can be mistaken for an answer. How an error is written is not decided here.
 """
 
 from typing import Literal
@@ -47,39 +46,39 @@ _FAILURES: dict[str, ErrorInfo | None] = {
     "failed": UNKNOWN,
     "cancelled": CANCELLED,
 }
-"""What each last status means, where the run does not say more. `incomplete` has words of its own in each protocol."""
+"""The default error of each final status. Each protocol has its own way to say `incomplete`."""
 
 
 CANCELS = frozenset({CANCELLED.code, REVOKED.code})
-"""Codes of errors by which a run counts as cancelled: somebody wanted it to end, and nothing broke."""
+"""Codes of errors by which a run counts as cancelled on purpose, and not as failed."""
 
 
 def failure_of(ended: RunEnded) -> ErrorInfo | None:
-    """Return the error that an end is to the client; None where the run has an answer."""
+    """Return the error that an end means to the client; None if the run has an answer."""
     usual = _FAILURES[ended.status]
     return usual if usual is None else ended.error or usual
 
 
-GOES_ON = frozenset({"handed_over", "lease_lost", "store_unavailable"})
-"""Codes of runs that end here and nowhere else: another process writes their real end."""
+CONTINUES_ELSEWHERE = frozenset({"handed_over", "lease_lost", "store_unavailable"})
+"""Codes of ends that are only local: another process continues the run and writes its real end."""
 
 
 def may_retry(error: ErrorInfo, *, has_run_tools: bool, is_keyed: bool) -> bool:
-    """Tell whether the same request again helps and does nothing twice; `is_keyed` says that it finds the same run."""
-    if error.code in GOES_ON and (is_keyed or not error.retryable):
+    """Return whether a retry helps and repeats no effect; with `is_keyed` it finds the same run."""
+    if error.code in CONTINUES_ELSEWHERE and (is_keyed or not error.retryable):
         return is_keyed
-    # A time to come back is an upstream's own word that coming back helps, whatever its status.
+    # With Retry-After the provider itself says that a retry helps, whatever its status.
     return not has_run_tools and (error.retryable or error.retry_after_s is not None)
 
 
 Form = Literal["answer", "cut", "error", "broken"]
-"""What a client sees: an answer, one that says it was cut short, an error, or a connection without its end."""
+"""What a client gets: an answer, a truncated answer marked as such, an error, or a connection that breaks off."""
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """One way in which a run ends: what happened, and what comes of it.
+    """One way in which a run ends, and what the client gets.
 
-    `end` is the run's end, None where it does not end by this or never began. `note` says what else there is to know.
+    `end` is the run's end, None if the run does not end by this or never started. `note` adds details for the docs.
     """
 
     name: str
@@ -193,4 +192,4 @@ ENDINGS: tuple[Ending, ...] = (
         note="the model reads it as the call's result",
     ),
 )
-"""Every way in which a run ends from outside. The table in docs/http.md is made from this, and a test walks it."""
+"""Every way in which a run is ended from outside. The table in docs/http.md is generated from this."""

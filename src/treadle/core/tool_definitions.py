@@ -1,4 +1,4 @@
-"""Tools as nouns: what the model is told of one, how Treadle may run it, and what a run of it gave."""
+"""The types of tools: the spec that the model sees, the policy under which a tool runs, and the outcome of a call."""
 
 import re
 import unicodedata
@@ -32,17 +32,17 @@ RC = Literal[
 """The closed list of result codes for tools that have no code of their own; a bounded metric label."""
 
 PERSON_ONLY = ("facts", "commit")
-"""The words of the one deed that is never a model's, whatever stands before them or between them."""
+"""The words of the one action that no model may do, whatever stands before or between them."""
 _WORDS = re.compile(r"[^\W_]+")
 NAME_CHARS_READ = 512
 NAMES_KNOWN_MAX = 1_024
-"""The same few tools are called again and again."""
+"""The size of the cache: the same few tools are called repeatedly."""
 
 NAME_CHARS_COMPARED = 128
-"""Names come from models: one of a megabyte is neither compared nor shown whole."""
+"""Names come from models and may be megabytes long."""
 NAMES_COMPARED = 8
 NAMES_BYTES_MAX = 2_048
-"""How much of a result may be names of the tools there are."""
+"""How much of a result may list tool names."""
 
 SANDBOXES = {
     "none": "in Treadle's own process, with the rights of its user",
@@ -57,13 +57,13 @@ SANDBOXES = {
     "L2": "as a command confined by Landlock and seccomp",
     "L3": "as L2, and in namespaces of its own",
 }
-"""Where a tool ran: the words in every finished call, in events and journal. A call that never ran has none."""
+"""Where a tool ran, as recorded in events and journal, with descriptions. A call that never ran has none."""
 
 EMPTY_SCHEMA = msgspec.Raw(b'{"type":"object","properties":{}}')
 
 
 class ToolSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the model is told of a tool. `parameters` is a JSON Schema, kept as it was written."""
+    """What the model sees of a tool. `parameters` is a JSON Schema, verbatim."""
 
     name: str
     description: str = ""
@@ -96,17 +96,17 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def needs_approval(self) -> bool:
-        """Tell whether a person must agree before this tool runs."""
+        """Return whether a person must agree before this tool runs."""
         return self.approval == "always" or (self.approval == "by_effect" and self.effect == "destructive")
 
     @property
     def taints(self) -> bool:
-        """Tell whether what this tool gives may have been written by anybody."""
+        """Return whether what this tool gives may have been written by anybody."""
         return self.untrusted or self.egress
 
     @property
     def reaches_out(self) -> bool:
-        """Tell whether a call can do harm: change something, run something, or carry something away."""
+        """Return whether a call can do harm: change something, run a program, or send data out."""
         return self.effect != "read" or self.exec or self.egress
 
 
@@ -119,7 +119,7 @@ class ServerTool(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """Return the name the model calls it by."""
+        """Return the name that the model calls it by."""
         return self.spec.name
 
 
@@ -172,19 +172,19 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_error(self) -> bool:
-        """Tell whether the model should read this as a failure."""
+        """Return whether the model should read this as a failure."""
         return self.rc not in ("ok", "0")
 
 
 def failure(code: str, message: str) -> Outcome:
-    """Return the outcome of a call that Treadle itself answers: the one shape in which a model reads such an error."""
+    """Return the outcome of a call that Treadle answers itself, in the error shape that the model reads."""
     text = write_json({"error": {"code": code, "message": message}}).decode()
     envelope = Envelope(ok=False, errors=(Fault(code=code, message=message),))
     return Outcome(text=text, rc=code, summary=message, envelope=envelope)
 
 
 def flat_failure(outcome: Outcome) -> Outcome:
-    """Return a failure in the shape of the local tools, `{"error": "…", "code": "…"}`, whoever answered the call."""
+    """Return a failure in the shape of the local tools, `{"error": "…", "code": "…"}`."""
     try:
         body: Any = read_json(outcome.text)
         fields = cast("dict[str, Any]", body)
@@ -197,9 +197,9 @@ def flat_failure(outcome: Outcome) -> Outcome:
 
 
 def listed_names(wanted: str, names: Iterable[str]) -> str:
-    """Return names of tools for a model that called another: the nearest first, and how many more there are.
+    """Return tool names for a model that called an unknown one: the nearest first, and how many more there are.
 
-    All of them, as long as they fit: a model takes a list that ends for the whole one.
+    As many as fit, and the count of the rest, since a model takes a list for complete.
     """
     known = sorted(names)
     near = get_close_matches(wanted[:NAME_CHARS_COMPARED], known, NAMES_COMPARED, cutoff=0.5)
@@ -215,7 +215,7 @@ def listed_names(wanted: str, names: Iterable[str]) -> str:
 
 
 def is_person_only(name: str) -> bool:
-    """Tell whether a name is that of a deed no model may do, in any spelling: `facts.commit`, `mcp__x__factsCommit`."""
+    """Return whether a name means the person-only action, in any spelling: `facts.commit`, `mcp__x__factsCommit`."""
     return _names_person_only(name[:NAME_CHARS_READ])
 
 
@@ -226,22 +226,22 @@ def _names_person_only(name: str) -> bool:
 
 
 def refuse_person_only(name: str) -> Outcome:
-    """Return what a model reads that called such a name: nothing has changed."""
+    """Return the outcome of a call of the person-only action."""
     words = "Facts are committed by a person only. Nothing was changed; propose the change with facts.propose."
     return failure("denied", f"{name[:64]} is refused. {words}")
 
 
 LOCAL = "local"
-"""The source of tools on the files of this machine."""
+"""The source of tools that work on local files."""
 ASKED_BY_NAME = {"protected": "write protected paths: {}", "git": "write the git repository"}
-"""Arguments of local tools that a person is always asked about, by no rule's leave, and what they ask for.
+"""Arguments of local tools that always need a person's approval, which no rule can give, and what they ask for.
 
 The first is true for the call's own path, or a list of paths.
 """
 OUTSIDE_ROOT = "outside_root"
-"""The code of a path that no local tool may touch."""
+"""The error code for a path outside the root."""
 GUEST = "guest"
-"""The source of tools that a session guest brings to its own run: they are gone when the guest is."""
+"""The source of tools that a session guest brings to its own run; they end with the guest."""
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
@@ -254,12 +254,12 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def essence(name: str, policy: ToolPolicy, source: str) -> str:
-    """Write what must be the same of a server tool for a run that was offered it to go on elsewhere."""
+    """Return what another process must have of a server tool to recover a run that was offered it."""
     return f"{name} {policy.effect} {source}"
 
 
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a call stands: what a tool may know of the run that asks for it."""
+    """The context of a call: what a tool may know of the run that makes it."""
 
     run_id: str
     call_id: str = ""
@@ -269,5 +269,5 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def idempotency_key(self) -> str:
-        """Return what stays the same when a crash makes the call run again: hand it to whatever has the effect."""
+        """Return a key that stays the same when the call runs again after a crash, for the service it calls."""
         return f"{self.run_id}:{self.call_id}"

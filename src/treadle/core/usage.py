@@ -1,4 +1,4 @@
-"""Tokens used, summed over the rounds of a run, and what they cost. Unknown is None, never zero."""
+"""Token usage, summed over the rounds of a run, and its cost. Unknown usage is None, never zero."""
 
 import msgspec
 
@@ -20,7 +20,7 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def add_usage(left: Usage | None, right: Usage | None) -> Usage | None:
-    """Sum two usages; what is unknown adds nothing and does not make the sum known."""
+    """Sum two usages; an unknown one adds nothing."""
     if left is None or right is None:
         return left or right
     return Usage(
@@ -34,11 +34,11 @@ def add_usage(left: Usage | None, right: Usage | None) -> Usage | None:
 
 
 TOKENS_PRICED = 1_000_000
-"""Prices are for this many tokens."""
+"""The number of tokens that prices are for."""
 
 
 class Price(msgspec.Struct, frozen=True, kw_only=True):
-    """What a million tokens of a model cost, in US dollars. What has no price of its own costs as other input does."""
+    """The price of a million tokens of a model in US dollars. Cached input without its own price costs as input."""
 
     input: float
     output: float
@@ -47,7 +47,7 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def cost_of(usage: Usage, price: Price) -> float:
-    """Return what a usage costs in US dollars; cached input and what was written to a cache are parts of the input."""
+    """Return the cost of a usage in US dollars; cached and cache-write tokens are part of the input tokens."""
     plain = max(0, usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens)
     cached = price.input if price.cached is None else price.cached
     written = price.input if price.cache_write is None else price.cache_write

@@ -1,6 +1,6 @@
-"""Approvals as the engine sees them: why a call needs one, what is journalled of it, and the words the model reads.
+"""Decides why a call needs approval, and builds the journal records and model-facing messages of approvals.
 
-Pure. Who is asked, and how, is behind the Approver port.
+Pure. Asking a person is behind the Approver port.
 """
 
 from collections.abc import Mapping
@@ -8,27 +8,27 @@ from typing import Any, Literal, cast, get_args
 
 import msgspec
 
-from treadle.core.events import ApprovalDecided, ApprovalRequested, Verdict
+from treadle.core.events import ApprovalDecided, ApprovalRequested, DecisionStatus
 from treadle.core.items import AnyItem, CallItem, MessageItem, OpaqueItem, OpaquePart, TextPart
 from treadle.core.journal_entries import Entry
 from treadle.core.json import BadJson, read_json, write_json
 from treadle.core.tool_definitions import ASKED_BY_NAME, LOCAL, Effect, Offer, Outcome, ToolPolicy, failure
 
 NEVER_READ = frozenset({"denied", "expired", "cancelled", "interrupted", "limit_reached", "skipped", "unknown_tool"})
-"""Codes of results in which Treadle speaks and no tool."""
+"""Codes of results that Treadle wrote without running a tool, so they hold no untrusted content."""
 
 FROM_TEXT = ("recovered", "guessed")
 HARMLESS = ("read", "idempotent")
 TextRule = Literal["allow", "ask", "deny"]
 
 HOSTED = "a tool of the provider's"
-"""Who gave what Treadle does not read itself: the search, the code or the memory of a provider's own."""
+"""The taint source of items made by a provider's own tools (search, code, memory), which Treadle cannot inspect."""
 
 
 class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """That a person was asked about a call: the data of an `approval_request` entry.
+    """An approval request: the data of an `approval_request` entry.
 
-    A call that an earlier run made is here too, with its `index` in this one.
+    `call` and its `index` are set for a call that was carried over from an earlier run.
     """
 
     approval_id: str
@@ -42,13 +42,13 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was decided about a call: the data of an `approval_decision` entry.
+    """A decision about a call: the data of an `approval_decision` entry.
 
-    A call that an earlier run made is here too, with its `index` in this one.
+    `call` and its `index` are set for a call that was carried over from an earlier run.
     """
 
     approval_id: str
-    status: Verdict
+    status: DecisionStatus
     by: str = ""
     reason: str = ""
     arguments: str | None = None
@@ -57,7 +57,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 def is_unread(item: AnyItem) -> bool:
-    """Tell whether an item holds what the model was given elsewhere, so that nobody here knows whose words it has."""
+    """Return whether an item holds content that the provider added, so that its author is unknown here."""
     if type(item) is not MessageItem:
         return type(item) is OpaqueItem
     if item.role == "assistant":
@@ -67,10 +67,10 @@ def is_unread(item: AnyItem) -> bool:
     return False
 
 
-def rule_for_text(call: CallItem, policy: ToolPolicy | None, recovered_effects: TextRule) -> TextRule:
-    """Say whether a call that stood in text may run: one that does no harm, else as the limits say.
+def rule_for_text_call(call: CallItem, policy: ToolPolicy | None, recovered_effects: TextRule) -> TextRule:
+    """Decide whether a call found in text may run: a harmless one may, others follow the limits.
 
-    What had not even a marker never runs a tool with effects, also none that can be repeated.
+    A call that was guessed without a marker never runs a tool with effects, not even an idempotent one.
     """
     if policy is None:
         return "allow"
@@ -80,10 +80,10 @@ def rule_for_text(call: CallItem, policy: ToolPolicy | None, recovered_effects: 
     return "deny" if call.origin == "guessed" else recovered_effects
 
 
-def taint_for(offer: Offer, policy: ToolPolicy, tainted: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the tools whose untrusted output makes this one need approval; `tainted` has them with their sources.
+def tainting_tools(offer: Offer, policy: ToolPolicy, tainted: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the tools whose untrusted output makes this call need approval; `tainted` maps them to their sources.
 
-    What only reads from the very MCP server that the output came from has nobody else to carry it to.
+    A read from the same MCP server that the output came from cannot leak it to anyone else.
     """
     if not policy.reaches_out:
         return ()
@@ -93,7 +93,7 @@ def taint_for(offer: Offer, policy: ToolPolicy, tainted: Mapping[str, str]) -> t
 
 
 def reasons_for(call: CallItem, policy: ToolPolicy, tainted: tuple[str, ...], *, is_from_text: bool) -> tuple[str, ...]:
-    """Say why a call needs a person's approval; nothing when it does not. `tainted` are the tools read before."""
+    """Return why a call needs a person's approval, empty if it does not. `tainted` are the tools read before."""
     reasons: list[str] = []
     if policy.approval == "always":
         reasons.append(f"{call.name}{ALWAYS}")
@@ -106,17 +106,17 @@ def reasons_for(call: CallItem, policy: ToolPolicy, tainted: tuple[str, ...], *,
     return tuple(reasons)
 
 
-def is_of_policy(reason: str, tool: str) -> bool:
-    """Tell whether a reason says what the tool is, and not what was read or asked for.
+def is_policy_reason(reason: str, tool: str) -> bool:
+    """Return whether a reason is about the tool itself, and not about content read before or its arguments.
 
-    In full: a tool that is called `untrusted` or `it` begins like the other reasons.
+    Compares whole reasons: the name of a tool may be a prefix of the other kinds (`untrusted`, `it`).
     """
     return reason == f"{tool}{ALWAYS}" or reason in {f"{tool} is {effect}" for effect in get_args(Effect)}
 
 
-def asked_by_name(call: CallItem, offer: Offer) -> tuple[str, ...]:
-    """Return what a local tool's call asks for that only a person can allow, naming it, whatever its policy says."""
-    # An escape (`\u0067it`) spells a name so that it does not stand in the text.
+def person_only_arguments(call: CallItem, offer: Offer) -> tuple[str, ...]:
+    """Return reasons for arguments of a local tool that only a person may allow, whatever its policy."""
+    # JSON may escape a name (`\u0067it`), so that the text search below would not find it.
     if offer.source != LOCAL or not any(name in call.arguments for name in (*ASKED_BY_NAME, "\\u")):
         return ()
     try:
@@ -124,11 +124,11 @@ def asked_by_name(call: CallItem, offer: Offer) -> tuple[str, ...]:
     except BadJson:
         return ()
     fields = cast("dict[str, Any]", value) if isinstance(value, dict) else {}
-    paths = ", ".join(protected_in(fields))
+    paths = ", ".join(protected_paths(fields))
     return tuple(f"{BY_NAME}{words.format(paths)}" for name, words in ASKED_BY_NAME.items() if fields.get(name))
 
 
-def protected_in(arguments: Mapping[str, Any]) -> list[str]:
+def protected_paths(arguments: Mapping[str, Any]) -> list[str]:
     """Return the protected paths that a local tool's call asks to write."""
     asked: Any = arguments.get("protected")
     if isinstance(asked, list):
@@ -137,15 +137,15 @@ def protected_in(arguments: Mapping[str, Any]) -> list[str]:
 
 
 BY_NAME = "it asks to "
-"""How a reason begins that only the person who reads it can answer."""
+"""The prefix of reasons that no rule can answer."""
 TAINT = "untrusted output"
 ALWAYS = " always needs approval"
 POLICY = "policy "
-"""How the name of whoever decided begins when it was a rule of theirs, and not they themselves."""
+"""The prefix of `by` when a person's rule decided."""
 
 
 def request_step(index: int, call: CallItem, record: RequestRecord, at: float) -> tuple[ApprovalRequested, Entry]:
-    """Return the event and the entry that say that a person is asked."""
+    """Return the event and the entry of an approval request."""
     event = ApprovalRequested(
         index=index,
         call=call,
@@ -160,7 +160,7 @@ def request_step(index: int, call: CallItem, record: RequestRecord, at: float) -
 
 
 def decision_step(index: int, call: CallItem, record: DecisionRecord, at: float) -> tuple[ApprovalDecided, Entry]:
-    """Return the event and the entry that say what was decided."""
+    """Return the event and the entry of a decision."""
     event = ApprovalDecided(
         index=index,
         call=call,
@@ -178,24 +178,24 @@ def _entry(kind: Any, call: CallItem, content: str, record: msgspec.Struct, at: 
     return Entry(kind=kind, name=call.name, call_id=call.call_id, content=content, data=data, at=at)
 
 
-def as_run(call: CallItem, record: DecisionRecord | None) -> CallItem:
-    """Return a call as it runs: with the arguments that a person put in the place of the model's."""
+def with_decided_arguments(call: CallItem, record: DecisionRecord | None) -> CallItem:
+    """Return the call with the arguments that it runs with: a person may have changed the model's."""
     if record is None or record.arguments is None:
         return call
     return msgspec.structs.replace(call, arguments=record.arguments)
 
 
 def refusal_of(record: DecisionRecord) -> Outcome | None:
-    """Return what a call gets that may not run, by the words of whoever decided."""
+    """Return the outcome of a call that was not approved, with the reason given."""
     if record.status == "denied" and not record.approval_id:
         return failure("denied", record.reason or "Not run: nobody could be asked.")
-    said = f": {record.reason.rstrip('.')}" if record.reason else ""
+    reason = f": {record.reason.rstrip('.')}" if record.reason else ""
     match record.status:
         case "approved":
             return None
         case "denied":
             who = record.by if record.by.startswith(POLICY) else "a person"
-            return failure("denied", f"Not run: {who} denied this call{said}.")
+            return failure("denied", f"Not run: {who} denied this call{reason}.")
         case "expired":
             return failure("expired", "Not run: nobody decided about this call in time. No person denied it.")
         case "cancelled":
@@ -203,9 +203,9 @@ def refusal_of(record: DecisionRecord) -> Outcome | None:
 
 
 def mark_changed(outcome: Outcome, record: DecisionRecord) -> Outcome:
-    """Tell the model where its call ran with other arguments, in a field where the result is a JSON object.
+    """Add a notice for the model that its call ran with changed arguments, as a field if the result is a JSON object.
 
-    What a policy changes is how a call runs and not what it does; the tool itself tells the model of that.
+    A policy changes how a call runs and not what it does; the tool itself reports that.
     """
     arguments = record.arguments
     if arguments is None or record.by.startswith(POLICY):

@@ -1,8 +1,8 @@
-"""In which order, and beside which others, the calls of one turn run.
+"""Groups the calls of one round into waves that run concurrently, and finds which calls depend on which.
 
-Sequential by default. Neighbours share a wave where their effects and the resources they name allow it: reads that may
-run side by side, writes that each name what they work on, none of it twice. What runs a program, works on everything
-(`*`) or names nothing is alone. Results go back in call order whatever the waves.
+Sequential by default. Adjacent calls share a wave if their effects and resources allow it: reads that may run in
+parallel, and writes that name disjoint resources. A call that runs a program, works on everything (`*`) or names no
+resource runs alone. Results are always in call order.
 """
 
 import posixpath
@@ -16,28 +16,28 @@ from treadle.core.json import BadJson, read_json
 from treadle.core.tool_definitions import ToolPolicy
 
 EVERYTHING = "*"
-LONE = [[0]], [list[int]()]
-"""The order of a call that no other stands beside."""
+SINGLE_CALL = [[0]], [list[int]()]
+"""The schedule of a single call."""
 _OUTSIDE = ("/", "..")
 _FIELD = re.compile(r"\{(\w+)\}")
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call needs: `resources` are what it names, None when that is not known."""
+    """What one call accesses; `resources` is None when that is not known."""
 
     is_alone: bool
     is_read: bool
     resources: frozenset[str] | None
 
 
-def in_order(calls: Sequence[tuple[ToolPolicy, str]]) -> tuple[list[list[int]], list[list[int]]]:
-    """Return the positions of calls, each a policy and its arguments, in waves, and what each of them builds on."""
+def schedule(calls: Sequence[tuple[ToolPolicy, str]]) -> tuple[list[list[int]], list[list[int]]]:
+    """Return the waves of calls (policy, arguments) as positions, and for each call the ones it depends on."""
     claims = [claim_of(policy, arguments) for policy, arguments in calls]
     return waves(claims), prerequisites(claims)
 
 
 def claim_of(policy: ToolPolicy, arguments: str = "") -> Claim:
-    """Return what a call with these arguments needs."""
+    """Return what a call with these arguments accesses."""
     resources = _resources(policy, arguments)
     is_read = policy.effect == "read" and not policy.exec
     shares = policy.parallel if is_read else resources is not None
@@ -58,12 +58,12 @@ def waves(claims: Sequence[Claim]) -> list[list[int]]:
 
 
 def prerequisites(claims: Sequence[Claim]) -> list[list[int]]:
-    """Return for each call the earlier ones that change something it names: if one fails, it is not run."""
+    """Return for each call the earlier ones that change a resource it names: if one fails, the call is skipped."""
     return [
         [
             earlier
             for earlier in range(position)
-            if not claims[earlier].is_read and _is_built_on(claims[earlier].resources or (), claim.resources or ())
+            if not claims[earlier].is_read and _depends_on(claims[earlier].resources or (), claim.resources or ())
         ]
         for position, claim in enumerate(claims)
     ]
@@ -83,32 +83,32 @@ def _overlaps(some: Iterable[str], others: Collection[str]) -> bool:
     return any(_touches(one, other) for one in some for other in others)
 
 
-def _is_built_on(some: Iterable[str], others: Collection[str]) -> bool:
-    """Tell whether two calls name the same thing; unlike for their order, a mere possibility does not count."""
+def _depends_on(some: Iterable[str], others: Collection[str]) -> bool:
+    """Return whether two calls certainly name the same resource; for the order a possible overlap is enough."""
     return any(_is_same(one, other) for one in some for other in others)
 
 
 def _is_same(one: str, other: str) -> bool:
-    """Tell whether a resource is another one, or one lies below the other; below the root lies everything."""
+    """Return whether two resources are equal or one contains the other; the root contains everything."""
     (scheme, _, path), (other_scheme, _, other_path) = one.partition(":"), other.partition(":")
     if scheme != other_scheme or not (path and other_path):
         return one == other
     if path.startswith("/") == other_path.startswith("/"):
         return path == other_path or path.startswith(f"{other_path}/") or other_path.startswith(f"{path}/")
     full, inner = (path, other_path) if path.startswith("/") else (other_path, path)
-    # Only the tool knows the root: a path from the top may be the other one if it ends as that begins, or has it all.
+    # Only the tool knows the root, so an absolute path may equal a relative one that matches its end or its middle.
     names = inner.split("/")
     ends = ("/".join(names[:count]) for count in range(1, len(names) + 1))
     return any(full.endswith(f"/{end}") for end in ends) or f"/{inner}/" in full
 
 
 def _touches(one: str, other: str) -> bool:
-    """Tell whether two resources are the same, one lies below the other, or that can not be told."""
+    """Return whether two resources are equal, one contains the other, or that cannot be ruled out."""
     (scheme, _, path), (other_scheme, _, other_path) = one.partition(":"), other.partition(":")
     if scheme != other_scheme:
         return False
     if path.startswith(_OUTSIDE) != other_path.startswith(_OUTSIDE):
-        # One is written from the top, the other from a root that only the tool knows.
+        # One path is absolute, the other relative to a root that only the tool knows.
         return True
     return path == other_path or _is_below(path, other_path) or _is_below(other_path, path)
 
@@ -118,7 +118,7 @@ def _is_below(path: str, folder: str) -> bool:
 
 
 def _resources(policy: ToolPolicy, arguments: str) -> frozenset[str] | None:
-    """Return the resources with the arguments filled in; None when there are none or one can not be told."""
+    """Return the resources with the arguments filled in; None when there are none or one is unknown."""
     if not policy.resources or EVERYTHING in policy.resources:
         return None
     try:
@@ -130,12 +130,12 @@ def _resources(policy: ToolPolicy, arguments: str) -> frozenset[str] | None:
     for pattern in policy.resources:
         if not all(isinstance(fields.get(name), str) for name in _FIELD.findall(pattern)):
             return None
-        named.add(_plain(_FIELD.sub(lambda found: fields[found[1]], pattern)))
+        named.add(_normalised(_FIELD.sub(lambda found: fields[found[1]], pattern)))
     return frozenset(named)
 
 
-def _plain(resource: str) -> str:
-    """Spell a path in one way; the root of all of them is empty."""
+def _normalised(resource: str) -> str:
+    """Normalise a path; the root is empty."""
     scheme, colon, path = resource.partition(":")
     if not colon:
         return resource

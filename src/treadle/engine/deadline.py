@@ -1,53 +1,53 @@
-"""The time of a run: until when it may last, and what ends whoever works past that."""
+"""The time limit of a run, and the context manager that cancels work at the limit."""
 
 import asyncio
 from types import TracebackType
 
 import msgspec
 
-from treadle.engine.ports import Clock
+from treadle.core.shared_ports import Clock
 
 
 class Deadline(msgspec.Struct):
-    """When the time of a run is used up; it never is until it is started, nor without a bound of `wall_s`."""
+    """The point in time at which a run ends; there is none before `start`, nor without `wall_s`."""
 
     clock: Clock
     wall_s: float | None
     at: float | None = None
 
     def start(self) -> None:
-        """Let the time run."""
+        """Start the time limit."""
         if self.wall_s is not None:
             self.at = self.clock.monotonic() + self.wall_s
 
-    def spare(self, seconds: float) -> None:
-        """Leave at least so long from now."""
+    def extend_to(self, seconds: float) -> None:
+        """Ensure that at least this much time is left from now on."""
         if self.at is not None:
             self.at = max(self.at, self.clock.monotonic() + seconds)
 
-    def put_off(self, seconds: float) -> None:
-        """Not count a time that was not the run's own."""
+    def exclude(self, seconds: float) -> None:
+        """Exclude a period from the limit, such as a wait for approval."""
         if self.at is not None:
             self.at += seconds
 
     @property
     def is_over(self) -> bool:
-        """Tell whether the time is used up."""
+        """Return whether the time is used up."""
         return self.at is not None and self.clock.monotonic() >= self.at
 
-    def limit(self) -> "Limit":
-        """Return what bounds a piece of work by the time that is left."""
-        return Limit(None if self.at is None else self.at - self.clock.monotonic())
+    def limit(self) -> "TimeLimit":
+        """Return a context manager that cancels its body when the remaining time is over."""
+        return TimeLimit(None if self.at is None else self.at - self.clock.monotonic())
 
 
-class Limit(msgspec.Struct):
-    """Ends the work of a task after so many seconds, as `asyncio.timeout` does, but without awaiting.
+class TimeLimit(msgspec.Struct):
+    """Cancels the body of its `with` after so many seconds, as `asyncio.timeout` does, but without awaiting.
 
-    What stands in its `with` is then cancelled and the cancellation goes no further; `is_cut` says so.
+    The cancellation does not propagate; `has_cut_off` tells that it happened.
     """
 
     seconds: float | None
-    is_cut: bool = False
+    has_cut_off: bool = False
     is_over: bool = False
     cancelled_before: int = 0
     task: asyncio.Task[object] | None = None
@@ -77,6 +77,6 @@ class Limit(msgspec.Struct):
             return False
         assert self.task is not None
         is_own = self.task.uncancel() <= self.cancelled_before
-        # Somebody who cancels the run at the same time goes first.
-        self.is_cut = isinstance(error, TimeoutError) or (is_own and isinstance(error, asyncio.CancelledError))
-        return self.is_cut
+        # A cancellation of the whole run at the same time takes precedence.
+        self.has_cut_off = isinstance(error, TimeoutError) or (is_own and isinstance(error, asyncio.CancelledError))
+        return self.has_cut_off

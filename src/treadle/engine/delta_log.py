@@ -1,14 +1,13 @@
-"""The tape of a model call: in which pieces its items came, small enough to be kept beside them.
+"""Records how a model call's items were split into deltas, so that the journal can reproduce every event exactly.
 
-The items of a call are journalled whole. The tape adds only what they do not say: the order of things and the
-lengths of the pieces. So the journal tells every event again exactly, which makes any place in a stream a place
-where a reader can go on. What cannot be cut out of a finished item (a piece with logprobs, an item that never
-ended) is on the tape word for word. Tokens, each a list:
+The items themselves are journalled whole. The log adds the order of events and the length of each delta, so a reader
+can resume a stream at any event. What cannot be derived from a finished item (a delta with logprobs, an item that
+never ended) is stored verbatim. Tokens, each a list:
 
-    ["+", index]                        an item begins
-    [code, index, part, length, …]      pieces of its text: t text, f refusal, r reasoning, s summary, a arguments
-    ["=", index] and ["="]              the next entry of the call is told: an item's end, or a note
-    ["x", event]                        an event as it was
+    ["+", index]                        an item starts
+    [code, index, part, length, …]      its deltas: t text, f refusal, r reasoning, s summary, a arguments
+    ["=", index] and ["="]              the next entry of the call: a finished item, or a note
+    ["x", event]                        an event, verbatim
 """
 
 from collections.abc import Sequence
@@ -30,19 +29,19 @@ from treadle.core.events import (
 )
 from treadle.core.items import AnyItem, CallItem, MessageItem, ReasoningItem, RefusalPart, TextPart
 
-Tape = list[list[Any]]
+DeltaLog = list[list[Any]]
 Delta = TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta
-_Lane = tuple[str, int]
-"""A text of an item: the code of its pieces and the number of its part."""
+_TextKey = tuple[str, int]
+"""Identifies one text of an item: the code of its deltas and the number of its part."""
 _CODES = ("t", "f", "r", "s", "a")
 
 
-def record(events: Sequence[RunEvent]) -> Tape:
-    """Write down how the events of one model call came."""
-    tape: Tape = []
-    begun: dict[int, AnyItem] = {}
-    said: dict[int, dict[_Lane, list[str]]] = {}
-    odd: set[int] = set()
+def encode_deltas(events: Sequence[RunEvent]) -> DeltaLog:
+    """Return the log of one model call's events."""
+    log: DeltaLog = []
+    started: dict[int, AnyItem] = {}
+    texts_by_index: dict[int, dict[_TextKey, list[str]]] = {}
+    underivable: set[int] = set()
     last: tuple[str, int, int] | None = None
     lengths: list[Any] = []
     texts: list[str] = []
@@ -58,30 +57,30 @@ def record(events: Sequence[RunEvent]) -> Tape:
         else:
             last = None
             if type(event) is ItemAdded:
-                begun[event.index] = event.item
-                tape.append(["+", event.index])
+                started[event.index] = event.item
+                log.append(["+", event.index])
             elif type(event) is ItemDone:
-                if not _is_derivable(event.item, begun.pop(event.index, None), said.pop(event.index, None)):
-                    odd.add(event.index)
-                tape.append(["=", event.index])
+                if not _is_derivable(event.item, started.pop(event.index, None), texts_by_index.pop(event.index, None)):
+                    underivable.add(event.index)
+                log.append(["=", event.index])
             else:
-                tape.append(["="] if type(event) is Noted else _as_it_was(event))
+                log.append(["="] if type(event) is Noted else _verbatim(event))
             continue
         if place != last:
             last, lengths = place, [*place]
-            tape.append(lengths)
-            texts = said.setdefault(event.index, {}).setdefault((place[0], place[2]), [])
+            log.append(lengths)
+            texts = texts_by_index.setdefault(event.index, {}).setdefault((place[0], place[2]), [])
         lengths.append(len(event.text))
         texts.append(event.text)
         if not is_plain:
-            odd.add(event.index)
-    # What is left has never ended.
-    odd.update(begun, said)
-    return _as_they_were(tape, events, odd) if odd else tape
+            underivable.add(event.index)
+    # What is left never ended, so no finished item is journalled to derive it from.
+    underivable.update(started, texts_by_index)
+    return _with_verbatim_items(log, events, underivable) if underivable else log
 
 
-def parts_said(events: Sequence[RunEvent], index: int) -> tuple[TextPart | RefusalPart, ...]:
-    """Return what was said so far of the message at that index."""
+def message_parts(events: Sequence[RunEvent], index: int) -> tuple[TextPart | RefusalPart, ...]:
+    """Return the content received so far of the message at that index."""
     texts: dict[tuple[int, bool], list[str]] = {}
     for event in events:
         if isinstance(event, TextDelta | RefusalDelta | ReasoningDelta) and event.index == index:
@@ -92,76 +91,76 @@ def parts_said(events: Sequence[RunEvent], index: int) -> tuple[TextPart | Refus
     )
 
 
-def _is_derivable(item: AnyItem, begun: AnyItem | None, said: dict[_Lane, list[str]] | None) -> bool:
-    """Tell whether how an item began, and the pieces it came in, can be cut out of what it is in the end."""
-    if said:
-        whole = pieces(item)
-        for place, texts in said.items():
+def _is_derivable(item: AnyItem, started: AnyItem | None, texts_by_key: dict[_TextKey, list[str]] | None) -> bool:
+    """Return whether an item's start and its deltas can be derived from the finished item."""
+    if texts_by_key:
+        whole = texts_of_item(item)
+        for place, texts in texts_by_key.items():
             if "".join(texts) != whole.get(place):
                 return False
-    return begun == emptied(item)
+    return started == empty_item(item)
 
 
-def _as_they_were(tape: Tape, events: Sequence[RunEvent], odd: set[int]) -> Tape:
-    """Put what was said of some items on the tape word for word."""
-    told: Tape = []
+def _with_verbatim_items(log: DeltaLog, events: Sequence[RunEvent], underivable: set[int]) -> DeltaLog:
+    """Replace the tokens of some items by their events, verbatim."""
+    tokens: DeltaLog = []
     at = 0
-    for token in tape:
+    for token in log:
         count = len(token) - 3 if token[0] in _CODES else 1
-        if token[0] not in ("=", "x") and token[1] in odd:
-            told += [_as_it_was(event) for event in events[at : at + count]]
+        if token[0] not in ("=", "x") and token[1] in underivable:
+            tokens += [_verbatim(event) for event in events[at : at + count]]
         else:
-            told.append(token)
+            tokens.append(token)
         at += count
-    return told
+    return tokens
 
 
-def _as_it_was(event: RunEvent) -> list[Any]:
+def _verbatim(event: RunEvent) -> list[Any]:
     return ["x", msgspec.Raw(msgspec.json.encode(event))]
 
 
-def play(tape: Tape, told: Sequence[tuple[int, AnyItem | Noted]]) -> list[Numbered]:
-    """Tell the events again; `told` are the items and notes of the call in the order of their entries' numbers.
+def replay_events(log: DeltaLog, saved: Sequence[tuple[int, AnyItem | Noted]]) -> list[Numbered]:
+    """Return the events of a call; `saved` are its items and notes with their sequence numbers, in order.
 
-    Raises: ValueError for a tape that does not fit its entries.
+    Raises: ValueError for a log that does not fit its entries.
     """
-    items, texts = _by_index(tape, told), dict[tuple[int, str, int], str]()
+    items, texts = _items_by_index(log, saved), dict[tuple[int, str, int], str]()
     for index, item in items.items():
-        texts.update({(index, *place): text for place, text in pieces(item).items()})
-    entries = iter(told)
+        texts.update({(index, *place): text for place, text in texts_of_item(item).items()})
+    entries = iter(saved)
     events: list[Numbered] = []
-    for token in tape:
+    for token in log:
         match token:
             case ["+", int(index)]:
-                events.append(Numbered(event=ItemAdded(index=index, item=emptied(items[index]))))
+                events.append(Numbered(event=ItemAdded(index=index, item=empty_item(items[index]))))
             case ["=", *index]:
-                seq, said = next(entries)
-                event = said if isinstance(said, Noted) else ItemDone(index=index[0], item=said)
+                seq, item = next(entries)
+                event = item if isinstance(item, Noted) else ItemDone(index=index[0], item=item)
                 events.append(Numbered(event=event, seq=seq))
             case ["x", value]:
                 events.append(Numbered(event=read_event(msgspec.json.encode(value))))
             case [str(code), int(index), int(part), *lengths]:
                 rest = texts.get((index, code, part), "")
                 for length in lengths:
-                    events.append(Numbered(event=delta((code, part), index, rest[:length])))
+                    events.append(Numbered(event=make_delta((code, part), index, rest[:length])))
                     rest = rest[length:]
                 texts[index, code, part] = rest
             case _:
-                raise ValueError(f"not a token of a tape: {token!r}")
+                raise ValueError(f"not a token of a delta log: {token!r}")
     return events
 
 
-def untaped(index: int, item: AnyItem) -> list[RunEvent]:
-    """Tell an item without a tape: each of its texts in one piece."""
-    deltas: list[RunEvent] = [delta(place, index, text) for place, text in pieces(item).items() if text]
-    return [ItemAdded(index=index, item=emptied(item)), *deltas]
+def events_of_item(index: int, item: AnyItem) -> list[RunEvent]:
+    """Return the events of an item that has no log: each of its texts as one delta."""
+    deltas: list[RunEvent] = [make_delta(place, index, text) for place, text in texts_of_item(item).items() if text]
+    return [ItemAdded(index=index, item=empty_item(item)), *deltas]
 
 
-def pieces(item: AnyItem) -> dict[_Lane, str]:
-    """Return the texts of an item that come in pieces."""
+def texts_of_item(item: AnyItem) -> dict[_TextKey, str]:
+    """Return the texts of an item that are streamed as deltas."""
     if type(item) is CallItem:
         return {("a", 0): item.arguments}
-    texts: dict[_Lane, str] = {}
+    texts: dict[_TextKey, str] = {}
     if type(item) is MessageItem:
         for number, part in enumerate(item.content):
             if type(part) is TextPart:
@@ -174,8 +173,8 @@ def pieces(item: AnyItem) -> dict[_Lane, str]:
     return texts
 
 
-def emptied(item: AnyItem) -> AnyItem:
-    """Return the item as it is when it begins: named, without its content."""
+def empty_item(item: AnyItem) -> AnyItem:
+    """Return the item as it is when it starts: with its name and ids, without content."""
     if type(item) is MessageItem:
         return msgspec.structs.replace(item, content=())
     if type(item) is CallItem:
@@ -185,8 +184,8 @@ def emptied(item: AnyItem) -> AnyItem:
     return item
 
 
-def lane(event: Delta) -> _Lane:
-    """Return which text of its item a piece belongs to."""
+def text_key(event: Delta) -> _TextKey:
+    """Return which text of its item a delta belongs to."""
     match event:
         case TextDelta():
             return "t", event.part
@@ -198,9 +197,9 @@ def lane(event: Delta) -> _Lane:
             return "a", 0
 
 
-def delta(lane: _Lane, index: int, text: str) -> Delta:
-    """Return a piece of an item's text as an event."""
-    match lane:
+def make_delta(key: _TextKey, index: int, text: str) -> Delta:
+    """Return a piece of an item's text as a delta."""
+    match key:
         case "t", part:
             return TextDelta(index=index, text=text, part=part)
         case "f", part:
@@ -212,11 +211,11 @@ def delta(lane: _Lane, index: int, text: str) -> Delta:
         case "a", _:
             return ArgumentsDelta(index=index, text=text)
         case _:
-            raise ValueError(f"not a code of a tape: {lane[0]!r}")
+            raise ValueError(f"not a code of a delta log: {key[0]!r}")
 
 
-def _by_index(tape: Tape, told: Sequence[tuple[int, AnyItem | Noted]]) -> dict[int, AnyItem]:
-    marks = [token[1:] for token in tape if token[0] == "="]
-    if len(marks) != len(told):
-        raise ValueError(f"the tape tells {len(marks)} entries, there are {len(told)}")
-    return {mark[0]: said for mark, (_, said) in zip(marks, told, strict=True) if not isinstance(said, Noted)}
+def _items_by_index(log: DeltaLog, entries: Sequence[tuple[int, AnyItem | Noted]]) -> dict[int, AnyItem]:
+    marks = [token[1:] for token in log if token[0] == "="]
+    if len(marks) != len(entries):
+        raise ValueError(f"the delta log names {len(marks)} entries, there are {len(entries)}")
+    return {mark[0]: item for mark, (_, item) in zip(marks, entries, strict=True) if not isinstance(item, Noted)}

@@ -1,8 +1,8 @@
-"""Reads that begin while the model still says the calls behind them.
+"""Runs read-only calls while the model is still writing the calls after them.
 
-Nothing of it is told when it begins; a mark stands beside the call in the journal, durable with it. Once the model has
-ended well, the call is announced and answered in its place, and what it gave is taken from here. After any other end
-it is stopped, and what it gave is not used.
+Nothing is published when such a call starts; a `tool_early` entry is durable with the call. If the model call ends
+normally, the call is announced and answered in its place with the outcome from here. Otherwise it is cancelled and its
+outcome is not used.
 """
 
 import asyncio
@@ -10,37 +10,37 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
+from treadle.core.shared_ports import Clock
 from treadle.core.tool_definitions import Outcome
-from treadle.engine.ports import Clock
 from treadle.engine.run_decisions import PlannedCall
 
 Run = Callable[[PlannedCall], Awaitable[Outcome]]
-_NOT_RUN, _UNUSED = "Not run: ", "Begun early, and its result is not used: "
+_NOT_RUN, _NOT_USED = "Not run: ", "Begun early, and its result is not used: "
 
 
-class StartedReads:
-    """One call under way: when it began, and, once it has, when it ended."""
+class StartedRead:
+    """One running call, with the times at which it started and ended."""
 
     def __init__(self, planned: PlannedCall, run: Run, clock: Clock) -> None:
         self._clock = clock
-        self.begun = clock.monotonic()
-        self.ended: float | None = None
+        self.started_at = clock.monotonic()
+        self.ended_at: float | None = None
         self.task = asyncio.create_task(self._run(planned, run))
 
     async def _run(self, planned: PlannedCall, run: Run) -> Outcome:
         outcome = await run(planned)
-        self.ended = self._clock.monotonic()
+        self.ended_at = self._clock.monotonic()
         return outcome
 
 
-class Early(msgspec.Struct):
-    """The reads of a turn that began before the model ended: those `under_way`, and all that were ever `seen`.
+class EarlyReads(msgspec.Struct):
+    """The reads of a round that started before the model call ended: those `running`, and all ever `seen`.
 
-    `is_marked` tells whether any call is to begin.
+    `is_marked` tells whether any call is waiting to be started.
     """
 
     clock: Clock
-    under_way: dict[str, StartedReads] = {}
+    running: dict[str, StartedRead] = {}
     seen: tuple[str, ...] = ()
     marked: tuple[PlannedCall, ...] = ()
     is_marked: bool = False
@@ -49,7 +49,7 @@ class Early(msgspec.Struct):
         return call_id in self.seen
 
     def mark(self, ready: Sequence[PlannedCall], call_id: str) -> bool:
-        """Note a call that is to begin, if it is one of those that may; tell whether it is."""
+        """Mark a call to be started, if it is one of those that are ready; return whether it is."""
         for planned in ready:
             if planned.call.call_id == call_id:
                 self.marked += (planned,)
@@ -58,34 +58,35 @@ class Early(msgspec.Struct):
         return False
 
     def begin(self, run: Run) -> None:
-        """Let the calls begin that were noted."""
+        """Start the marked calls."""
         marked, self.marked, self.is_marked = self.marked, (), False
         for planned in marked:
             self.seen += (planned.call.call_id,)
-            self.under_way[planned.call.call_id] = StartedReads(planned, run, self.clock)
+            self.running[planned.call.call_id] = StartedRead(planned, run, self.clock)
 
-    def take(self, call_id: str) -> StartedReads | None:
-        """Hand over a call that has begun, to whoever waits for it."""
-        return self.under_way.pop(call_id, None)
+    def take(self, call_id: str) -> StartedRead | None:
+        """Return a started call to the caller, who waits for it."""
+        return self.running.pop(call_id, None)
 
-    async def drop(self) -> None:
-        """Stop what nobody took, and wait until it has stopped."""
+    async def cancel_unused(self) -> None:
+        """Cancel the calls that were not taken, and wait for them to stop."""
         self.marked, self.is_marked = (), False
-        dropped = [begun.task for begun in self.under_way.values()]
-        self.under_way.clear()
-        for task in dropped:
+        unused = [started.task for started in self.running.values()]
+        self.running.clear()
+        for task in unused:
             task.cancel()
-        if dropped:
-            await asyncio.wait(dropped)
-            for task in dropped:
+        if unused:
+            await asyncio.wait(unused)
+            for task in unused:
                 if not task.cancelled():
+                    # Retrieved, so that asyncio does not log it as never retrieved.
                     task.exception()
 
 
-def unused(outcome: Outcome) -> Outcome:
-    """Word the outcome of a call that had begun before its turn broke off, as no call that never ran."""
+def mark_unused(outcome: Outcome) -> Outcome:
+    """Return the outcome of a call that had started before its round was cut off: it must not say that it never ran."""
     return msgspec.structs.replace(
         outcome,
-        text=outcome.text.replace(_NOT_RUN, _UNUSED, 1),
-        summary=None if outcome.summary is None else outcome.summary.replace(_NOT_RUN, _UNUSED, 1),
+        text=outcome.text.replace(_NOT_RUN, _NOT_USED, 1),
+        summary=None if outcome.summary is None else outcome.summary.replace(_NOT_RUN, _NOT_USED, 1),
     )

@@ -1,7 +1,6 @@
-"""The answer that Treadle gives at a limit, where the model gives none: which limit ended the run, and what was done.
+"""Writes the answer of a run that a limit ended before the model gave one: the limit, and the calls made so far.
 
-Pure: it makes events of a model call out of what the run knows. The loop feeds them behind the model's own, so they
-are journalled and replayed like these.
+Pure: it returns model events. The loop feeds them after the model's own, so they are journalled and replayed alike.
 """
 
 from collections.abc import Sequence
@@ -22,7 +21,7 @@ _NOTE = Note(
 
 
 def limit_answer(reason: str, items: Sequence[AnyItem]) -> str:
-    """Return an answer in words: the limit, and the calls that were made because of these items, with their results."""
+    """Return the text of an answer: the limit, and the calls in these items with their results."""
     names = {item.call_id: item for item in items if type(item) is CallItem}
     results = [item for item in items if type(item) is ResultItem]
     if not results:
@@ -37,9 +36,9 @@ def limit_answer(reason: str, items: Sequence[AnyItem]) -> str:
 
 
 def no_answer(reason: str, items: Sequence[AnyItem]) -> ErrorInfo:
-    """Return the error of a run that a limit ended before its answer, where that shall be JSON.
+    """Return the error of a run that a limit ended before its answer, when that must be JSON.
 
-    An answer in words would be one that its reader cannot parse, and one in JSON would be invented.
+    The client could not parse a text answer, and a JSON answer would be invented.
     """
     results = sum(type(item) is ResultItem for item in items)
     done = "No tool had been called." if not results else f"Tool calls answered before that: {results}."
@@ -49,27 +48,27 @@ def no_answer(reason: str, items: Sequence[AnyItem]) -> ErrorInfo:
     ).info
 
 
-def has_said(said: Sequence[RunEvent], done: Sequence[AnyItem]) -> bool:
-    """Tell whether a model call gave a person anything to read."""
-    return any(type(event) in (TextDelta, RefusalDelta) and _text_of(event).strip() for event in said) or any(
+def has_text(events: Sequence[RunEvent], done: Sequence[AnyItem]) -> bool:
+    """Return whether a model call produced any text for a person."""
+    return any(type(event) in (TextDelta, RefusalDelta) and _text_of(event).strip() for event in events) or any(
         type(item) is MessageItem and _content_of(item).strip() for item in done
     )
 
 
 def closing_message(text: str, index: int, item_id: str) -> list[ModelEvent]:
-    """Return a message of Treadle's own as events of a model call."""
-    begun = MessageItem(id=item_id, role="assistant")
+    """Return the model events of a message written by Treadle."""
+    started = MessageItem(id=item_id, role="assistant")
     done = MessageItem(id=item_id, role="assistant", content=(TextPart(text=text),))
     return [
         Noted(note=_NOTE),
-        ItemAdded(index=index, item=begun),
+        ItemAdded(index=index, item=started),
         TextDelta(index=index, text=text),
         ItemDone(index=index, item=done),
     ]
 
 
 def closing_line(text: str, index: int, part: int) -> list[ModelEvent]:
-    """Return a paragraph of Treadle's own behind a message that was cut off."""
+    """Return the model events of a paragraph appended to a message that was cut off."""
     return [Noted(note=_NOTE), TextDelta(index=index, text=f"\n\n{text}", part=part)]
 
 
@@ -81,8 +80,8 @@ def _line(call: CallItem | None, result: ResultItem) -> str:
 
 
 def _cut(text: str, chars_max: int) -> str:
-    """Return a text on one line, as far as it is shown."""
-    # No more than this is looked at: results may be megabytes.
+    """Return the start of a text on one line."""
+    # Sliced before splitting: results may be megabytes.
     line = " ".join(text[: 4 * chars_max].split())
     return line if len(line) <= chars_max and len(text) <= 4 * chars_max else f"{line[:chars_max].rstrip()}…"
 

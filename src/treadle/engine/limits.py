@@ -1,7 +1,7 @@
-"""Limits of a run: absolute, counted here and nowhere else.
+"""Counts the rounds and calls of a run against its limits, and words the messages for the model.
 
-At a limit the run still ends well: every call gets a result, the last of them says which limit it was, and the
-model is asked once more without tools. This module only counts and words; `turn` decides.
+At a limit every call still gets a result, the last one names the limit, and the model is called once more without
+tools. `run_state` decides that; this module only counts.
 """
 
 from typing import Any, Literal, cast
@@ -31,10 +31,10 @@ GATEWAY_LIMITS = Limits()
 
 
 class RunBudget(msgspec.Struct):
-    """Counts the rounds and calls of one run and says when a limit is reached.
+    """Counts the rounds and calls of one run, and records the first limit that is reached.
 
-    `rounds` are model calls that may call tools: whoever makes one counts it. `max_tool_calls` is what the request
-    wants, where it wants fewer than the limits allow.
+    `rounds` are model calls that may call tools, counted by the caller. `max_tool_calls` is the bound that the request
+    sets, if it is lower than the limit.
     """
 
     limits: Limits
@@ -46,7 +46,7 @@ class RunBudget(msgspec.Struct):
     repeats: int = 0
 
     def admit(self, call: CallItem) -> bool:
-        """Count one server call; False if a limit keeps it from running."""
+        """Count one server call; False if a limit prevents it."""
         name, most = "max_total_tool_calls", self.limits.max_total_tool_calls
         if self.max_tool_calls is not None and self.max_tool_calls < most:
             name, most = "max_tool_calls", self.max_tool_calls
@@ -65,20 +65,20 @@ class RunBudget(msgspec.Struct):
         return True
 
     def end_round(self) -> None:
-        """Note the limit if the round just ended was the last that may call tools."""
+        """Reach the limit if the round that ended was the last that may call tools."""
         if self.rounds >= self.limits.max_iterations:
             self.reach("max_iterations")
 
     def reach(self, limit: str) -> None:
-        """Remember the first limit reached."""
+        """Record a limit as reached; the first one counts."""
         self.limit = self.limit or limit
 
-    def words(self) -> str:
-        """Say for the model which limit was reached."""
+    def message(self) -> str:
+        """Return the message for the model about the limit reached."""
         return f"{self.reason()} Stopping tool loop."
 
     def reason(self) -> str:
-        """Say which limit was reached."""
+        """Return which limit was reached, as a sentence."""
         match self.limit:
             case "max_iterations":
                 return f"Tool call limit reached ({self.limits.max_iterations})."
@@ -93,12 +93,12 @@ class RunBudget(msgspec.Struct):
 
 
 def refuse(words: str) -> Outcome:
-    """Return what a call gets that a limit keeps from running."""
+    """Return the outcome of a call that a limit prevents."""
     return failure("limit_reached", f"Not run. {words}")
 
 
 def mark_limit(outcome: Outcome, words: str) -> Outcome:
-    """Add the limit to the last result, in S3's fields where the result is a JSON object, else as a line."""
+    """Add the limit to the last result: as fields if it is a JSON object, else as a line of text."""
     line = f"[limit_reached] {words}"
     if outcome.parts:
         return msgspec.structs.replace(outcome, parts=(*outcome.parts, TextPart(text=line)))

@@ -1,4 +1,4 @@
-"""The five things the engine needs from outside, as Protocols. Adapters fit by shape."""
+"""The interfaces that the loop needs from outside: model, toolbox, journal and approver."""
 
 from asyncio import Future
 from collections.abc import Coroutine, Sequence
@@ -14,7 +14,7 @@ from treadle.core.tool_definitions import CallContext, Offer, Outcome
 
 
 class Model(Protocol):
-    """A model to stream from."""
+    """Streams model calls."""
 
     def stream(self, plan: Plan, run_id: str) -> Batches:
         """Make one model call and yield its events in batches, one batch for each read of the network.
@@ -42,30 +42,14 @@ class Journal(Protocol):
     def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> "Future[int]":
         """Make the entries durable, in order, and return the number of the last one; `ended` closes the run with them.
 
-        The write is begun at once and goes on when the future is given up.
-        Raises: StoreError, also when another process has taken the run over; other errors, when an entry is refused.
+        The write starts immediately and continues when the future is cancelled.
+        Raises: StoreError, also when another process has taken over the run; other errors, when an entry is refused.
         """
         ...
 
 
-class Clock(Protocol):
-    """Time, injected."""
-
-    def now(self) -> float:
-        """Return the wall clock: seconds since 1970."""
-        ...
-
-    def monotonic(self) -> float:
-        """Return seconds that never go back."""
-        ...
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        ...
-
-
 class PermissionRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked about one concrete call, and why. `is_deferred` when the run will not wait for the answer."""
+    """Asks for approval of one call, with the reasons. `is_deferred` when the run will not wait for the decision."""
 
     call: CallItem
     offer: Offer
@@ -75,15 +59,15 @@ class PermissionRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingApproval(msgspec.Struct, frozen=True, kw_only=True):
-    """A question that somebody has been asked, to be waited for; `digest` is what the answer is bound to."""
+    """An approval request that waits for a decision; `digest` is what the decision is bound to."""
 
     approval_id: str
     digest: str = ""
     expires_at: float = 0.0
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision about one concrete call: by whom, and with which arguments, where those were changed."""
+class ApprovalVerdict(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision about one call: by whom, and with which arguments, where those were changed."""
 
     approved: bool
     code: str = "denied"
@@ -94,15 +78,15 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Approver(Protocol):
-    """Someone to ask before a call runs."""
+    """Decides whether a call may run, or asks a person to."""
 
-    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | Verdict:
-        """Put the question; return where to wait for the answer, or the answer where it is known already.
+    async def ask(self, request: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
+        """Request approval; return the pending request, or the verdict if it is known already.
 
-        Asked about the same call of the same run again, it is the same question.
+        Idempotent: a second request for the same call of the same run is the same request.
         """
         ...
 
-    async def hear(self, approval_id: str, context: CallContext) -> Verdict:
-        """Wait for the answer."""
+    async def wait(self, approval_id: str, context: CallContext) -> ApprovalVerdict:
+        """Wait for the decision."""
         ...

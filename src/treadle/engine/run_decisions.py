@@ -1,4 +1,4 @@
-"""What a turn can decide: to ask the model, to run tools, to ask again after a crash, or to end. Data only."""
+"""The decisions of a run: call the model, run tools, repeat an interrupted model call, or end. Data only."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from treadle.core.tool_definitions import Offer, Outcome
 from treadle.engine.approval_reasons import DecisionRecord, RequestRecord
 
 
-class AskModel(msgspec.Struct, frozen=True, kw_only=True):
+class CallModel(msgspec.Struct, frozen=True, kw_only=True):
     """Make this model call next."""
 
     plan: Plan
@@ -18,10 +18,10 @@ class AskModel(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One server call of the turn: run it under its offer, or, with an outcome already, only answer it.
+    """One server call of a round: run it under its offer, or only answer it if it has an outcome.
 
-    `reasons` say why a person must agree first, `decision` what was said. `is_deferred` leaves it to the next run:
-    `request` is what an earlier run asked, where that still stands.
+    `reasons` are why a person must approve it, `decision` is what was decided. `is_deferred` leaves it to the next
+    run; `request` is the request of an earlier run if that is still open.
     """
 
     index: int
@@ -36,10 +36,10 @@ class PlannedCall(msgspec.Struct, frozen=True, kw_only=True):
     request: RequestRecord | None = None
 
 
-class Carried(msgspec.Struct, frozen=True, kw_only=True):
-    """Calls of an earlier run that this one runs first: what they are, the rest of their turn, and what comes after.
+class CarriedCalls(msgspec.Struct, frozen=True, kw_only=True):
+    """Calls of an earlier run that this one runs first.
 
-    `order` are the ids of all calls of the turn, `results` those it has already, `tail` what the model reads after it.
+    `order` are the ids of all calls of their round, `results` the results it has already, `tail` the items after it.
     """
 
     calls: tuple[PlannedCall, ...]
@@ -48,8 +48,8 @@ class Carried(msgspec.Struct, frozen=True, kw_only=True):
     tail: tuple[AnyItem, ...] = ()
 
 
-class AskAgain(msgspec.Struct, frozen=True, kw_only=True):
-    """The model call was cut off by the death of its process: what it said is void, `calls` are answered, and the
+class RepeatModelCall(msgspec.Struct, frozen=True, kw_only=True):
+    """The model call was interrupted by the death of its process: its output is void, `calls` are answered, and the
     same call is made again."""
 
     calls: tuple[PlannedCall, ...]
@@ -58,16 +58,16 @@ class AskAgain(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunTools(msgspec.Struct, frozen=True, kw_only=True):
-    """Run these calls and come back with an outcome for each."""
+    """Run these calls and settle with a result for each."""
 
     calls: tuple[PlannedCall, ...]
 
 
-class End(msgspec.Struct, frozen=True, kw_only=True):
-    """The run is over. `calls` are server calls that never ran and get these results first."""
+class EndRun(msgspec.Struct, frozen=True, kw_only=True):
+    """End the run. `calls` are server calls that never ran and get their outcomes as results first."""
 
     ended: RunEnded
     calls: tuple[PlannedCall, ...] = ()
 
 
-Decision = AskModel | AskAgain | RunTools | End
+Decision = CallModel | RepeatModelCall | RunTools | EndRun

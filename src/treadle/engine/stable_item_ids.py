@@ -1,4 +1,4 @@
-"""Items under the ids that clients know them by: those that they began with, also before their process died."""
+"""Keeps item ids stable for clients: an item that is repeated after a crash gets the id it started with."""
 
 from collections.abc import Mapping, Sequence
 
@@ -9,54 +9,54 @@ from treadle.core.ids import IdSource
 from treadle.core.items import AnyItem, CallItem, Side
 
 
-class Repeated:
-    """What the broken call had begun, in order, and the ids of what it had ended, which no other item may get.
+class StableItemIds:
+    """The items that an interrupted call had started, in order, and the ids of its finished items, now void.
 
-    Replaying an older journal, which does not say that the run was recovered, changes no id: there each is recorded.
+    Journals of older versions have no recovery mark. Replaying one changes no id, since each is recorded.
     """
 
     def __init__(self, ids: IdSource) -> None:
         self._ids = ids
-        self._begun: list[AnyItem | None] = []
+        self._started: list[AnyItem | None] = []
         self._void_ids: set[str] = set()
 
-    def expect(self, said: Sequence[RunEvent], open_items: Mapping[int, AnyItem], void_ids: Sequence[str]) -> None:
-        """Take note of a broken call: what was said of it, what it had not ended, and the ids of what it had."""
-        if any(type(event) is RunRecovered for event in said):
-            self._begun = [open_items.get(event.index) for event in said if type(event) is ItemAdded]
+    def expect(self, events: Sequence[RunEvent], open_items: Mapping[int, AnyItem], void_ids: Sequence[str]) -> None:
+        """Expect the repeat of an interrupted call, given its events, open items, and the ids of its finished items."""
+        if any(type(event) is RunRecovered for event in events):
+            self._started = [open_items.get(event.index) for event in events if type(event) is ItemAdded]
             self._void_ids.update(void_ids)
 
     def forget(self) -> None:
-        """Expect nothing more: another call is made."""
-        self._begun = []
+        """Stop expecting: the next model call is a different one."""
+        self._started = []
 
     def adopt(self, item: AnyItem) -> AnyItem | None:
-        """Return an item under the ids of the one in whose place it comes, None if it has none to take over.
+        """Return the item with the ids of the one that it repeats, None if it repeats none.
 
-        A call that answers differently has items of its own.
+        If the repeated call answers differently, its items keep their own ids.
         """
-        begun = self._begun.pop(0) if self._begun else None
-        if begun is None:
+        started = self._started.pop(0) if self._started else None
+        if started is None:
             return None
-        if type(begun) is not type(item) or getattr(begun, "name", "") != getattr(item, "name", ""):
-            self._begun = []
+        if type(started) is not type(item) or getattr(started, "name", "") != getattr(item, "name", ""):
+            self._started = []
             return None
-        if type(item) is not CallItem or type(begun) is not CallItem:
-            return item if item.id == begun.id else msgspec.structs.replace(item, id=begun.id)
-        upstream_id = item.upstream_id if item.call_id == begun.call_id else item.call_id
+        if type(item) is not CallItem or type(started) is not CallItem:
+            return item if item.id == started.id else msgspec.structs.replace(item, id=started.id)
+        upstream_id = item.upstream_id if item.call_id == started.call_id else item.call_id
         return msgspec.structs.replace(
-            item, id=begun.id, call_id=begun.call_id, upstream_id=upstream_id, side=begun.side
+            item, id=started.id, call_id=started.call_id, upstream_id=upstream_id, side=started.side
         )
 
-    def fresh(self, item: AnyItem) -> AnyItem:
-        """Return an item under an id that none of a broken call has."""
+    def with_unused_id(self, item: AnyItem) -> AnyItem:
+        """Return the item with an id that no voided item has."""
         if item.id not in self._void_ids:
             return item
         return msgspec.structs.replace(item, id=self._ids.new(item.id.partition("_")[0]))
 
 
-def as_begun(call: CallItem, begun: CallItem, side: Side) -> CallItem:
-    """Return a whole call under the ids that it began with; its name, and so its side, may be known only now."""
-    if call.call_id == begun.call_id and call.upstream_id == begun.upstream_id and call.side == side:
+def with_started_ids(call: CallItem, started: CallItem, side: Side) -> CallItem:
+    """Return a finished call with the ids it started with; its name, and so its side, may be known only now."""
+    if call.call_id == started.call_id and call.upstream_id == started.upstream_id and call.side == side:
         return call
-    return msgspec.structs.replace(call, call_id=begun.call_id, upstream_id=begun.upstream_id, side=side)
+    return msgspec.structs.replace(call, call_id=started.call_id, upstream_id=started.upstream_id, side=side)

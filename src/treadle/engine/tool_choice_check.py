@@ -1,7 +1,6 @@
-"""A request's tool choice over the model calls of a run: how long it binds, what it lets be called, and what a model
-reads or a client is told where it was not obeyed.
+"""Enforces a request's tool choice over the model calls of a run.
 
-Upstreams ignore choices, or know only some of them, so each reply is checked here, whoever gave it.
+Providers may ignore a tool choice or support only some, so each reply is checked here.
 """
 
 from collections.abc import Collection
@@ -11,11 +10,11 @@ from treadle.core.request import Note
 from treadle.core.tool_definitions import AUTO, NONE, Outcome, ToolChoice, failure, listed_names
 
 NAME_CHARS_SHOWN = 128
-"""Names come from models: one of a megabyte is not shown whole."""
+"""Names come from models and may be megabytes long."""
 
 
 class ToolChoiceCheck:
-    """What the model calls of one run are bound by; `current` is the choice of the one under way."""
+    """The tool choice of one run; `current` is the choice of the model call in progress."""
 
     def __init__(self, wanted: ToolChoice) -> None:
         self._wanted = wanted
@@ -25,31 +24,31 @@ class ToolChoiceCheck:
     def next(self, *, is_final: bool) -> ToolChoice:
         """Return the choice of the next model call.
 
-        A forced choice binds until a call has met it: binding longer, it would make the model call without end.
+        A forced choice applies until a call has satisfied it: any longer, and the model would call tools forever.
         """
         self._was_met = self._is_met
         is_bound = not self._is_met or self._wanted.mode in ("auto", "none")
         self.current = NONE if is_final else self._wanted if is_bound else AUTO
         return self.current
 
-    def again(self) -> ToolChoice:
-        """Return the choice of the current model call, which is made anew: what it said is void."""
+    def repeat(self) -> ToolChoice:
+        """Return the choice of the current model call, which is made again: its calls no longer count."""
         self._is_met = self._was_met
         return self.current
 
     def permits(self, name: str) -> bool:
-        """Tell whether a tool of this name may be called now."""
+        """Return whether a tool of this name may be called now."""
         choice = self.current
         if choice.mode == "none" or (choice.mode == "named" and name != choice.name):
             return False
         return choice.allowed is None or name in choice.allowed
 
     def meet(self, *, is_permitted: bool = True) -> None:
-        """Take note of a call."""
+        """Record a call."""
         self._is_met = self._is_met or is_permitted
 
-    def complaint(self, stop: Stop) -> Note | None:
-        """Return what is to be said of a model call that ended so, if it had to call a tool and did not."""
+    def violation_note(self, stop: Stop) -> Note | None:
+        """Return a note if the model call that ended had to call a tool and did not."""
         choice = self.current
         if choice.mode in ("auto", "none") or self._is_met or stop in ("length", "filtered"):
             return None
@@ -58,7 +57,7 @@ class ToolChoiceCheck:
         return Note(code="tool_choice_ignored", action="coerced", message=message, field="tool_choice")
 
     def refusal(self, name: str, offered: Collection[str]) -> Outcome:
-        """Return what a call gets of a tool that is not offered, or that the choice forbids."""
+        """Return the outcome of a call of a tool that is not offered, or that the choice forbids."""
         shown = name[:NAME_CHARS_SHOWN]
         if name not in offered:
             known = f" Offered: {listed_names(name, offered)}." if offered else ""

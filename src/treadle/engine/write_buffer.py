@@ -1,4 +1,7 @@
-"""The minutes of a run: what happens is written down here, made durable, and told once it is, in order."""
+"""Buffers a run's steps until they are durable, then publishes them in order.
+
+Steps without a journal entry that precede the first one with an entry are published at once.
+"""
 
 import asyncio
 from collections.abc import Callable
@@ -11,92 +14,92 @@ from treadle.core.journal_entries import Entry
 from treadle.engine.journal_steps import Step
 from treadle.engine.ports import Journal
 
-SOON_S = 0.005
-"""How long the call of a tool that only reads waits for its result, to be written with it."""
+WRITE_DELAY_S = 0.005
+"""How long the call of a read-only tool waits for its result, to share one commit with it."""
 
 Publish = Callable[[list[Numbered]], None]
-"""Tells what happened; that is never nothing."""
+"""Publishes a batch of events, which is never empty."""
 
 
 class WriteBuffer:
-    """Keeps the steps of a run until they are written, and tells them to whoever hears the run.
+    """The steps of one run that are not yet written, and the journal and publisher that they go to.
 
-    What has no entry of its own and stands in front of the first that has is told without waiting for a write, unless
-    the run `is_private` and ends with it: then nobody hears before the end. While no step waits, whoever has only such
-    things to tell may `publish` them.
+    A private run (`is_private`) is read at its end only, so its last write publishes nothing early. While `steps` is
+    empty, the caller may `publish` events without entries directly.
     """
 
     def __init__(self) -> None:
         self.steps: list[Step] = []
         self._journal: Journal | None = None
-        self.publish: Publish = _tell_nobody
+        self.publish: Publish = _drop_events
         self._is_private = False
-        self._soon: asyncio.TimerHandle | None = None
-        self._behind: tuple[list[Step], int, asyncio.Future[int]] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._pending: tuple[list[Step], int, asyncio.Future[int]] | None = None
 
     def attach(self, journal: Journal, publish: Publish, *, is_private: bool = False) -> None:
-        """Say where to write and whom to tell."""
+        """Set the journal and the publisher."""
         self._journal, self.publish, self._is_private = journal, publish, is_private
 
     def detach(self) -> None:
-        """Let go of both, and of what was not begun: they hold the run too, and such a ring is not freed at once."""
-        if self._soon is not None:
-            self._put_off(self._soon)
-        self._journal, self.publish = None, _tell_nobody
+        """Drop the journal and publisher references, and a write that has not started."""
+        # They reference the run; without this the cycle waits for the garbage collector.
+        if self._timer is not None:
+            self._cancel_timer(self._timer)
+        self._journal, self.publish = None, _drop_events
 
     def write_soon(self) -> None:
-        """Begin to write in a moment, unless `write` comes before and writes this with what it has.
+        """Start a write after a short delay, unless `write` is called before.
 
-        For what may run before it is durable: an answer that comes at once then shares a commit with its question.
+        For calls that may run before they are durable: a quick result then shares the commit of its call.
         """
-        self._soon = asyncio.get_running_loop().call_later(SOON_S, self._write_behind)
+        self._timer = asyncio.get_running_loop().call_later(WRITE_DELAY_S, self._start_write)
 
     async def write(self, ended: RunEnded | None = None) -> None:
-        """Tell what may be told at once, make the rest durable, then tell it, in order.
+        """Publish the leading steps without entries, make the rest durable, then publish it, in order.
 
-        A cancellation that comes meanwhile is raised afterwards; one that comes with the end is too late.
+        A cancellation during the write is raised after it, except during the last write: then the run has ended.
         Raises: StoreError.
         """
-        if self._soon is not None:
-            self._put_off(self._soon)
+        if self._timer is not None:
+            self._cancel_timer(self._timer)
         cancelled = None
-        if self._behind is not None:
-            (due, count, write), self._behind = self._behind, None
-            cancelled = await wait_out(write)
-            self._tell(due, _head(write) - count)
+        if self._pending is not None:
+            (due, count, write), self._pending = self._pending, None
+            cancelled = await wait_uninterrupted(write)
+            self._publish_written(due, _last_seq(write) - count)
         if self.steps:
-            due, entries = self._take(is_held=self._is_private and ended is not None)
+            due, entries = self._take_steps(is_held=self._is_private and ended is not None)
             if entries:
                 assert self._journal is not None
                 write = self._journal.append(entries, ended)
-                cancelled = await wait_out(write) or cancelled
-                self._tell(due, _head(write) - len(entries))
+                cancelled = await wait_uninterrupted(write) or cancelled
+                self._publish_written(due, _last_seq(write) - len(entries))
         if cancelled is not None and ended is None:
             try:
                 raise cancelled
             finally:
-                del cancelled  # as above
+                del cancelled  # it holds this frame through its traceback, see `wait_uninterrupted`
 
-    def _put_off(self, soon: asyncio.TimerHandle) -> None:
+    def _cancel_timer(self, soon: asyncio.TimerHandle) -> None:
         soon.cancel()
-        self._soon = None
+        self._timer = None
 
-    def _write_behind(self) -> None:
-        self._soon = None
-        due, entries = self._take()
+    def _start_write(self) -> None:
+        self._timer = None
+        due, entries = self._take_steps()
         if entries:
             assert self._journal is not None
             write = self._journal.append(entries)
-            self._behind = due, len(entries), write
-            write.add_done_callback(partial(self._written_behind, due, len(entries)))
+            self._pending = due, len(entries), write
+            write.add_done_callback(partial(self._write_done, due, len(entries)))
 
-    def _written_behind(self, due: list[Step], count: int, write: "asyncio.Future[int]") -> None:
-        """Tell what was written, unless somebody has; what could not be written is never told."""
+    def _write_done(self, due: list[Step], count: int, write: "asyncio.Future[int]") -> None:
+        """Publish what was written, unless `write` has; what could not be written is never published."""
         if not write.cancelled() and write.exception() is None:
-            self._tell(due, write.result() - count)
+            self._publish_written(due, write.result() - count)
 
-    def _take(self, *, is_held: bool = False) -> tuple[list[Step], list[Entry]]:
-        """Tell what may be told at once, unless it is held; take the rest, and the entries in it."""
+    def _take_steps(self, *, is_held: bool = False) -> tuple[list[Step], list[Entry]]:
+        """Publish the leading steps without entries, unless held; take the rest, and the entries in it."""
         due = self.steps.copy()
         self.steps.clear()
         if not is_held:
@@ -110,9 +113,8 @@ class WriteBuffer:
                 self.publish(free)
         return due, [entry for _, entry in due if entry is not None]
 
-    def _tell(self, due: list[Step], seq: int) -> None:
-        """Tell what was written behind the entry of that number, and take it off the list: whoever comes later tells
-        it no more."""
+    def _publish_written(self, due: list[Step], seq: int) -> None:
+        """Publish the steps whose entries follow sequence number `seq`."""
         batch: list[Numbered] = []
         for event, entry in due:
             if entry is None:
@@ -122,13 +124,14 @@ class WriteBuffer:
             seq += 1
             if event is not None:
                 batch.append(Numbered(event=event, seq=seq))
+        # Emptied, because both `write` and `_write_done` may come here with the same list.
         due.clear()
         if batch:
             self.publish(batch)
 
 
-async def wait_out(work: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
-    """Wait for something that must not be left half done; return the cancellation that came meanwhile."""
+async def wait_uninterrupted(work: "asyncio.Future[Any]") -> asyncio.CancelledError | None:
+    """Wait for work that must not be abandoned half done; return the cancellation that arrived during the wait."""
     cancelled = None
     while not work.done():
         waiter: asyncio.Future[None] = work.get_loop().create_future()
@@ -146,8 +149,8 @@ def _wake(waiter: "asyncio.Future[None]", _: "asyncio.Future[Any]") -> None:
         waiter.set_result(None)
 
 
-def _head(write: "asyncio.Future[int]") -> int:
-    """Return the number of the last entry that was written; raise what was met instead, as a failure of the journal."""
+def _last_seq(write: "asyncio.Future[int]") -> int:
+    """Return the last entry number; raise the error of the write, as a StoreError if an entry was refused."""
     error = write.exception()
     if error is None:
         return write.result()
@@ -156,5 +159,5 @@ def _head(write: "asyncio.Future[int]") -> int:
     raise error
 
 
-def _tell_nobody(_: list[Numbered]) -> None:
-    """Drop the events of a run that nobody watches."""
+def _drop_events(_: list[Numbered]) -> None:
+    """Drop events: no publisher is attached."""

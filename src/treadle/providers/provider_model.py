@@ -269,7 +269,7 @@ class Answering(LiveBatches, ABC):
         """Return the events of these bytes, unless there are none or somebody hears them at once."""
         assert self._begun is not None
         events = self._begun.decoder.feed(data)
-        if not events or (self.hear is not None and self.hear(events)):
+        if not events or (self.on_batch is not None and self.on_batch(events)):
             return None
         return events
 

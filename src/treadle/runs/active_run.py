@@ -1,4 +1,4 @@
-"""A run that is going on in this process: its loop, its feed, its right to write, and the handle others hold."""
+"""The state of an active run in this process, and the handle through which others read, cancel and await any run."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -23,22 +23,22 @@ from treadle.engine.run_loop import RunLoop
 from treadle.journal.journal_interface import RunJournal, RunRow, Store
 from treadle.runs.approvals.pending_turn import ResumedTurn
 from treadle.runs.conversation_history import JoinedHistory
-from treadle.runs.event_feed import Feed, FeedBatches, Hear
-from treadle.runs.live_event_relay import Relay
+from treadle.runs.event_feed import BatchHandler, EventFeed, FeedBatches
+from treadle.runs.live_event_relay import LiveEventRelay
 from treadle.runs.remote_run_reader import after_number, tail
 from treadle.runs.response_cache import HIT, CachedModel
 from treadle.runs.session_locks import SessionLock
 from treadle.telemetry.run_observer import RunObserver
 
-HEEDED: frozenset[type] = frozenset({Noted, RunEnded})
-"""Events that change what is known of a run."""
-_WORDS: frozenset[type] = frozenset({ItemDone, ToolFinished})
-_UNDECIDED = cast("Callable[[], asyncio.Future[None]]", asyncio.Future)
-"""Makes a future of the running loop; whose value nobody knows yet."""
+TRACKED: frozenset[type] = frozenset({Noted, RunEnded})
+"""Events that change the state of a run that others ask for."""
+_OUTPUT: frozenset[type] = frozenset({ItemDone, ToolFinished})
+_NEW_FUTURE = cast("Callable[[], asyncio.Future[None]]", asyncio.Future)
+"""Makes a future of the running event loop."""
 
 
 class RunHandle(Protocol):
-    """A run as the rooms above see it, wherever it is driven and whether it goes on or has ended."""
+    """A run as the packages above see it, wherever it is driven and whether it is active or has ended."""
 
     @property
     def run_id(self) -> str:
@@ -52,17 +52,17 @@ class RunHandle(Protocol):
 
     @property
     def created_at(self) -> float:
-        """Return when it began."""
+        """Return when it was started."""
         ...
 
     @property
     def is_attached(self) -> bool:
-        """Tell whether the run was there before whoever holds this handle asked for it."""
+        """Return whether the run existed before this handle was requested."""
         ...
 
     @property
     def has_run_tools(self) -> bool:
-        """Tell whether a tool has started, so that the same request again would not be harmless."""
+        """Return whether a tool has started, so that repeating the request may repeat its effect."""
         ...
 
     @property
@@ -75,19 +75,19 @@ class RunHandle(Protocol):
         """Return whether the cache answered the first model call (`hit`) or not (`miss`); empty without a cache."""
         ...
 
-    def events(self, after: int = 0, hear: Hear | None = None) -> FeedBatches:
+    def events(self, after: int = 0, on_batch: BatchHandler | None = None) -> FeedBatches:
         """Return the events numbered above `after`, in batches, until the end.
 
-        `hear` may take batches of a run of this process at once, as soon as all others have been read.
+        For a run of this process `on_batch` is offered each new batch at once, when all earlier ones have been read.
         """
         ...
 
     def stored_events(self) -> FeedBatches:
-        """Return the events as they are stored, a moment later: no crash takes back what is read here."""
+        """Return only events that are stored, slightly later: a crash cannot void them."""
         ...
 
     def behind(self, taken: int) -> int:
-        """Return about how many bytes of events wait in memory for a reader that has taken so many."""
+        """Return roughly how many bytes of events wait in memory for a reader that has taken so many events."""
         ...
 
     async def cancel(self) -> None:
@@ -100,66 +100,66 @@ class RunHandle(Protocol):
 
 
 class LiveRun(msgspec.Struct, eq=False):
-    """What the runs room knows of a run while it lasts."""
+    """The state of a run that is driven in this process."""
 
     row: RunRow
     loop: RunLoop
-    joined: JoinedHistory
-    seat: SessionLock | None = None
+    history: JoinedHistory
+    session_lock: SessionLock | None = None
     entries: Sequence[Entry] = ()
     opening: list[Numbered] = []
     notes: tuple[Note, ...] = ()
-    feed: Feed = msgspec.field(default_factory=Feed)
+    feed: EventFeed = msgspec.field(default_factory=EventFeed)
     journal: RunJournal | None = None
-    relay: Relay | None = None
-    watch: RunObserver | None = None
+    relay: LiveEventRelay | None = None
+    observer: RunObserver | None = None
     cache: CachedModel | None = None
     carried: ResumedTurn | None = None
-    begun: asyncio.Future[None] = msgspec.field(default_factory=_UNDECIDED)
+    started: asyncio.Future[None] = msgspec.field(default_factory=_NEW_FUTURE)
     ended: RunEnded | None = None
     task: asyncio.Task[None] | None = None
     abort_error: ErrorInfo | None = None
     is_private: bool = False
     is_shared: bool = False
-    is_entered: bool = False
+    is_driven: bool = False
     is_handed_over: bool = False
     is_cancelled: bool = False
     is_over: bool = False
     is_lost: bool = False
 
     @property
-    def has_said(self) -> bool:
-        """Tell whether anything was said or done."""
-        return any(type(numbered.event) in _WORDS for numbered in self.feed.events)
+    def has_output(self) -> bool:
+        """Return whether the run has produced any item or tool result."""
+        return any(type(numbered.event) in _OUTPUT for numbered in self.feed.events)
 
-    def leaves_memory(self, ended: RunEnded) -> bool:
-        """Tell whether the run that comes next needs what only this one knows."""
-        return ended.status == "requires_action" and self.loop.has_memory
+    def leaves_hidden_items(self, ended: RunEnded) -> bool:
+        """Return whether the next run needs items that only this one has."""
+        return ended.status == "requires_action" and self.loop.has_hidden_items
 
-    def forgotten_with(self, ended: RunEnded) -> tuple[str, ...]:
-        """Return the runs whose content goes with this end: its own, where it is not to be stored, and those that were
-        kept for this run alone.
+    def runs_deleted_by(self, ended: RunEnded) -> tuple[str, ...]:
+        """Return the runs whose content is deleted with this end: its own, if it is not to be stored, and those that
+        were stored for this run alone.
 
-        A client asks again after a failure, so those wait for a better end or their expiry; so they do where this run
-        leaves calls open itself, for the next one needs all that the chain remembers.
+        After a failure the client may retry, so those stay until a later success or their expiry; also if this run
+        leaves calls open, since the next one needs the content of the whole chain.
         """
-        rejoined = self.joined.rejoined
-        if (self.row.store and not rejoined) or self.leaves_memory(ended):
+        rejoined = self.history.rejoined
+        if (self.row.store and not rejoined) or self.leaves_hidden_items(ended):
             return ()
         own = () if self.row.store else (self.row.id,)
         return own if failure_of(ended) is not None else (*own, *rejoined)
 
-    def begin(self, error: BaseException | None = None) -> None:
-        """Tell whoever starts the run that it has begun, or why it has not; they may be gone."""
-        if self.begun.done():
+    def mark_started(self, error: BaseException | None = None) -> None:
+        """Complete the future that the starter of the run awaits."""
+        if self.started.done():
             return
         if error is None:
-            self.begun.set_result(None)
+            self.started.set_result(None)
         else:
-            self.begun.set_exception(error)
+            self.started.set_exception(error)
 
     def cancel(self, error: ErrorInfo | None = None) -> None:
-        """Ask the run to end; it still answers its open calls and tells its end: cancelled, or failed by this error."""
+        """Ask the run to end as cancelled, or as failed with this error; it still answers its open calls."""
         if self.is_cancelled:
             return
         self.is_cancelled = True
@@ -167,35 +167,35 @@ class LiveRun(msgspec.Struct, eq=False):
         if self.loop.is_replaying:
             self.loop.stop(error)
             return
-        if self.task is not None and self.is_entered and self.ended is None:
+        if self.task is not None and self.is_driven and self.ended is None:
             self.task.cancel()
 
     def hand_over(self) -> None:
-        """Stop driving the run without ending it: whoever claims it next goes on from the journal."""
+        """Stop driving the run without ending it: the process that claims it next resumes it from the journal."""
         if self.task is not None and self.ended is None and not self.is_cancelled:
             self.is_handed_over = True
-            if self.is_entered:
+            if self.is_driven:
                 self.task.cancel()
 
-    def heed(self, event: RunEvent) -> None:
-        """Remember what others ask of the run while it lasts, and what its end depends on."""
+    def track(self, event: RunEvent) -> None:
+        """Record what others ask for while the run is active, and what its end depends on."""
         if type(event) is RunEnded:
             self.is_over = True
-            if self.seat is not None:
-                self.seat.is_over = True
+            if self.session_lock is not None:
+                self.session_lock.has_ended = True
         elif type(event) is Noted:
             self.notes += (event.note,)
 
     def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> "asyncio.Future[int]":
-        """Write to the journal as the engine's port wants it."""
+        """Write to the journal; fits the engine's `Journal` port."""
         if self.journal is None:
             raise StoreError("The run was never made durable.")
         if ended is None:
             return self.journal.append(entries)
-        return self.journal.finish(entries, ended, forget=self.forgotten_with(ended))
+        return self.journal.finish(entries, ended, forget=self.runs_deleted_by(ended))
 
 
-class OwnRun(msgspec.Struct, frozen=True, eq=False):
+class LocalRun(msgspec.Struct, frozen=True, eq=False):
     """A run that is driven in this process. Fits `RunHandle`."""
 
     live: LiveRun
@@ -214,7 +214,7 @@ class OwnRun(msgspec.Struct, frozen=True, eq=False):
 
     @property
     def has_run_tools(self) -> bool:
-        """Tell whether a tool has started, so that the same request again would not be harmless."""
+        """Return whether a tool has started, so that the same request again would not be harmless."""
         return self.live.loop.has_run_tools
 
     @property
@@ -227,13 +227,13 @@ class OwnRun(msgspec.Struct, frozen=True, eq=False):
         """Return what the cache did for the first model call."""
         return "" if self.live.cache is None else self.live.cache.first or ""
 
-    def events(self, after: int = 0, hear: Hear | None = None) -> FeedBatches:
-        """Return the events numbered above `after`, in batches, until the end; `hear` takes them at once."""
-        return after_number(self.live.feed.read(), after) if after else self.live.feed.read(hear=hear)
+    def events(self, after: int = 0, on_batch: BatchHandler | None = None) -> FeedBatches:
+        """Return the events numbered above `after`, in batches, until the end; `on_batch` takes them at once."""
+        return after_number(self.live.feed.read(), after) if after else self.live.feed.read(on_batch=on_batch)
 
     def stored_events(self) -> FeedBatches:
         """Return the events as they are stored; those of a run that is not stored as they come."""
-        return self.live.feed.read_kept() if self.live.is_shared else self.live.feed.read()
+        return self.live.feed.read_stored() if self.live.is_shared else self.live.feed.read()
 
     def behind(self, taken: int) -> int:
         """Return how much waits for a reader that has taken so many events."""
@@ -252,8 +252,8 @@ class OwnRun(msgspec.Struct, frozen=True, eq=False):
         return self.live.ended
 
 
-class FarRun:
-    """A run that is driven elsewhere, or has ended: read from the store. Fits `RunHandle`."""
+class RemoteRun:
+    """A run that is driven by another process, or has ended: read from the store. Fits `RunHandle`."""
 
     def __init__(
         self, store: Store, row: RunRow, cancel: Callable[[str], Awaitable[bool]], *, is_attached: bool = True
@@ -294,7 +294,9 @@ class FarRun:
         """Return nothing: what is read from the store waits there."""
         return 0
 
-    async def events(self, after: int = 0, hear: Hear | None = None) -> AsyncGenerator[list[Numbered], None]:
+    async def events(
+        self, after: int = 0, on_batch: BatchHandler | None = None
+    ) -> AsyncGenerator[list[Numbered], None]:
         """Yield the events numbered above `after`, in batches, until the end; all of them are read."""
         async for batch in after_number(self._read(), after):
             yield batch

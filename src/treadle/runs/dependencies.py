@@ -1,4 +1,4 @@
-"""What the runs of a process are made with: the rooms below, and how they are used here."""
+"""The dependencies and options of the run service."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
@@ -7,10 +7,11 @@ import msgspec
 
 from treadle.core.ids import IdSource
 from treadle.core.journal_entries import Entry
+from treadle.core.shared_ports import Clock
 from treadle.core.tool_definitions import ServerTool
 from treadle.core.usage import Usage
 from treadle.engine.limits import GATEWAY_LIMITS, Limits
-from treadle.engine.ports import Approver, Clock, Model, Toolbox
+from treadle.engine.ports import Approver, Model, Toolbox
 from treadle.engine.run_loop import Ports
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.runs.approvals.bound_toolbox import BoundToolbox
@@ -24,7 +25,7 @@ from treadle.telemetry.run_observer import Tracer
 
 
 class ModelProvider(Protocol):
-    """Finds the model that answers to a name."""
+    """Finds a model by name."""
 
     def model_for(self, name: str) -> Model:
         """Return the model.
@@ -38,72 +39,72 @@ class ToolProvider(Protocol):
     """The server tools of this process."""
 
     def tools(self) -> Sequence[ServerTool]:
-        """Return the enabled tools in a stable order: another object once they are others."""
+        """Return the enabled tools in a stable order; the object is replaced when they change."""
         ...
 
 
 class Quotas(Protocol):
-    """Counts the runs of each key, and what they use."""
+    """Charges each run against the rates, run limits and budgets of its key."""
 
     async def take(self, row: RunRow, entries: Sequence[Entry], output_tokens_max: int | None) -> None:
-        """Take a place for a run beside those that go on, and reserve what it may use; `entries` are its input.
+        """Admit a run beside the active ones of its key, and reserve what it may use; `entries` are its input.
 
         Raises: Exhausted, StoreError.
         """
         ...
 
-    def give_back(self, row: RunRow) -> None:
-        """Give back what was reserved for a run that is not begun after all."""
+    def release(self, row: RunRow) -> None:
+        """Release the reservation of a run that was not started."""
         ...
 
-    async def tend(self) -> None:
-        """Keep the places of runs that go on, and charge what was left uncharged; raise nothing."""
+    async def maintain(self) -> None:
+        """Renew the admissions of active runs, and charge what could not be charged before; raise nothing."""
         ...
 
     def enter(self, row: RunRow) -> None:
-        """Count a run that goes on here."""
+        """Count a run that is driven in this process."""
         ...
 
-    def owe(self, row: RunRow, usage: Usage | None) -> None:
-        """Count what a run used, at the moment its end is told."""
+    def record_usage(self, row: RunRow, usage: Usage | None) -> None:
+        """Record the usage of a run when its end is published."""
         ...
 
     async def settle(self, row: RunRow) -> None:
-        """Write down what it used, now or soon, if its end was told; raise nothing."""
+        """Charge its recorded usage, now or soon; raise nothing."""
         ...
 
     def leave(self, row: RunRow) -> None:
-        """Count it out."""
+        """Stop counting the run."""
         ...
 
 
-class Free:
-    """Counts nothing. Fits `Quotas`."""
+class NoQuotas:
+    """Admits every run and charges nothing. Fits `Quotas`."""
 
     async def take(self, row: RunRow, entries: Sequence[Entry], output_tokens_max: int | None) -> None:
-        """Let every run begin."""
+        """Admit the run."""
 
-    def give_back(self, row: RunRow) -> None:
-        """Give back nothing."""
+    def release(self, row: RunRow) -> None:
+        """Do nothing."""
 
-    async def tend(self) -> None:
-        """Keep nothing."""
+    async def maintain(self) -> None:
+        """Do nothing."""
 
     def enter(self, row: RunRow) -> None:
         """Count nothing."""
 
-    def owe(self, row: RunRow, usage: Usage | None) -> None:
+    def record_usage(self, row: RunRow, usage: Usage | None) -> None:
         """Count nothing."""
 
     async def settle(self, row: RunRow) -> None:
-        """Charge nobody."""
+        """Do nothing."""
 
     def leave(self, row: RunRow) -> None:
         """Count nothing."""
 
 
 class RunsOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How runs are made here. `defers` ends a run of the Responses API where it would wait for a person."""
+    """The options of the run service. `defers_approvals` ends a Responses run instead of waiting for an approval."""
 
     owner: str = "treadle"
     persistence: bool = True
@@ -114,12 +115,12 @@ class RunsOptions(msgspec.Struct, frozen=True, kw_only=True):
     unstored_s: float = 3600.0
     keep_s: float | None = None
     background_wall_s: float = 86_400.0
-    is_told: bool = True
-    defers: bool = True
+    shares_live_events: bool = True
+    defers_approvals: bool = True
     cache: CacheRules | None = None
 
     def limits_of(self, *, defers: bool, background: bool) -> Limits:
-        """Return the limits of a run that ends where it would wait for a person, or that goes on in the background."""
+        """Return the limits of a run that defers approvals, or that runs in the background."""
         limits = self.limits
         if defers:
             limits = msgspec.structs.replace(limits, approvals="defer")
@@ -128,12 +129,12 @@ class RunsOptions(msgspec.Struct, frozen=True, kw_only=True):
         return limits
 
 
-def _nowhere(tools: Iterable[str]) -> bool:
+def _not_elsewhere(tools: Iterable[str]) -> bool:
     return False
 
 
 class RunDependencies(msgspec.Struct, frozen=True, kw_only=True):
-    """What the runs of a process are made with."""
+    """Everything that the runs of a process need."""
 
     store: Store
     models: ModelProvider
@@ -143,18 +144,18 @@ class RunDependencies(msgspec.Struct, frozen=True, kw_only=True):
     ids: IdSource
     metrics: Metrics
     approver: Approver = DenyAll()
-    tolls: Quotas = Free()
+    quotas: Quotas = NoQuotas()
     runner: RunDriver = LocalRunner()
     tracer: Tracer | None = None
-    elsewhere: Callable[[Iterable[str]], bool] = _nowhere
-    """Tells whether another process has all of these tools, each as `core.tool_definitions.essence` writes it."""
+    elsewhere: Callable[[Iterable[str]], bool] = _not_elsewhere
+    """Returns whether another process has all of these tools, each as `core.tool_definitions.essence` writes it."""
 
 
-class Instead(msgspec.Struct, frozen=True, kw_only=True):
-    """What one run is made with instead of what all others are: another model, or tools of its own and who runs them.
+class RunOverrides(msgspec.Struct, frozen=True, kw_only=True):
+    """What one run uses in place of the shared dependencies: another model, or tools of its own and their toolbox.
 
-    After a crash such tools are gone, and a run that offers a guest's is ended. `allowed` narrows the server tools to
-    those whose name or source fits one of its patterns, beside what the route of the model allows.
+    Such tools do not survive a crash, and a run that offers a guest's tools is then ended. `allowed` narrows the server
+    tools to those whose name or source matches a pattern, in addition to what the route of the model allows.
     """
 
     model: Model | None = None
@@ -164,23 +165,26 @@ class Instead(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_movable(self) -> bool:
-        """Tell whether another process could make the run again: it has nothing that only this one has."""
+        """Return whether another process could drive the run: it uses nothing that only this process has."""
         return self.model is None and self.tools is None and self.toolbox is None
 
 
-NOTHING = Instead()
+NO_OVERRIDES = RunOverrides()
 
 
 def ports_of(
-    rooms: RunDependencies,
+    deps: RunDependencies,
     model: Model,
     sources: Mapping[str, str],
-    instead: Instead = NOTHING,
+    instead: RunOverrides = NO_OVERRIDES,
     known: Sequence[ServerTool] | None = None,
 ) -> Ports:
-    """Return what a loop with this model reaches the world through; `sources` are where its tools were offered from,
-    `known` those that were there, if all of them were chosen now, also for calls that are carried on."""
-    toolbox = instead.toolbox or rooms.toolbox
+    """Return the ports of a loop with this model.
+
+    `sources` maps the offered tools to where they came from; `known` are the tools of this process, if the offers were
+    made from them just now.
+    """
+    toolbox = instead.toolbox or deps.toolbox
     if sources:
-        toolbox = BoundToolbox(toolbox, instead.tools or rooms.tools, sources, known)
-    return Ports(model=model, toolbox=toolbox, clock=rooms.clock, approver=rooms.approver, ids=rooms.ids)
+        toolbox = BoundToolbox(toolbox, instead.tools or deps.tools, sources, known)
+    return Ports(model=model, toolbox=toolbox, clock=deps.clock, approver=deps.approver, ids=deps.ids)

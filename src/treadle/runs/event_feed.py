@@ -1,4 +1,4 @@
-"""The events of one live run, for any number of readers, each at its own place and its own pace."""
+"""The events of one active run in memory, for any number of readers, each at its own position and pace."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
@@ -9,22 +9,22 @@ import msgspec
 from treadle.core.events import ArgumentsDelta, Numbered, ReasoningDelta, RefusalDelta, RunEvent, TextDelta
 
 BATCH_EVENTS_MAX = 256
-"""What a reader that is behind gets at a time: whoever writes it out waits for its client in between."""
+"""How many events a reader that is behind gets at a time: between batches its client can apply backpressure."""
 
 BATCH_TEXT_MAX = 262_144
-"""How many characters it gets at a time, or one event: what is written out is held until the client takes it."""
+"""How many characters it gets at a time (at least one event): encoded bytes are held until the client takes them."""
 
-_PIECES = (TextDelta, ReasoningDelta, ArgumentsDelta, RefusalDelta)
+_DELTAS = (TextDelta, ReasoningDelta, ArgumentsDelta, RefusalDelta)
 
-Hear = Callable[[list[Numbered]], bool]
-"""Takes a batch at once, in the turn of whoever publishes it, or leaves it to be read."""
+BatchHandler = Callable[[list[Numbered]], bool]
+"""Handles a batch synchronously when it is published and returns True, or returns False to leave it to be read."""
 
 
 class FeedBatches(Protocol):
-    """What happens in a run, in batches, until its end."""
+    """The events of a run, in batches, until its end."""
 
     def __aiter__(self) -> AsyncIterator[list[Numbered]]:
-        """Be read."""
+        """Return the iterator."""
         ...
 
     def __anext__(self) -> Awaitable[list[Numbered]]:
@@ -32,34 +32,34 @@ class FeedBatches(Protocol):
         ...
 
     def aclose(self) -> Awaitable[None]:
-        """Be read no more."""
+        """Stop reading."""
         ...
 
 
-class Feed(msgspec.Struct, eq=False):
-    """Grows while the run lasts; a reader that comes late or again starts after any event: the n-th is number n.
+class EventFeed(msgspec.Struct, eq=False):
+    """Grows while the run is active; a reader may start after any event. The n-th event has the number n.
 
-    `sizes` are how many bytes there are up to each event, as far as anybody asked. The first `kept` events are in the
-    store; a crash takes back the others.
+    `sizes` are the cumulative bytes up to each event, computed on demand. The first `stored` events are in the store;
+    a crash voids the others.
     """
 
     events: list[Numbered] = []
     is_closed: bool = False
     waiting: list["FeedReader"] = []
     sizes: list[int] | None = None
-    kept: int = 0
-    waiting_kept: list["KeptReader"] = []
+    stored: int = 0
+    waiting_stored: list["StoredEventReader"] = []
 
     def publish(self, batch: list[Numbered]) -> None:
-        """Add events, and let the readers that have all others hear them, or wake up for them."""
+        """Add events; offer them to the handlers of readers that have all earlier ones, and wake the other readers."""
         events, size = self.events, len(batch)
         before = len(events)
         events += batch
         for reader in self.waiting.copy():
             fault = None
-            if reader.hear is not None and reader.position == before and size <= BATCH_EVENTS_MAX:
+            if reader.on_batch is not None and reader.position == before and size <= BATCH_EVENTS_MAX:
                 try:
-                    if reader.hear(batch):
+                    if reader.on_batch(batch):
                         reader.position += size
                         continue
                 except Exception as error:  # noqa: BLE001 - a reader's fault is not the run's
@@ -67,42 +67,42 @@ class Feed(msgspec.Struct, eq=False):
             self.waiting.remove(reader)
             reader.wake(fault)
 
-    def keep(self, count: int) -> None:
-        """Say that the first events are in the store."""
-        if count <= self.kept:
+    def mark_stored(self, count: int) -> None:
+        """Record that the first `count` events are in the store."""
+        if count <= self.stored:
             return
-        self.kept = count
-        if self.waiting_kept:
-            self._wake_kept()
+        self.stored = count
+        if self.waiting_stored:
+            self._wake_stored()
 
     def close(self) -> None:
-        """Say that no more events will come."""
+        """End the feed: no more events will come."""
         self.is_closed = True
         waiting, self.waiting = self.waiting, []
         for reader in waiting:
             reader.wake()
-        self._wake_kept()
+        self._wake_stored()
 
-    def read_kept(self) -> "KeptReader":
-        """Return a reader of the events that no crash takes back."""
-        return KeptReader(self)
+    def read_stored(self) -> "StoredEventReader":
+        """Return a reader of stored events only."""
+        return StoredEventReader(self)
 
-    def _wake_kept(self) -> None:
-        waiting, self.waiting_kept = self.waiting_kept, []
+    def _wake_stored(self) -> None:
+        waiting, self.waiting_stored = self.waiting_stored, []
         for reader in waiting:
             reader.wake()
 
-    def read(self, after: int = 0, hear: Hear | None = None) -> "FeedReader":
-        """Return a reader of everything that comes after the first `after` events.
+    def read(self, after: int = 0, on_batch: BatchHandler | None = None) -> "FeedReader":
+        """Return a reader of the events after the first `after` ones.
 
-        What `hear` takes is not read again: it is offered what is published while there is nothing else to read.
+        `on_batch` is offered what is published while there is nothing else to read; what it takes is not read again.
         """
-        return FeedReader(self, after, hear)
+        return FeedReader(self, after, on_batch)
 
     def behind(self, taken: int) -> int:
-        """Return about how many bytes of events there are beyond the first `taken`.
+        """Return roughly how many bytes of events there are after the first `taken`.
 
-        Events are measured when a reader is first found waiting for its client, and once for all readers.
+        Events are measured when this is first asked, once for all readers.
         """
         if self.sizes is None:
             self.sizes = [0]
@@ -113,19 +113,19 @@ class Feed(msgspec.Struct, eq=False):
 
 
 class FeedReader(msgspec.Struct, eq=False):
-    """One reader at its place. Fits `FeedBatches`."""
+    """One reader with its position. Fits `FeedBatches`."""
 
-    feed: Feed
+    feed: EventFeed
     position: int
-    hear: Hear | None
+    on_batch: BatchHandler | None
     waiter: asyncio.Future[None] | None = None
 
     def __aiter__(self) -> Self:
-        """Be read."""
+        """Return itself."""
         return self
 
     async def __anext__(self) -> list[Numbered]:
-        """Return what came next, as soon as there is something."""
+        """Return the next events, as soon as there are any."""
         feed = self.feed
         events = feed.events
         while self.position >= len(events):
@@ -144,10 +144,10 @@ class FeedReader(msgspec.Struct, eq=False):
         return batch
 
     async def aclose(self) -> None:
-        """Have nothing to give back: whoever waits no more is not waited for."""
+        """Do nothing: a reader holds no resources."""
 
     def wake(self, error: Exception | None = None) -> None:
-        """Go on reading, or fail."""
+        """Wake the waiting reader, with an error if its handler failed."""
         waiter = self.waiter
         if waiter is None or waiter.done():
             return
@@ -157,39 +157,39 @@ class FeedReader(msgspec.Struct, eq=False):
             waiter.set_exception(error)
 
 
-class KeptReader(msgspec.Struct, eq=False):
-    """A reader of what is in the store already, a moment after the others. Fits `FeedBatches`."""
+class StoredEventReader(msgspec.Struct, eq=False):
+    """A reader of stored events only, slightly behind the others. Fits `FeedBatches`."""
 
-    feed: Feed
+    feed: EventFeed
     position: int = 0
     waiter: asyncio.Future[None] | None = None
 
     def __aiter__(self) -> Self:
-        """Be read."""
+        """Return itself."""
         return self
 
     async def __anext__(self) -> list[Numbered]:
-        """Return what was stored next, as soon as there is something; last the end, also one that does not stand."""
+        """Return the next stored events, as soon as there are any; last the end, even if it was not stored."""
         feed = self.feed
-        while self.position >= feed.kept:
+        while self.position >= feed.stored:
             if feed.is_closed:
                 return self._last()
             self.waiter = asyncio.get_running_loop().create_future()
-            feed.waiting_kept.append(self)
+            feed.waiting_stored.append(self)
             try:
                 await self.waiter
             finally:
-                if self in feed.waiting_kept:
-                    feed.waiting_kept.remove(self)
-        batch = _bounded(feed.events[self.position : min(feed.kept, self.position + BATCH_EVENTS_MAX)])
+                if self in feed.waiting_stored:
+                    feed.waiting_stored.remove(self)
+        batch = _bounded(feed.events[self.position : min(feed.stored, self.position + BATCH_EVENTS_MAX)])
         self.position += len(batch)
         return batch
 
     async def aclose(self) -> None:
-        """Have nothing to give back."""
+        """Do nothing: a reader holds no resources."""
 
     def wake(self) -> None:
-        """Go on reading."""
+        """Wake the waiting reader."""
         if self.waiter is not None and not self.waiter.done():
             self.waiter.set_result(None)
 
@@ -202,19 +202,19 @@ class KeptReader(msgspec.Struct, eq=False):
 
 
 def count_within(events: Sequence[RunEvent], text_max: int = BATCH_TEXT_MAX) -> int:
-    """Return how many of the first events say no more than that together; the first one counts in any case."""
-    said = 0
+    """Return how many leading events have at most `text_max` characters of deltas in total, at least one."""
+    chars = 0
     for count, event in enumerate(events):
-        if isinstance(event, _PIECES):
-            said += len(event.text)
-            if said > text_max and count:
+        if isinstance(event, _DELTAS):
+            chars += len(event.text)
+            if chars > text_max and count:
                 return count
     return len(events)
 
 
 def count_text(events: Iterable[RunEvent]) -> int:
-    """Return how many characters the pieces among these events have."""
-    return sum(len(event.text) for event in events if isinstance(event, _PIECES))
+    """Return how many characters the deltas among these events have."""
+    return sum(len(event.text) for event in events if isinstance(event, _DELTAS))
 
 
 def _bounded(batch: list[Numbered]) -> list[Numbered]:

@@ -1,8 +1,7 @@
-"""Whether the calls and results of a client's history belong together, as they came.
+"""Checks that the calls and results in a client's history match.
 
-A result that answers no call is the client's mistake: the model would read it as the answer to nothing, so the request
-is refused, as the providers do. What can be put right without a guess is put right and noted, so that no answer to it
-is called exact. Shapes that stock clients are known to send are listed in docs/http.md; their readers know them.
+A result without its call is rejected, as providers do. What can be repaired without guessing is repaired and noted.
+The shapes that common clients send are listed in docs/http.md.
 """
 
 import logging
@@ -40,9 +39,9 @@ def check_results(request: Request, items: Sequence[AnyItem], known: Collection[
 
 
 def note_repairs(items: Sequence[AnyItem]) -> tuple[Note, ...]:
-    """Return what of these items will be put right before a model reads them.
+    """Return notes on the repairs that these items need before a model reads them.
 
-    Results of one turn in another order than its calls mean the same in every API, so that is said, and not counted.
+    The order of results within a turn has no meaning in any API, so reordering them is noted as harmless.
     """
     open_calls: dict[str, None] = {}
     late: set[str] = set()
@@ -62,7 +61,7 @@ def note_repairs(items: Sequence[AnyItem]) -> tuple[Note, ...]:
         is_call = type(item) is CallItem
         is_next = type(item) is MessageItem and item.role != "assistant"
         if is_next or (is_answering and (is_call or type(item) is MessageItem)):
-            # The turn is over, and what it has not got by now comes too late.
+            # The turn is over: a result for one of its calls that comes later must be moved.
             late.update(open_calls)
             open_calls.clear()
             is_answering = False
@@ -74,13 +73,13 @@ def note_repairs(items: Sequence[AnyItem]) -> tuple[Note, ...]:
 
 
 def log_pairs(run_id: str, items: Sequence[AnyItem]) -> None:
-    """Say at debug which calls and results a client sent along."""
+    """Log the calls and results in a client's input, at level debug."""
     if not log.isEnabledFor(logging.DEBUG):
         return
     for item in items:
         if isinstance(item, CallItem | ResultItem):
-            words = "input call attached" if type(item) is CallItem else "input result added"
-            log.debug(words, extra={"run_id": run_id, "tool_name": item.name, "tool_call_id": item.call_id})
+            event = "input call attached" if type(item) is CallItem else "input result added"
+            log.debug(event, extra={"run_id": run_id, "tool_name": item.name, "tool_call_id": item.call_id})
 
 
 def _notes(twice: int, moved: int, turned: int) -> tuple[Note, ...]:

@@ -1,8 +1,8 @@
-"""Requests under one idempotency key are one run, and a further try only where the one before failed for nothing.
+"""Deduplicates requests by idempotency key: one run for each key, plus a new try after a failure without effect.
 
-A run that failed before it did anything, by a failure that says another try helps (the server stopped, the upstream was
-away), must not answer its key for ever: the same request is then tried again. Each further try has a key of its own in
-the store, so the row of an earlier one stays as it was sealed.
+A run that failed before it had any effect, with a retryable error (server stopping, provider unavailable), does not
+answer its key forever: the same request is tried again. Each further try has its own key in the store, so the sealed
+row of an earlier one is not changed.
 """
 
 import itertools
@@ -14,13 +14,13 @@ from treadle.core.run_endings import may_retry
 from treadle.journal.journal_interface import RunRow, Store
 
 _NEXT_TRY = "\x1e{number}"
-"""What a further try has behind its key: no client can send it."""
+"""The suffix of the key of a further try; no client can send this character."""
 
 
 class Idempotency(msgspec.Struct, frozen=True, kw_only=True):
-    """A client's word that requests under this key are one and the same; the sha256 tells whether they are.
+    """A client's idempotency key, and the hash of its request, which must be the same each time.
 
-    One that `is_resumed` wants the rest of an answer that it has seen the beginning of, and no other one.
+    A request that `is_resumed` wants the rest of an answer that it has read in part, and never a new try.
     """
 
     key: str
@@ -29,13 +29,13 @@ class Idempotency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def last_try(store: Store, asked: Idempotency, key_id: str) -> tuple[Idempotency, RunRow | None]:
-    """Return the run that answers a request under a key, and the key that it has; None where it is still to be made.
+    """Return the run that answers a request under a key, and the key of that try; None if it must be started.
 
     Raises: StoreError.
     """
     tried, found = asked, await store.find_idempotent(asked.key, key_id=key_id)
     for number in itertools.count(2):
-        if found is None or found.request_sha256 != asked.request_sha256 or not _failed_for_nothing(found):
+        if found is None or found.request_sha256 != asked.request_sha256 or not _may_try_again(found):
             break
         another = msgspec.structs.replace(asked, key=asked.key + _NEXT_TRY.format(number=number))
         newer = await store.find_idempotent(another.key, key_id=key_id)
@@ -59,8 +59,8 @@ def check_same(row: RunRow, asked: Idempotency) -> None:
         )
 
 
-def _failed_for_nothing(row: RunRow) -> bool:
-    """Tell whether a run failed so that its client was told to try again, and no tool was called."""
+def _may_try_again(row: RunRow) -> bool:
+    """Return whether a run failed with a retryable error and called no tool."""
     if row.status != "failed" or row.error is None:
         return False
     return may_retry(row.error, has_run_tools=row.calls > 0, is_keyed=False)

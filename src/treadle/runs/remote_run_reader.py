@@ -1,4 +1,4 @@
-"""Reads a run that is not driven here: from its journal, and beyond it from what its owner tells as it goes."""
+"""Reads a run that another process drives: from its journal, then from the live chunks that its owner writes."""
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -12,13 +12,13 @@ from treadle.runs.event_feed import FeedBatches
 from treadle.runs.replay.event_replay import EventReplay
 
 WAIT_S = 0.25
-"""How long nothing need happen before the journal is looked at again."""
+"""How long to wait for a change notification before the journal is read again."""
 
 
 async def after_number(batches: FeedBatches, after: int) -> AsyncGenerator[list[Numbered], None]:
-    """Yield the events of a run that are numbered above `after`; the batches are all of them.
+    """Yield the events of a run that are numbered above `after`, given all of its batches.
 
-    An event that does not stand has no number, and comes whatever the number is.
+    A provisional event (`stands` is False) has no number and is always yielded.
     """
     numbering = Numbering()
     async with aclosing(batches):
@@ -28,57 +28,57 @@ async def after_number(batches: FeedBatches, after: int) -> AsyncGenerator[list[
 
 
 async def tail(store: Store, run_id: str) -> AsyncGenerator[list[Numbered], None]:
-    """Yield the events of a run, as they come, until its end.
+    """Yield the events of a run as they are written, until its end.
 
     Raises: NotFound, Damaged.
     """
-    teller, seen, told = EventReplay(), 0, 0
+    replay, seen, yielded = EventReplay(), 0, 0
     recoveries: set[int] = set()
     while True:
         entries = await store.entries(run_id, after=seen)
-        before = teller.told
-        journalled = [numbered for entry in entries for numbered in teller.tell(entry)]
-        # What was told of a call behind a recovery that was not told, is not part of the run.
-        told = min([told, *(_recoveries(journalled, before) - recoveries)])
-        fresh = journalled[max(0, told - before) :]
-        told = max(told, teller.told)
+        before = replay.event_count
+        journalled = [numbered for entry in entries for numbered in replay.events_of(entry)]
+        # Events that were yielded after a recovery not seen here are not part of the run: go back to it.
+        yielded = min([yielded, *(_recoveries(journalled, before) - recoveries)])
+        fresh = journalled[max(0, yielded - before) :]
+        yielded = max(yielded, replay.event_count)
         seen = entries[-1].seq if entries else seen
         is_over = any(isinstance(numbered.event, RunEnded) for numbered in journalled)
         if not is_over:
-            live = [Numbered(event=event) for event in await heard(store, run_id, told)]
+            live = [Numbered(event=event) for event in await read_live_events(store, run_id, yielded)]
             fresh += live
-            told += len(live)
-        recoveries |= _recoveries(fresh, told - len(fresh))
+            yielded += len(live)
+        recoveries |= _recoveries(fresh, yielded - len(fresh))
         if fresh:
             yield fresh
         if is_over:
             return
-        if ended := await _forgotten(store, run_id):
+        if ended := await _deleted_end(store, run_id):
             yield ended
             return
         await store.wait_change(run_id, WAIT_S)
 
 
 def _recoveries(events: list[Numbered], before: int) -> set[int]:
-    """Return the places of those that say that the run was recovered; `before` is the place of the first event."""
+    """Return the positions of the recovery events; `before` is the position of the first event."""
     return {place for place, each in enumerate(events, before) if type(each.event) is RunRecovered}
 
 
-async def heard(store: Store, run_id: str, told: int) -> list[RunEvent]:
-    """Return what the owner of a run told beyond the first `told` events, without a gap."""
+async def read_live_events(store: Store, run_id: str, known: int) -> list[RunEvent]:
+    """Return the live events of a run after the first `known` ones, without a gap."""
     events: list[RunEvent] = []
-    for chunk in await store.chunks(run_id, after=told):
-        position = told + len(events)
+    for chunk in await store.chunks(run_id, after=known):
+        position = known + len(events)
         if chunk.first > position + 1:
             break
         events += msgspec.json.decode(chunk.data, type=list[RunEvent])[position + 1 - chunk.first :]
     return events
 
 
-async def _forgotten(store: Store, run_id: str) -> list[Numbered]:
-    """Return the end of a run whose content is gone already, from what is left of it.
+async def _deleted_end(store: Store, run_id: str) -> list[Numbered]:
+    """Return the end of a run whose content was deleted, made from its row.
 
-    It is never that of a whole answer: whoever reads here has not seen all of it.
+    It is never a successful end: this reader has not seen the whole answer.
     """
     row = await store.find_run(run_id)
     if row is None:

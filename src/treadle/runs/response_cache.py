@@ -1,7 +1,7 @@
-"""Finds the answer that a model gave to an equal plan before, and tells it in the model's place.
+"""Answers a model call from the journal if a run of the same key has completed an equal plan.
 
-There is no second store: the journal knows every plan by its fingerprint and every answer piece by piece. So what is
-purged, deleted or expired is not given again, and a key only ever meets its own runs.
+There is no second store: the journal finds plans by fingerprint and reproduces answers delta by delta. So content that
+is purged, deleted or expired is never served, and a key only sees its own runs.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -15,9 +15,10 @@ from treadle.core.ids import ITEM, IdSource
 from treadle.core.journal_entries import Entry
 from treadle.core.plan import Plan
 from treadle.core.request import Note, Request
+from treadle.core.shared_ports import Clock
 from treadle.core.tool_definitions import Offer
 from treadle.core.usage import Usage
-from treadle.engine.ports import Clock, Model
+from treadle.engine.ports import Model
 from treadle.engine.recorded_run import RecordedRun
 from treadle.journal.hash_chain import plan_fingerprint
 from treadle.journal.journal_interface import RunRow, Store
@@ -25,39 +26,39 @@ from treadle.protocols.translation_notes import HOSTED
 
 CacheOutcome = Literal["hit", "miss"]
 HIT = "cache_hit"
-"""The code of the note that says whose answer a model call got; its field is the id of the run that asked the model."""
+"""The code of the note on a cached answer; its field is the id of the run that called the model."""
 CANDIDATES_MAX = 4
-"""How many of the newest runs with an equal plan are looked at before the model is asked."""
+"""How many of the newest runs with an equal plan are checked before the model is called."""
 _WHOLE = ("done", "stop_sequence", "calls")
 
 
 class CacheRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How old and how large an answer may be that is given again."""
+    """How old and how large a cached answer may be."""
 
     ttl_s: float = 86_400.0
     bytes_max: int = 1_048_576
 
 
 class CachedAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model said once, and in which run."""
+    """A recorded answer and its run."""
 
     run_id: str
     events: tuple[ModelEvent, ...]
 
 
 def is_repeatable(request: Request, offers: Mapping[str, Offer]) -> bool:
-    """Tell whether an earlier answer will do for a request: nothing that may follow from it has an effect.
+    """Return whether a cached answer is acceptable for a request: only if its tools cannot have an effect.
 
-    Tools of the client and of the provider may have any. Several choices shall differ, and a strict request shall know
-    what of it is lost.
+    Tools of the client and of the provider may have any. Several choices must differ, and a strict request must be
+    translated again to find what is lost.
     """
     if request.is_fresh or request.strict_fidelity or request.surface.choices != 1 or HOSTED in request.options.extra:
         return False
     return all(_only_reads(offer) for offer in offers.values())
 
 
-class Answers:
-    """The answers in a store."""
+class ResponseCache:
+    """Finds answers in the store."""
 
     def __init__(self, store: Store, clock: Clock, rules: CacheRules) -> None:
         self._store = store
@@ -65,31 +66,30 @@ class Answers:
         self._rules = rules
 
     async def find(self, fingerprint: str, key_id: str) -> CachedAnswer | None:
-        """Return the newest answer that a model gave to this plan in a completed run of this key, if it will do."""
+        """Return the newest usable answer to this plan in a completed run of this key."""
         try:
             rows = await self._store.list_runs(
                 limit=CANDIDATES_MAX, status="completed", key_id=key_id, fingerprint=fingerprint
             )
             for row in rows:
-                answer = await self._first_hand(row, fingerprint, key_id)
+                answer = await self._original_answer(row, fingerprint, key_id)
                 if answer is not None:
                     return answer
         except TreadleError:
-            # Whoever cannot look asks the model.
+            # If the cache cannot be read, the model is called.
             return None
         return None
 
-    async def _first_hand(self, row: RunRow, fingerprint: str, key_id: str) -> CachedAnswer | None:
-        """Return the answer in a run; one that was itself given again is taken from where it was first said, so that
-        no answer grows older than it may."""
-        answer = await self._said(row, fingerprint)
+    async def _original_answer(self, row: RunRow, fingerprint: str, key_id: str) -> CachedAnswer | None:
+        """Return the answer of a run; for a cached answer the original one, so that its true age counts."""
+        answer = await self._answer_of(row, fingerprint)
         origin = None if answer is None else _origin_of(answer.events)
         if origin is None:
             return answer
         first = await self._store.find_run(origin, key_id=key_id)
-        return None if first is None or first.status != "completed" else await self._said(first, fingerprint)
+        return None if first is None or first.status != "completed" else await self._answer_of(first, fingerprint)
 
-    async def _said(self, row: RunRow, fingerprint: str) -> CachedAnswer | None:
+    async def _answer_of(self, row: RunRow, fingerprint: str) -> CachedAnswer | None:
         is_old = row.ended_at is None or row.ended_at < self._clock.now() - self._rules.ttl_s
         if is_old or not row.store:
             return None
@@ -97,35 +97,35 @@ class Answers:
         try:
             events = _answer_to(fingerprint, entries, self._rules.bytes_max)
         except (msgspec.MsgspecError, ValueError, AssertionError):
-            # A journal that cannot be read has no answer.
+            # A damaged journal has no answer.
             return None
         return None if events is None else CachedAnswer(run_id=row.id, events=tuple(events))
 
 
 class CachedModel:
-    """A model that is asked only what it was not asked before. Fits the engine's port."""
+    """A model that is only called on a cache miss. Fits the engine's `Model` port."""
 
     def __init__(
-        self, model: Model, answers: Answers, ids: IdSource, key_id: str, count: Callable[[CacheOutcome], None]
+        self, model: Model, answers: ResponseCache, ids: IdSource, key_id: str, count: Callable[[CacheOutcome], None]
     ) -> None:
         self._model = model
-        self._answers = answers
+        self._cache = answers
         self._ids = ids
         self._key_id = key_id
         self._count = count
         self.first: CacheOutcome | None = None
 
     async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
-        """Yield the answer that an equal plan had, else what the model says.
+        """Yield the cached answer to an equal plan, else the model's own.
 
         Raises: as the model.
         """
-        answer = await self._answers.find(plan.fingerprint, self._key_id)
+        answer = await self._cache.find(plan.fingerprint, self._key_id)
         outcome: CacheOutcome = "miss" if answer is None else "hit"
         self.first = self.first or outcome
         self._count(outcome)
         if answer is not None:
-            yield self._told_again(answer)
+            yield self._replayed(answer)
             return
         stream = self._model.stream(plan, run_id)
         try:
@@ -134,9 +134,8 @@ class CachedModel:
         finally:
             await stream.aclose()
 
-    def _told_again(self, answer: CachedAnswer) -> list[ModelEvent]:
-        """Return an answer as one of its own: items have new ids, calls keep theirs, so that later plans can be equal
-        too, and no token was used for it."""
+    def _replayed(self, answer: CachedAnswer) -> list[ModelEvent]:
+        """Return a cached answer with new item ids and zero usage. Call ids stay, so that later plans are equal too."""
         note = Note(code=HIT, action="kept", message=f"The answer is that of {answer.run_id}.", field=answer.run_id)
         events: list[ModelEvent] = [Noted(note=note)]
         fresh: dict[int, str] = {}
@@ -158,7 +157,7 @@ def _only_reads(offer: Offer) -> bool:
 
 
 def _answer_to(fingerprint: str, entries: Sequence[Entry], bytes_max: int) -> list[ModelEvent] | None:
-    """Return what was said in the last model call of a run that had this plan and ended as it should."""
+    """Return the answer of the last complete model call of a run that had this plan."""
     sizes: list[int] = []
     wanted: list[int] = []
     for entry in entries:
@@ -168,15 +167,15 @@ def _answer_to(fingerprint: str, entries: Sequence[Entry], bytes_max: int) -> li
             sizes.append(0)
         elif sizes:
             sizes[-1] += _size(entry)
-    past = RecordedRun(entries)
+    recorded = RecordedRun(entries)
     for number in reversed(wanted):
-        known = past.round(number)
+        known = recorded.round(number)
         is_whole = known is not None and known.reply is not None and known.reply.ending == "finished"
         if not is_whole or sizes[number] > bytes_max:
             continue
         assert known is not None
         assert known.reply is not None
-        events = past.hear(number, known.reply.base)
+        events = recorded.model_events(number, known.reply.base)
         if isinstance(events[-1], Finished) and events[-1].stop in _WHOLE:
             return events
     return None

@@ -1,7 +1,7 @@
-"""How a run is set up: its loop, and the entries that become durable together before anything else happens.
+"""Builds the loop of a run, and the entries that become durable together before anything else happens.
 
-The `frame` entry freezes what the loop was made with besides the request: which tools it offers and under which
-policy, and its limits. So the same loop can be made again on another day, in another process.
+The `frame` entry stores everything that the loop needs besides the request (the offered tools with their policies, and
+the limits), so that another process can build the same loop again.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ from treadle.core.request import Note, Request
 from treadle.core.tool_definitions import GUEST, CallContext, Offer, ToolChoice, ToolPolicy, ToolSpec, essence
 from treadle.engine.limits import Limits
 from treadle.engine.recorded_run import RecordedRun
-from treadle.engine.run_decisions import Carried
+from treadle.engine.run_decisions import CarriedCalls
 from treadle.engine.run_loop import Ports, RunLoop
 from treadle.engine.run_state import RunState
 from treadle.journal.journal_interface import RunRow
@@ -28,18 +28,17 @@ from treadle.runs.tool_offers import Offered
 
 
 class FramedOffer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An offer by name; one of the client's own is in the request and need not be repeated."""
+    """An offer by name; a client's own tool is in the request and is not repeated."""
 
     name: str
     offer: Offer | None = None
 
 
 class RunFrame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, dict=True):
-    """What a run's loop was made with besides its request: the data of a `frame` entry.
+    """What a run's loop was built from besides its request: the data of a `frame` entry.
 
-    `carried` are calls of an earlier run that it begins with. `tainted` are tools that it does not offer, with where
-    they came from, whose untrusted output is in the conversation already. `rejoined` are runs whose content is kept
-    for this one alone. Most runs have the frame of the run before.
+    `carried` are calls of an earlier run that it starts with. `tainted` are tools that it does not offer, with their
+    sources, whose untrusted output is in the conversation. `rejoined` are runs that are stored for this one alone.
     """
 
     offers: tuple[FramedOffer, ...]
@@ -51,12 +50,12 @@ class RunFrame(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, di
 
     @cached_property
     def sources(self) -> Mapping[str, str]:
-        """Where the server tools come from that the run may call, by name."""
+        """The sources of the server tools that the run may call, by name."""
         return {**_sources(self.offers), **_sources(self.carried.calls if self.carried is not None else ())}
 
     @cached_property
     def tools(self) -> dict[str, str]:
-        """What must be the same of the server tools that the run may call, by name; none of a guest's."""
+        """What another process must have for each server tool that the run may call, by name; without guests' tools."""
         calls = self.carried.calls if self.carried is not None else ()
         offers = [each.offer for each in (*self.offers, *calls) if each.offer is not None]
         return {
@@ -82,9 +81,9 @@ def _sources(offered: Sequence[_HasOffer]) -> dict[str, str]:
 
 
 class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a loop is made from; `history` is what its model reads first.
+    """Everything that a loop is built from; `history` is the conversation before the run's own items.
 
-    `offered` is what the frame was made of, where that was now: the frame alone says the same.
+    `offered` saves time when the frame was just made from it; the frame alone is enough.
     """
 
     row: RunRow
@@ -93,10 +92,10 @@ class Blueprint(msgspec.Struct, frozen=True, kw_only=True):
     history: tuple[AnyItem, ...]
     offered: Offered | None = None
 
-    def taken_up(self) -> tuple[list[AnyItem], Carried | None]:
-        """Return what the model has read when the run begins, and the calls that come before its first model call."""
+    def initial_history(self) -> tuple[list[AnyItem], CarriedCalls | None]:
+        """Return the items before the run's first step, and the calls that come before its first model call."""
         carried = self.frame.carried
-        return (list(self.history), None) if carried is None else carried.take_up(self.history)
+        return (list(self.history), None) if carried is None else carried.split_history(self.history)
 
 
 def frame_of(
@@ -106,9 +105,9 @@ def frame_of(
     tainted: Mapping[str, str] | None = None,
     rejoined: tuple[str, ...] = (),
 ) -> RunFrame:
-    """Freeze what a loop is made with."""
+    """Return the frame of a loop. Most runs have nothing of their own, and share a cached one."""
     if carried is None and not tainted and not rejoined:
-        return _USUAL.of(offered).of(limits)
+        return _DEFAULT_FRAMES.of(offered).of(limits)
     return RunFrame(
         offers=_FRAMED.of(offered),
         choice=offered.choice,
@@ -120,7 +119,7 @@ def frame_of(
 
 
 def read_frame(entries: Sequence[Entry]) -> RunFrame | None:
-    """Return the frame of a run; None for one that an older Treadle began.
+    """Return the frame of a run; None for one that an older version started.
 
     Raises: MsgspecError.
     """
@@ -131,19 +130,19 @@ def read_frame(entries: Sequence[Entry]) -> RunFrame | None:
 
 
 def make_loop(
-    blueprint: Blueprint, ports: Ports, *, past: RecordedRun | None = None, wall_s: float | None = None
+    blueprint: Blueprint, ports: Ports, *, recorded: RecordedRun | None = None, wall_s: float | None = None
 ) -> RunLoop:
-    """Make the loop of a run; `wall_s` is what is left of its time."""
+    """Build the loop of a run; `wall_s` is its remaining time."""
     row, request, frame = blueprint.row, blueprint.request, blueprint.frame
     offered = blueprint.offered
     offers = _offers(frame.offers, request.tools) if offered is None else offered.offers
     specs = _specs(offers) if offered is None else _SPECS.of(offered)
     planner = Planner(row.model, specs, request.options, is_strict=request.strict_fidelity)
-    head, carried = blueprint.taken_up()
+    head, carried = blueprint.initial_history()
     if request.instructions:
         head.insert(0, text_message("system", request.instructions))
     planner.add(head)
-    turn = RunState(
+    state = RunState(
         planner,
         offers,
         choice=frame.choice,
@@ -152,25 +151,25 @@ def make_loop(
         max_tool_calls=request.max_tool_calls,
     )
     if frame.tainted:
-        turn.distrust(frame.tainted)
+        state.add_tainted(frame.tainted)
     if carried is not None:
-        turn.carry(carried)
+        state.carry_over(carried)
     context = CallContext(run_id=row.id, session_id=row.session_id, key_id=row.key_id)
-    return RunLoop(turn, ports, context, wall_s, frame.limits.final_answer_s, past)
+    return RunLoop(state, ports, context, wall_s, frame.limits.final_answer_s, recorded)
 
 
 def _framed(offered: Offered) -> tuple[FramedOffer, ...]:
-    own = _own(offered.own)
+    own = _client_offers(offered.own)
     named = offered.offers.items()
     return tuple([FramedOffer(name=name, offer=None if own.get(name) == offer else offer) for name, offer in named])
 
 
 def _offers(framed: Sequence[FramedOffer], tools: Sequence[ToolSpec]) -> dict[str, Offer]:
-    own = _own(tools)
+    own = _client_offers(tools)
     return {each.name: each.offer or own[each.name] for each in framed}
 
 
-def _own(tools: Sequence[ToolSpec]) -> dict[str, Offer]:
+def _client_offers(tools: Sequence[ToolSpec]) -> dict[str, Offer]:
     """Return the offers of a client's own tools."""
     return {spec.name: Offer(spec=spec, side="client") for spec in tools}
 
@@ -182,16 +181,13 @@ def _specs(offers: Mapping[str, Offer]) -> tuple[ToolSpec, ...]:
 
 _FRAMED: Memo[Offered, tuple[FramedOffer, ...]] = Memo(_framed)
 _SPECS: Memo[Offered, tuple[ToolSpec, ...]] = Memo(lambda offered: _specs(offered.offers))
-"""What is made of offers: they are the same object for as long as the tools are the same."""
+"""Derived from offers, which are the same object as long as the tools do not change."""
 
 
 def open_run(
     blueprint: Blueprint, previous: RunRow | None, inputs: Sequence[Entry], notes: Sequence[Note], loop: RunLoop
 ) -> tuple[list[Entry], list[Numbered]]:
-    """Write down how the run begins: that it does, its input, its frame, what was noted, its first plan.
-
-    Return the entries to make durable, and the events they are.
-    """
+    """Return the opening entries of a run (status, input, frame, notes, first steps), and their events."""
     row = blueprint.row
     started = RunStarted(
         run_id=row.id,
@@ -211,7 +207,7 @@ def open_run(
         entries.append(Entry(kind="note", content=note.message, data=_raw(note), at=at))
         events.append(Numbered(event=Noted(note=note), seq=len(entries)))
     for event, entry in loop.begin():
-        assert entry is not None, "a run begins with a plan, or with what was decided"
+        assert entry is not None, "a run opens with a plan, decisions or approval requests"
         entries.append(entry)
         if event is not None:
             events.append(Numbered(event=event, seq=len(entries)))
@@ -222,9 +218,9 @@ def _raw(value: object) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(value))
 
 
-def _usual(offered: Offered) -> Memo[Limits, RunFrame]:
-    """Return the frames of runs that are offered the same and bring nothing of their own, by their limits."""
+def _default_frames(offered: Offered) -> Memo[Limits, RunFrame]:
+    """Return the shared frames of runs with these offers, by their limits."""
     return Memo(lambda limits: RunFrame(offers=_FRAMED.of(offered), choice=offered.choice, limits=limits), 8)
 
 
-_USUAL: Memo[Offered, Memo[Limits, RunFrame]] = Memo(_usual)
+_DEFAULT_FRAMES: Memo[Offered, Memo[Limits, RunFrame]] = Memo(_default_frames)

@@ -1,4 +1,4 @@
-"""Sees a run through: makes it durable, drives it, ends it whatever happens, and tidies up after it."""
+"""Drives a run from start to end: makes it durable, runs its loop, ends it whatever happens, and cleans up."""
 
 import asyncio
 import contextlib
@@ -13,44 +13,44 @@ from treadle.core import run_endings as endings
 from treadle.core.errors import Conflict, ErrorInfo, StoreError, TreadleError
 from treadle.core.events import DELTAS, Numbered, RoundBroken, RoundStarted, RunEnded, RunEvent
 from treadle.core.run_endings import INTERNAL
-from treadle.engine.ports import Clock
-from treadle.engine.write_buffer import wait_out
+from treadle.core.shared_ports import Clock
+from treadle.engine.write_buffer import wait_uninterrupted
 from treadle.journal.journal_interface import LEASE_LOST, RunRow, Store
-from treadle.runs.active_run import HEEDED, LiveRun
+from treadle.runs.active_run import TRACKED, LiveRun
 from treadle.runs.approvals.pending_turn import ResumedTurn
-from treadle.runs.dependencies import Free, Quotas
+from treadle.runs.dependencies import NoQuotas, Quotas
 from treadle.runs.event_feed import count_text
-from treadle.runs.live_event_relay import APART, Relay
+from treadle.runs.live_event_relay import OUTSIDE_MODEL_CALLS, LiveEventRelay
 from treadle.runs.recovery.run_record import close_run
-from treadle.runs.replay.comparing_journal import Continuation, Diverged
+from treadle.runs.replay.comparing_journal import Diverged, RecoveryJournal
 from treadle.telemetry import Metrics
 from treadle.telemetry.run_observer import About, RunObserver, Tracer
 
 log = logging.getLogger("treadle.runs")
 
 HANDED_OVER = RunEnded(status="failed", error=endings.HANDED_OVER)
-FREE = Free()
+NO_QUOTAS = NoQuotas()
 ENDINGS_TEXT_MAX = 16_777_216
 ENDINGS_WAIT_S = 10.0
 
 
 class DrivePolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Who drives runs here, for how long at a time, and whether what they did is kept.
+    """The lease owner and duration of runs driven here, and whether their content is persistent.
 
-    `is_told` lets other processes read along.
+    `shares_live_events` lets other processes read events before they are durable.
     """
 
     owner: str
     seconds: float
-    is_kept: bool
-    is_told: bool = True
+    is_persistent: bool
+    shares_live_events: bool = True
 
 
 class EndingGate:
-    """Bounds how much text the runs said together that are ended from outside at once.
+    """Bounds the total text of runs that are aborted at the same time, such as at shutdown.
 
-    An end is written several times over before it is in the store: as parts, as JSON, as rows. What is over the bound
-    waits its turn, but no longer than `wait_s`: a store that hangs must not hold all of them one after the other.
+    An end is copied several times on its way to the store (parts, JSON, rows). Runs over the bound wait, but no longer
+    than `wait_s`: a store that hangs must not delay them one after the other.
     """
 
     def __init__(self, text_max: int = ENDINGS_TEXT_MAX, wait_s: float = ENDINGS_WAIT_S) -> None:
@@ -60,7 +60,7 @@ class EndingGate:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def enter(self, size: int) -> None:
-        """Wait until so much more may be ended, whatever happens meanwhile; it must leave again."""
+        """Wait until a run of this size may end, ignoring cancellation; `leave` must follow."""
         if not self._text or self._text + size <= self._text_max:
             self._text += size
             return
@@ -68,11 +68,11 @@ class EndingGate:
         turn: asyncio.Future[None] = loop.create_future()
         self._waiting.append((size, turn))
         timer = loop.call_later(self._wait_s, self._admit, size, turn)
-        await wait_out(turn)
+        await wait_uninterrupted(turn)
         timer.cancel()
 
     def leave(self, size: int) -> None:
-        """Let in those who waited longest, as far as there is room."""
+        """Admit the runs that have waited longest, as far as the bound allows."""
         self._text -= size
         while self._waiting:
             next_size, turn = self._waiting[0]
@@ -89,44 +89,44 @@ class EndingGate:
 
 
 class Supervisor:
-    """Runs live runs to their end."""
+    """Drives active runs to their end."""
 
     def __init__(
         self,
         store: Store,
         clock: Clock,
         metrics: Metrics,
-        lease: DrivePolicy,
-        tolls: Quotas = FREE,
+        policy: DrivePolicy,
+        quotas: Quotas = NO_QUOTAS,
         tracer: Tracer | None = None,
     ) -> None:
         self._store = store
         self._clock = clock
         self._metrics = metrics
-        self._lease = lease
-        self._tolls = tolls
+        self._policy = policy
+        self._quotas = quotas
         self._tracer = tracer
         self._endings = EndingGate()
 
     def shares(self, row: RunRow) -> bool:
-        """Tell whether what a run says is stored as it goes, for other processes."""
-        return self._lease.is_told and row.store
+        """Return whether other processes can read a run's events before they are durable."""
+        return self._policy.shares_live_events and row.store
 
-    async def see_through(self, live: LiveRun) -> None:
-        """Run one run to its end, whatever happens to it; its end is told exactly once."""
-        live.is_entered = True
-        live.watch = RunObserver(_about(live.row), self._metrics, self._clock, self._tracer)
+    async def run_to_end(self, live: LiveRun) -> None:
+        """Drive one run to its end, whatever happens; its end is published exactly once."""
+        live.is_driven = True
+        live.observer = RunObserver(_labels_of(live.row), self._metrics, self._clock, self._tracer)
         try:
-            if live.journal is None and not await self._endure(live):
+            if live.journal is None and not await self._make_durable(live):
                 return
-            self._open(live)
+            self._publish_opening(live)
             live.ended = await self._drive(live)
             if live.is_handed_over:
                 return
-            await self._tolls.settle(live.row)
+            await self._quotas.settle(live.row)
             await self._tidy(live, live.ended)
         except BaseException as error:
-            live.begin(error)
+            live.mark_started(error)
             raise
         finally:
             live.loop.detach()
@@ -136,52 +136,52 @@ class Supervisor:
                 await self._release(live)
             if live.ended is None:
                 live.ended = RunEnded(status="failed", error=INTERNAL)
-            live.watch.close()
+            live.observer.close()
             live.feed.close()
 
-    async def lay_down(self, live: LiveRun) -> None:
-        """Make a run durable and leave it to whoever claims it.
+    async def store_unowned(self, live: LiveRun) -> None:
+        """Make a run durable without a lease, so that any process can claim it.
 
         Raises: as the store's `start_run`.
         """
-        if not await self._endure(live):
-            live.begun.result()
+        if not await self._make_durable(live):
+            live.started.result()
         await self._release(live)
 
-    async def _endure(self, live: LiveRun) -> bool:
-        """Make the run durable; False if that failed, which its starter then hears of."""
-        lease = self._lease
+    async def _make_durable(self, live: LiveRun) -> bool:
+        """Make the run durable; return False if that failed, with the error passed to its starter."""
+        policy = self._policy
         start = self._store.start_run(
-            live.row, live.entries, owner=lease.owner, lease_s=lease.seconds, is_private=live.is_private
+            live.row, live.entries, owner=policy.owner, lease_s=policy.seconds, is_private=live.is_private
         )
         if not start.done():
-            await _outlast(live, start)
+            await _wait_uncancelled(live, start)
         error = start.exception()
         if error is not None:
             live.ended = RunEnded(status="failed", error=error.info if isinstance(error, TreadleError) else INTERNAL)
-            live.begin(error)
+            live.mark_started(error)
             return False
         live.journal = start.result()
-        return live.carried is None or await self._use(live, live.carried)
+        return live.carried is None or await self._claim_calls(live, live.carried)
 
-    async def _use(self, live: LiveRun, carried: ResumedTurn) -> bool:
-        """Make sure that no other run carries the same calls on; False if one does, and then this run never was."""
+    async def _claim_calls(self, live: LiveRun, carried: ResumedTurn) -> bool:
+        """Claim the deferred calls that the run resumes; return False if another run has, and discard this one."""
         assert live.journal is not None
         try:
             using = asyncio.ensure_future(self._store.approvals.use(carried.approvals, live.row.id))
-            await _outlast(live, using)
+            await _wait_uncancelled(live, using)
             using.result()
         except TreadleError as error:
             live.ended = RunEnded(status="failed", error=error.info)
             try:
-                await self._undo(live, error.info)
+                await self._discard(live, error.info)
             finally:
-                live.begin(error)
+                live.mark_started(error)
             return False
         return True
 
-    async def _undo(self, live: LiveRun, error: ErrorInfo) -> None:
-        """Take a run back that never began; if that fails too, whoever claims it finds that it may not carry on."""
+    async def _discard(self, live: LiveRun, error: ErrorInfo) -> None:
+        """Close and delete a run that must not start; if that fails too, its recovery fails at the same claim."""
         assert live.journal is not None
         try:
             await close_run(self._store, live.journal, self._clock.now(), error)
@@ -189,13 +189,13 @@ class Supervisor:
         except TreadleError as problem:
             log.warning("run not taken back", extra={"run_id": live.row.id, "code": problem.info.code})
 
-    def _open(self, live: LiveRun) -> None:
+    def _publish_opening(self, live: LiveRun) -> None:
         assert live.journal is not None
         live.is_shared = self.shares(live.row)
         self._publish(live, live.opening)
-        # Durable and told: a run that lasts does not hold it a second time.
+        # Durable and published: a long run need not hold them in memory too.
         live.entries, live.opening = (), []
-        live.begin()
+        live.mark_started()
 
     async def _drive(self, live: LiveRun) -> RunEnded:
         publish = partial(self._publish, live)
@@ -225,16 +225,16 @@ class Supervisor:
             return await live.loop.abort(error)
         except StoreError as problem:
             return self._lost(live, problem.info, problem.message)
-        except Exception:  # the last resort: whoever claims the run next closes its journal
+        except Exception:  # last resort: the process that claims the run next closes its journal
             log.exception("run could not be ended properly", extra={"run_id": live.row.id})
             return self._lost(live, INTERNAL)
         finally:
             self._endings.leave(size)
 
     async def _close(self, live: LiveRun, error: Diverged) -> RunEnded:
-        """End a run that cannot be gone on with, because it would not take the way it took before."""
+        """End a run that cannot be recovered, because its replay diverged from the journal."""
         log.error("run cannot be continued: %s", error.message, extra={"run_id": live.row.id})
-        journal = live.journal.inner if isinstance(live.journal, Continuation) else live.journal
+        journal = live.journal.inner if isinstance(live.journal, RecoveryJournal) else live.journal
         assert journal is not None
         try:
             ended = await close_run(self._store, journal, self._clock.now(), error.info, is_stored=live.row.store)
@@ -252,9 +252,10 @@ class Supervisor:
             log.warning("run not handed over", extra={"run_id": live.row.id, "code": error.info.code})
 
     def _lost(self, live: LiveRun, error: ErrorInfo, why: str = "") -> RunEnded:
-        """Tell the end of a run that cannot be journalled any more; whoever takes it over writes the real one.
+        """Publish a provisional end of a run that can no longer be journalled; the process that recovers it writes
+        the real one.
 
-        `why` is for the log alone: it may say where the journal is.
+        `why` is for the log only: it may contain the location of the journal.
         """
         live.is_lost = True
         if error.code == LEASE_LOST:
@@ -266,78 +267,78 @@ class Supervisor:
         return ended
 
     async def _tidy(self, live: LiveRun, ended: RunEnded) -> None:
-        """Do what the end of a run allows: move the session on, and forget the run where none is kept.
+        """Clean up after the end of a run: advance the session, and delete the run if runs are not persistent.
 
-        A session moves on over a run that failed or was cancelled too, if anything was said or done in it; never over
-        one that is not stored, from which nobody could go on.
+        A session also advances to a failed or cancelled run if that has output, but never to one that is not stored,
+        since no run could continue from it.
         """
         row = live.row
         try:
-            if live.loop.has_asked and ended.status != "requires_action":
+            if live.loop.has_requested_approval and ended.status != "requires_action":
                 await self._store.approvals.withdraw(row.id, self._clock.now())
-            if row.session_id is not None and row.store and (live.has_said or ended.status == "completed"):
-                # Who begins the next run, perhaps elsewhere, may have moved it on already; a person may have left it.
+            if row.session_id is not None and row.store and (live.has_output or ended.status == "completed"):
+                # The starter of the next run may have advanced it already; a person may have chosen another branch.
                 with contextlib.suppress(Conflict):
                     await self._store.set_session_head(row.session_id, row.id, expected=row.previous_id)
-            if not self._lease.is_kept and not live.leaves_memory(ended):
+            if not self._policy.is_persistent and not live.leaves_hidden_items(ended):
                 await self._store.delete_run(row.id)
         except TreadleError as error:
             log.warning("run ended, but not tidied up", extra={"run_id": row.id, "code": error.info.code})
 
     def _publish(self, live: LiveRun, batch: list[Numbered]) -> None:
-        """Tell the readers first: what counts and logs must never keep an event from them."""
-        telling: list[RunEvent] = []
+        """Publish to the readers first: metrics and logs must never delay an event."""
+        observed: list[RunEvent] = []
         for numbered in batch:
             event = numbered.event
             if type(event) not in DELTAS:
-                telling.append(event)
-                if type(event) in HEEDED:
-                    self._heed(live, event)
+                observed.append(event)
+                if type(event) in TRACKED:
+                    self._track(live, event)
         live.feed.publish(batch)
-        if type(batch[-1].event) in APART and batch[-1].stands:
-            # These come only when all before them is in the journal.
-            live.feed.keep(len(live.feed.events))
+        if type(batch[-1].event) in OUTSIDE_MODEL_CALLS and batch[-1].stands:
+            # These are published only when everything before them is in the journal.
+            live.feed.mark_stored(len(live.feed.events))
         if live.relay is not None:
-            live.relay.note()
-        elif live.is_shared and type(batch[-1].event) not in APART:
+            live.relay.notify()
+        elif live.is_shared and type(batch[-1].event) not in OUTSIDE_MODEL_CALLS:
             self._relay(live)
-        if telling:
-            self._count(live, telling)
+        if observed:
+            self._count(live, observed)
 
-    def _heed(self, live: LiveRun, event: RunEvent) -> None:
-        live.heed(event)
+    def _track(self, live: LiveRun, event: RunEvent) -> None:
+        live.track(event)
         if type(event) is RunEnded and not live.is_lost:
-            self._tolls.owe(live.row, event.usage)
+            self._quotas.record_usage(live.row, event.usage)
 
     def _relay(self, live: LiveRun) -> None:
-        """Let other processes read along from here on: a run that says nothing before it ends needs none of that."""
+        """Start the relay, on the first event that another process could not read from the journal."""
         assert live.journal is not None
-        live.relay = Relay(live.journal, live.feed)
-        live.relay.note()
+        live.relay = LiveEventRelay(live.journal, live.feed)
+        live.relay.notify()
 
-    def _count(self, live: LiveRun, telling: list[RunEvent]) -> None:
-        """Make numbers and log lines of events; what is driven again was counted when it happened."""
-        watch = live.watch
-        assert watch is not None, "a run is watched from its beginning"
+    def _count(self, live: LiveRun, observed: list[RunEvent]) -> None:
+        """Record metrics and log lines; replayed events were counted when they happened."""
+        observer = live.observer
+        assert observer is not None, "a run is observed from its start"
         if live.loop.is_replaying:
-            for event in telling:
+            for event in observed:
                 if type(event) is RoundStarted or type(event) is RoundBroken:
-                    watch.round = event.round
+                    observer.round = event.round
             return
-        for event in telling:
+        for event in observed:
             try:
-                watch.see(event)
+                observer.see(event)
             except Exception:  # a number that cannot be counted is no reason to end a run
                 log.exception("event not counted", extra={"run_id": live.row.id})
 
 
-async def _outlast(live: LiveRun, work: "asyncio.Future[Any]") -> None:
-    """Wait for what must not be left half done; a cancellation that comes meanwhile is heeded by whoever drives it."""
-    if await wait_out(work) is not None and not live.is_handed_over:
+async def _wait_uncancelled(live: LiveRun, work: "asyncio.Future[Any]") -> None:
+    """Wait for work that must not be abandoned; a cancellation during the wait takes effect in `_drive`."""
+    if await wait_uninterrupted(work) is not None and not live.is_handed_over:
         live.is_cancelled = True
 
 
-def _about(row: RunRow) -> About:
+def _labels_of(row: RunRow) -> About:
     return About(
         run_id=row.id,
         response_id=row.response_id,

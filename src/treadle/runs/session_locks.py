@@ -1,4 +1,4 @@
-"""Sessions: where a conversation goes on, and that only one run at a time carries it further."""
+"""Locks that let one run at a time continue a session, and the session's head: the run that the next one continues."""
 
 import asyncio
 
@@ -9,66 +9,66 @@ from treadle.journal.journal_interface import RunRow, SessionRow, Store, busy
 
 
 class SessionLock:
-    """The right to carry a session further; held by one run from before it starts until its end is tidied up."""
+    """The exclusive right to continue a session; held by one run from before its start until its end is processed."""
 
     def __init__(self, session_id: str, key_id: str) -> None:
         self.session_id = session_id
         self.key_id = key_id
         self.head: str | None = None
         self.run_id: str | None = None
-        self.is_over = False
-        self.left = asyncio.Event()
+        self.has_ended = False
+        self.released = asyncio.Event()
 
 
-class Sessions:
-    """Hands out the seats of the sessions that runs of this process use."""
+class SessionLocks:
+    """The session locks of this process."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._taken: dict[tuple[str, str], SessionLock] = {}
+        self._locks: dict[tuple[str, str], SessionLock] = {}
 
     async def enter(self, session_id: str, key_id: str) -> SessionLock:
-        """Take the session's seat; after a run that has told its end this waits until it has moved the session on.
+        """Lock a session; if the run that holds the lock has ended, wait until it has advanced the session.
 
-        Raises: Conflict while another run is going on; NotFound.
+        Raises: Conflict while another run is active; NotFound.
         """
-        place = (key_id, session_id)
-        while (taken := self._taken.get(place)) is not None:
-            if not (taken.is_over or await self._has_ended(taken)):
+        key = (key_id, session_id)
+        while (holder := self._locks.get(key)) is not None:
+            if not (holder.has_ended or await self._has_ended(holder)):
                 raise busy(session_id)
-            await taken.left.wait()
-        seat = self._taken[place] = SessionLock(session_id, key_id)
+            await holder.released.wait()
+        lock = self._locks[key] = SessionLock(session_id, key_id)
         try:
             session = await self._store.find_session(session_id, key_id=key_id)
             if session is None:
                 raise NotFound(f"No session {session_id!r}.", param="session")
-            seat.head = await self._head(session)
+            lock.head = await self._head(session)
         except BaseException:
-            self.leave(seat)
+            self.leave(lock)
             raise
-        return seat
+        return lock
 
-    async def _has_ended(self, seat: SessionLock) -> bool:
-        """Tell whether the run in a seat has ended: who reads it in another process hears that before this one does."""
-        row = None if seat.run_id is None else await self._store.find_run(seat.run_id)
+    async def _has_ended(self, lock: SessionLock) -> bool:
+        """Return whether the run that holds the lock has ended: another process may know that before this one does."""
+        row = None if lock.run_id is None else await self._store.find_run(lock.run_id)
         return row is not None and row.status in ENDED
 
     async def _head(self, session: SessionRow) -> str | None:
-        """Return where a session goes on; it is moved on now if a process died between the end of a run and that.
+        """Return the head of a session; it is advanced now if a process died between the end of its run and that.
 
-        A run that ended before the session was last moved stands on a branch that somebody left.
+        A run that ended before the session's last change is on an abandoned branch.
         """
         head = session.head_run_id
         for run in await self._store.list_runs(session_id=session.id, limit=1):
             is_newer = run.status in ENDED and (run.ended_at or 0.0) >= session.updated_at
-            if run.previous_id == head and is_newer and await self._has_said(run):
-                return await self.move_on(session.id, run.id, head)
+            if run.previous_id == head and is_newer and await self._has_output(run):
+                return await self.advance(session.id, run.id, head)
         return head
 
-    async def move_on(self, session_id: str, run_id: str, expected: str | None) -> str | None:
-        """Let a session go on from a run, unless somebody else has moved it meanwhile; return where it stands.
+    async def advance(self, session_id: str, run_id: str, expected: str | None) -> str | None:
+        """Make a run the head of a session, unless the head has changed; return the head.
 
-        Who drove the run and who begins the next one may do so at the same moment, in two processes.
+        The process that drove the run and the one that starts the next may do so at the same time.
         Raises: NotFound, StoreError.
         """
         try:
@@ -78,14 +78,14 @@ class Sessions:
             return expected if moved is None else moved.head_run_id
         return run_id
 
-    async def _has_said(self, run: RunRow) -> bool:
-        """Tell whether anything was said or done in a run, so that the session goes on from it."""
+    async def _has_output(self, run: RunRow) -> bool:
+        """Return whether a run produced any item, so that the session continues from it."""
         entries = await self._store.entries(run.id)
         return any(not entry.is_input and entry.kind in ITEM_KINDS for entry in entries)
 
-    def leave(self, seat: SessionLock | None) -> None:
-        """Give the seat back."""
-        if seat is None:
+    def leave(self, lock: SessionLock | None) -> None:
+        """Release a lock."""
+        if lock is None:
             return
-        self._taken.pop((seat.key_id, seat.session_id), None)
-        seat.left.set()
+        self._locks.pop((lock.key_id, lock.session_id), None)
+        lock.released.set()

@@ -1,4 +1,4 @@
-"""What a run offers to its model: the client's tools and Treadle's own, who runs which, frozen and capped."""
+"""Chooses the tools that a run offers to its model, from the client's and Treadle's own, and who runs each."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -14,18 +14,18 @@ from treadle.providers.model_router import match_pattern
 from treadle.tools.policy_rules import fits
 
 REPEATABLE = ("read", "idempotent")
-"""Effects that do no harm when each of several choices makes the same call."""
+"""Effects that are harmless when each of several choices makes the same call."""
 Collision = Literal["server", "client", "error"]
 Allowed = tuple[str, ...] | None
 """Names, patterns and sources of tools that may be offered; None is all."""
 
-USUAL_MAX = 32
-"""For how many lists of tools it is remembered what is offered with them."""
+CACHED_MAX = 32
+"""How many lists of client tools are cached with their offers."""
 
 
 class OfferRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How offers are made. `routes` are patterns of models with the server tools that those are offered; the first
-    that fits holds, and None lets all tools in."""
+    """How tools are chosen. `routes` map model patterns to the server tools that those models are offered; the first
+    match applies, and None allows all tools."""
 
     collision: Collision = "server"
     tools_max: int = 128
@@ -42,10 +42,9 @@ class OfferRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offered(msgspec.Struct, frozen=True, kw_only=True):
-    """The tools of one run by name, in the order the model sees them, and what had to be left out.
+    """The tools of one run by name, in the order the model sees them, and notes on what was left out.
 
-    It is shared by runs: nothing in it ever changes. `own` are the tools that the client brought, `tools` the server's
-    that the run might have been offered.
+    Immutable and shared between runs. `own` are the client's tools, `tools` all server tools that were considered.
     """
 
     offers: dict[str, Offer]
@@ -55,15 +54,17 @@ class Offered(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[Note, ...] = ()
 
 
-class Offers:
-    """Makes offers by some rules. Who brings the same tools, or none, is offered the same until the server's change."""
+class OfferCache:
+    """Chooses offers, and caches them for requests with the same client tools until the server's tools change."""
 
     def __init__(self, rules: OfferRules) -> None:
         self._rules = rules
-        self._usual: dict[tuple[int, Allowed, Allowed], tuple[tuple[ToolSpec, ...], Sequence[ServerTool], Offered]] = {}
+        self._cached: dict[
+            tuple[int, Allowed, Allowed], tuple[tuple[ToolSpec, ...], Sequence[ServerTool], Offered]
+        ] = {}
 
     def make(self, request: Request, tools: Sequence[ServerTool], model: str, only: Allowed) -> Offered:
-        """Return what a request to a model is offered of these tools; `only` narrows them further.
+        """Return the offers of a request to a model; `only` narrows the server tools further.
 
         Raises: as `make_offers`.
         """
@@ -71,23 +72,23 @@ class Offers:
         if request.tool_choice != AUTO or request.surface.choices != 1:
             return make_offers(request, narrow(tools, *lists), self._rules)
         own = request.tools
-        usual = self._usual.get((id(own), *lists))
+        usual = self._cached.get((id(own), *lists))
         if usual is not None and usual[0] is own and usual[1] is tools:
             return usual[2]
         offered = make_offers(request, narrow(tools, *lists), self._rules)
-        if len(self._usual) >= USUAL_MAX:
-            self._usual.clear()
-        self._usual[(id(own), *lists)] = (own, tools, offered)
+        if len(self._cached) >= CACHED_MAX:
+            self._cached.clear()
+        self._cached[(id(own), *lists)] = (own, tools, offered)
         return offered
 
 
 def narrow(server_tools: Sequence[ServerTool], *lists: tuple[str, ...] | None) -> list[ServerTool]:
-    """Return the tools that every allow-list lets in by name or source; None lets in all."""
+    """Return the tools that every allow-list permits by name or source; None permits all."""
     return [tool for tool in server_tools if all(allowed is None or fits(tool, allowed) for allowed in lists)]
 
 
 def make_offers(request: Request, server_tools: Sequence[ServerTool], rules: OfferRules) -> Offered:
-    """Decide which tools the model is offered and who runs each. `server_tools` are those that it may be offered.
+    """Decide which tools the model is offered and who runs each; `server_tools` are the permitted ones.
 
     Raises: ProtocolError for a choice or a name that cannot be; LimitExceeded for too many client tools.
     """
@@ -110,7 +111,7 @@ def make_offers(request: Request, server_tools: Sequence[ServerTool], rules: Off
 
 
 def _drop_person_only(offers: dict[str, Offer]) -> list[Note]:
-    """Leave out what no model may call, whoever would run it: its calls would be refused anyway."""
+    """Leave out person-only tools: calls of them would be refused anyway."""
     names = [name for name in offers if is_person_only(name)]
     for name in names:
         del offers[name]
@@ -123,7 +124,7 @@ def _drop_person_only(offers: dict[str, Offer]) -> list[Note]:
 def _add_server_tools(
     offers: dict[str, Offer], request: Request, server_tools: Sequence[ServerTool], rules: OfferRules
 ) -> list[Note]:
-    """Add Treadle's own tools as far as they fit; say which did not."""
+    """Add Treadle's own tools as far as they fit, and return a note on those that did not."""
     if request.tool_choice.mode == "none":
         return []
     size = sum(_size(offer) for offer in offers.values())

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from treadle.core.errors import StoreError
-from treadle.engine.ports import Clock
+from treadle.core.shared_ports import Clock
 
 log = logging.getLogger("treadle.runtime")
 

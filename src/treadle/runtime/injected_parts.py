@@ -8,7 +8,8 @@ from collections.abc import Mapping
 import msgspec
 
 from treadle.core.ids import IdSource, SeededIds
-from treadle.engine.ports import Clock, Model
+from treadle.core.shared_ports import Clock
+from treadle.engine.ports import Model
 from treadle.telemetry.run_observer import Tracer
 from treadle.tools.tool_runner import Report
 

@@ -8,8 +8,9 @@ import msgspec
 from treadle.config import Settings, Upstream
 from treadle.config.settings import CASSETTE, DEMO_MODEL, TIERS
 from treadle.core.errors import NotFound
+from treadle.core.shared_ports import Clock, Meter
 from treadle.core.usage import Price, Usage, cost_of
-from treadle.engine.ports import Clock, Model
+from treadle.engine.ports import Model
 from treadle.protocols.text_calls.text_call_recovery import RepairRules
 from treadle.providers.cassettes import Cassette, Player, Recorder, Secrets, TapedClient, load_cassette
 from treadle.providers.demo_model import DemoModel
@@ -17,7 +18,7 @@ from treadle.providers.direct_call_model import DIRECT_MODEL, DirectModel
 from treadle.providers.model_router import ModelRoute, Router, match_pattern
 from treadle.providers.provider_client import RESPONSE_BYTES_MAX, HttpClient
 from treadle.providers.provider_endpoint import Endpoint, Secret
-from treadle.providers.resilience import BreakerRules, ConcurrencyMeter, EndpointGuard, RetryRules, WardRules
+from treadle.providers.resilience import BreakerRules, EndpointGuard, RetryRules, WardRules
 from treadle.runtime.injected_parts import Parts
 
 
@@ -130,7 +131,7 @@ def make_router(
     client: HttpClient,
     model: Model | None,
     parts: Parts,
-    meter: ConcurrencyMeter | None = None,
+    meter: Meter | None = None,
 ) -> Router:
     """Route to the configured endpoints, to the models brought along, and to the demo model where there is no other."""
     models = dict(parts.models)
@@ -161,9 +162,7 @@ def make_router(
     )
 
 
-def _ward_maker(
-    settings: Settings, clock: Clock, meter: ConcurrencyMeter | None
-) -> Callable[[Endpoint], EndpointGuard]:
+def _ward_maker(settings: Settings, clock: Clock, meter: Meter | None) -> Callable[[Endpoint], EndpointGuard]:
     """Return what makes the ward of an endpoint."""
     chosen = settings.upstreams
     retry = RetryRules(

@@ -18,8 +18,8 @@ import msgspec
 from treadle.config import Settings
 from treadle.core.errors import StoreError, TreadleError
 from treadle.core.run_endings import INTERNAL
+from treadle.core.shared_ports import Clock
 from treadle.core.tool_definitions import ServerTool, essence
-from treadle.engine.ports import Clock
 from treadle.journal.journal_interface import Store
 from treadle.journal.replicas_interface import ReplicaRow
 from treadle.telemetry import Metrics

@@ -22,9 +22,9 @@ from treadle.engine.ports import Model
 from treadle.journal.journal_interface import SessionRow, Store
 from treadle.journal.store_url import MEMORY
 from treadle.providers.direct_call_model import DirectModel, direct_request
-from treadle.runs import Instead, RunDependencies, Runs
+from treadle.runs import RunDependencies, RunOverrides, Runs
 from treadle.runs.approvals.decisions import Approvals
-from treadle.runs.approvals.durable_approver import ApprovalDesk
+from treadle.runs.approvals.durable_approver import DurableApprover
 from treadle.runtime.database_clock import SharedClock
 from treadle.runtime.injected_parts import DEFAULT_PARTS, Parts
 from treadle.runtime.port_settings import make_own_ports
@@ -157,9 +157,9 @@ class Runtime:
         rules = desk_rules(self.settings, is_attended=parts.is_attended)
         return RunDependencies(
             store=self.store,
-            tolls=self.accounts,
+            quotas=self.accounts,
             runner=make_runner(self.settings, env, parts.workers),
-            approver=ApprovalDesk(self.store, self.clock, self.ids, rules),
+            approver=DurableApprover(self.store, self.clock, self.ids, rules),
             models=ConfiguredModels(self.router, serves_calls=self.settings.server.mcp),
             tools=self.registry,
             toolbox=self._runner,
@@ -287,7 +287,7 @@ class Runtime:
 
         Raises: RequestError, StoreError; ToolFailed, when the run ended without a result.
         """
-        instead = Instead(model=DirectModel(), allowed=client.tools)
+        instead = RunOverrides(model=DirectModel(), allowed=client.tools)
         handle = await self.runs.start(direct_request(tool, arguments), key_id=client.key_id, instead=instead)
         self._listeners[handle.run_id] = heard
         result, ended = None, None

@@ -13,20 +13,20 @@ from treadle.config import Settings, sqlite_path
 from treadle.config import mcp_settings as mcp
 from treadle.config.loader import data_directory
 from treadle.core.errors import ConfigError
+from treadle.core.shared_ports import Clock
 from treadle.engine.limits import Limits
-from treadle.engine.ports import Clock
 from treadle.journal.journal_interface import Store
 from treadle.journal.keys_interface import KeyRates
 from treadle.journal.open_store import open_store
 from treadle.journal.store_url import MEMORY, PostgresAddress, is_postgres
 from treadle.providers.provider_endpoint import Endpoint
 from treadle.runs import RunsOptions
-from treadle.runs.approvals.durable_approver import DeskRules
+from treadle.runs.approvals.durable_approver import ApproverRules
 from treadle.runs.response_cache import CacheRules
 from treadle.runs.runners.local_runner import LocalRunner
 from treadle.runs.runners.runner_interface import RunDriver as RunsRunner
 from treadle.runs.runners.runner_interface import RunnerTerms
-from treadle.runs.runners.shared_store_runner import Claims
+from treadle.runs.runners.shared_store_runner import SharedStoreRunner
 from treadle.runs.tool_offers import OfferRules
 from treadle.telemetry import Metrics
 from treadle.tools import RunnerLimits
@@ -63,10 +63,10 @@ def known_secrets(settings: Settings, endpoints: Sequence[Endpoint], env: Mappin
     return [*keys, *address.secrets]
 
 
-def desk_rules(settings: Settings, *, is_attended: bool) -> DeskRules:
+def desk_rules(settings: Settings, *, is_attended: bool) -> ApproverRules:
     """Return how people are asked; where nobody can be, only remembered rules answer."""
     asked = settings.approvals
-    return DeskRules(
+    return ApproverRules(
         wait_s=asked.wait_s,
         stored_s=asked.stored_s,
         is_open=asked.enabled and is_attended,
@@ -149,16 +149,16 @@ def make_runner(settings: Settings, env: Mapping[str, str], workers: int = 1) ->
     if kind == "process" or settings.store.persistence == "off":
         return LocalRunner()
     if kind == "claims":
-        return Claims(wanted.background_max)
+        return SharedStoreRunner(wanted.background_max)
     try:
-        from treadle.runs.runners.temporal_runner import Temporal
+        from treadle.runs.runners.temporal_runner import TemporalRunner
     except ImportError as error:
         message = f"runner.kind needs a library that is not installed ({error.name})"
         raise ConfigError(message, param="runner.kind", hint="pip install 'treadle[temporal]'") from error
     key = env.get(wanted.key_env, "") if wanted.key_env else ""
     if wanted.key_env and not key:
         raise ConfigError(f"the variable {wanted.key_env} is not set", param="runner.key_env")
-    return Temporal(
+    return TemporalRunner(
         wanted.temporal,
         namespace=wanted.namespace,
         queue=wanted.queue,
@@ -177,7 +177,7 @@ def runs_options(settings: Settings) -> RunsOptions:
         cache=CacheRules(ttl_s=cache.ttl_s, bytes_max=cache.bytes_max) if cache.enabled else None,
         persistence=settings.store.persistence == "on",
         keep_s=settings.store.keep_days * 86_400.0 or None,
-        defers=settings.approvals.responses == "item",
+        defers_approvals=settings.approvals.responses == "item",
         limits=Limits(
             max_iterations=limits.max_iterations,
             max_total_tool_calls=limits.max_total_tool_calls,

@@ -8,7 +8,7 @@ import logging
 from collections import Counter
 
 from treadle.core.errors import StoreError
-from treadle.engine.ports import Clock
+from treadle.core.shared_ports import Clock
 from treadle.journal.journal_interface import Store
 from treadle.telemetry import Metrics
 

@@ -18,7 +18,7 @@ from treadle.protocols.chat import Choices
 from treadle.protocols.gemini import Candidates
 from treadle.protocols.stream_deduplication import ReplayDiff
 from treadle.runs import Idempotency, RunHandle
-from treadle.runs.event_feed import FeedBatches, Hear
+from treadle.runs.event_feed import BatchHandler, FeedBatches
 from treadle.server.delivery.replay_encoders import RunIds
 from treadle.server.delivery.request_headers import RequestOptions
 from treadle.server.http_exchange import Exchange
@@ -79,7 +79,7 @@ class ChoiceRuns:
         """Return nothing: several choices shall differ, so they are asked for."""
         return ""
 
-    async def events(self, *, hear: Hear | None = None) -> AsyncGenerator[list[Numbered], None]:
+    async def events(self, *, on_batch: BatchHandler | None = None) -> AsyncGenerator[list[Numbered], None]:
         """Yield what happens in any of them, as it happens, until all have ended; all of it is read."""
         queue: asyncio.Queue[list[Numbered] | None] = asyncio.Queue()
         pumps = [asyncio.create_task(self._pump(choice, queue)) for choice in range(len(self._handles))]

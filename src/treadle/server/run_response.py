@@ -299,7 +299,7 @@ class RunResponse:
         if self._manner.stored:
             events = self._source.stored_events()
         else:
-            events = self._source.events(hear=self._hear if self._streams else self._gather)
+            events = self._source.events(on_batch=self._hear if self._streams else self._gather)
         try:
             async for batch in events:
                 if self._streams:

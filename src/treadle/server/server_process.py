@@ -135,12 +135,12 @@ async def _joined_workers(runtime: Runtime, app: App, post: WorkerAssignment) ->
     if post.secret:
         app.service.gate.tickets = Tickets(secret_for("login", post.secret.encode()), 0.0)
     numbers = app.service.numbers = SharedMetrics(runtime.metrics.registry, Path(post.numbers), post.owner)
-    line = ControlChannel(post, runtime.runs.bury)
+    line = ControlChannel(post, runtime.runs.recover_owner)
     line.open()
     keeping = asyncio.create_task(numbers.keep(), name="treadle-numbers")
     try:
         for owner in post.dead:
-            await runtime.runs.bury(owner)
+            await runtime.runs.recover_owner(owner)
         yield line
     finally:
         keeping.cancel()

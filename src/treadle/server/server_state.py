@@ -9,7 +9,7 @@ from treadle.core.errors import Exhausted, ProtocolError, UnsupportedFeature
 from treadle.core.request import Request
 from treadle.engine.approval_reasons import POLICY
 from treadle.protocols.translation.fidelity_report import check_fidelity
-from treadle.runs import Idempotency, Instead, RunHandle, last_try
+from treadle.runs import Idempotency, RunHandle, RunOverrides, last_try
 from treadle.runs.views.recorded_rounds import StoredRun
 from treadle.runtime import Runtime
 from treadle.server.auth.authentication import Clients
@@ -24,7 +24,7 @@ from treadle.server.workers.shared_metrics import SharedMetrics
 T = TypeVar("T")
 GRACE_S = 10.0
 MODEL_CHARS_MAX = 512
-EVERYTHING = Instead()
+EVERYTHING = RunOverrides()
 """What a client's runs are made with whom no tool is kept from."""
 
 WriteScenario = Callable[[Sequence[StoredRun]], str]
@@ -145,7 +145,7 @@ class Service:
             if idempotency is None or (await last_try(runtime.store, idempotency, key_id))[1] is None:
                 raise
         allowed = client.grant.tools
-        instead = EVERYTHING if "*" in allowed else Instead(allowed=allowed)
+        instead = EVERYTHING if "*" in allowed else RunOverrides(allowed=allowed)
         handle = await runtime.runs.start(
             request, session_id=session_id, key_id=key_id, idempotency=idempotency, instead=instead
         )

@@ -24,6 +24,7 @@ from treadle.core.events import (
     ToolStarted,
 )
 from treadle.core.items import CallItem
+from treadle.core.shared_ports import Clock
 from treadle.telemetry.log_context import ModelCall, model_call, upstream_request
 from treadle.telemetry.log_lines import say
 from treadle.telemetry.metrics import Metrics
@@ -42,18 +43,6 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     conversation_id: str
     protocol: str
     model: str
-
-
-class Clock(Protocol):
-    """Time, injected."""
-
-    def now(self) -> float:
-        """Return the wall clock."""
-        ...
-
-    def monotonic(self) -> float:
-        """Return seconds that never go back."""
-        ...
 
 
 class RunSpansPort(Protocol):

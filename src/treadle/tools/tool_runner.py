@@ -10,13 +10,14 @@ import inspect
 from collections.abc import Awaitable, Callable
 from functools import partial
 from types import CoroutineType
-from typing import Any, Protocol, get_args
+from typing import Any, get_args
 
 import msgspec
 
 from treadle.core.errors import OutputTooLarge, ToolError, ToolFailed, ToolTimeout, TreadleError, UnknownTool
 from treadle.core.items import CallItem
 from treadle.core.json import cut_text, write_json
+from treadle.core.shared_ports import Clock
 from treadle.core.tool_definitions import RC, CallContext, Outcome, is_person_only, listed_names, refuse_person_only
 from treadle.tools.argument_validation import check_arguments, read_arguments
 from treadle.tools.call_rates import CallRates
@@ -48,18 +49,6 @@ _CODES = frozenset(get_args(RC)) - {"ok"}
 
 Keep = Callable[[bytes, CallContext], Awaitable[str | None]]
 Report = Callable[[CallContext, str], None]
-
-
-class Clock(Protocol):
-    """Time, injected."""
-
-    def monotonic(self) -> float:
-        """Return seconds that never go back."""
-        ...
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        ...
 
 
 class RunnerLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,11 +6,12 @@ import logging
 import os
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import msgspec
 
 from treadle.core.errors import NotFound, RequestError
+from treadle.core.shared_ports import Meter, NoMeter
 from treadle.core.tool_definitions import Approval, Effect
 from treadle.telemetry.run_observer import Tracer
 from treadle.wasm.engine.compiler import BadGuest, CompiledModule, Compiler
@@ -56,28 +57,6 @@ class TooManyGuests(RequestError):
     retryable = True
 
 
-class GuestMeter(Protocol):
-    """Who counts what guests use."""
-
-    def guest_ended(self, code: str, cpu_s: float) -> None:
-        """Count a guest's end, by its stop code or `ok`, and its CPU."""
-        ...
-
-    def guest_compiled(self, seconds: float, *, was_cached: bool) -> None:
-        """Count a compilation, or that there was none to do."""
-        ...
-
-
-class NoMeter:
-    """Counts nothing. Fits `GuestMeter`."""
-
-    def guest_ended(self, code: str, cpu_s: float) -> None:
-        """Count nothing."""
-
-    def guest_compiled(self, seconds: float, *, was_cached: bool) -> None:
-        """Count nothing."""
-
-
 class GuestPool:
     """The guests' share of a process."""
 
@@ -86,12 +65,12 @@ class GuestPool:
         compiler: Compiler,
         *,
         live_max: int = LIVE_MAX,
-        meter: GuestMeter | None = None,
+        meter: Meter | None = None,
         tracer: Tracer | None = None,
     ) -> None:
         self.compiler = compiler
         self.workers = GuestWorkers()
-        self.meter: GuestMeter = meter or NoMeter()
+        self.meter: Meter = meter or NoMeter()
         self.tracer = tracer
         self._live_max = live_max
         self._live = 0

@@ -193,7 +193,7 @@ class _Bearers:
         return [words for words, call in others.items() if not await self._is_read(*call)]
 
     async def _is_read(self, run_id: str, call_id: str) -> bool:
-        """Tell whether a call has a result that a model reads; a run that left nothing behind is taken at its word."""
+        """Return whether a call has a result that the model has read; a run without entries is trusted."""
         try:
             entries = await self._store.entries(run_id)
         except NotFound:

@@ -93,7 +93,7 @@ def replay(workspace: Workspace, record: WorkspaceRecord) -> Workspace:
 
 
 def is_of_facts(record: WorkspaceRecord) -> bool:
-    """Tell whether a step made a new version of the facts."""
+    """Return whether a step made a new version of the facts."""
     is_restored = record.kind == "restored" and any(change.path == "/facts" for change in record.changes)
     return record.kind == "confirmed" or is_restored
 

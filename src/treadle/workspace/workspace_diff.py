@@ -45,12 +45,12 @@ def compare_three(base: Json, current: Json, proposed: Json) -> tuple[Triple, ..
 
 
 def is_inside(path: str, other: str) -> bool:
-    """Tell whether a place is another one, or inside it."""
+    """Return whether a place is another one, or inside it."""
     return path == other or path.startswith(f"{other}/")
 
 
 def equal(one: Json | UnsetType, other: Json | UnsetType) -> bool:
-    """Tell whether two values are the same JSON: `true` is not 1, and the order of members does not count."""
+    """Return whether two values are the same JSON: `true` is not 1, and the order of members does not count."""
     if one is UNSET or other is UNSET:
         return one is other
     return one is other or canonical_json(one) == canonical_json(other)

@@ -91,7 +91,7 @@ def test_a_response_ends_with_questions_and_the_next_one_runs_what_was_approved(
     for each in (first, second):
         assert [item.id for item in sdk.responses.retrieve(each.id).output] == [item.id for item in each.output]
     for row in gateway.ask(gateway.runtime.store.list_runs()):
-        proof = gateway.ask(gateway.runtime.runs.prove(row))
+        proof = gateway.ask(gateway.runtime.runs.verify_replay(row))
         assert proof.is_same, proof.problem
 
 
@@ -276,7 +276,7 @@ def test_a_run_with_questions_is_replayed_and_forked(sdk: openai.OpenAI, gateway
     second = ask(sdk, previous_response_id=first.id, input=[answer(each) for each in questions(first)])
     row = gateway.ask(gateway.runtime.store.find_run(second.id))
     assert row is not None
-    assert gateway.ask(gateway.runtime.runs.prove(row)).is_same
+    assert gateway.ask(gateway.runtime.runs.verify_replay(row)).is_same
 
     async def fork() -> str:
         handle = await gateway.runtime.runs.fork(row)

@@ -69,7 +69,7 @@ def test_an_sdk_gets_its_answer_once_somebody_has_decided(tmp_path: Path, ran: R
         assert decide(gateway.origin, wipe_c["id"], approve=False, reason="too dear").status_code == 200
         seen = asking.result()
         [row] = gateway.ask(gateway.runtime.store.list_runs())
-        assert gateway.ask(gateway.runtime.runs.prove(row)).is_same
+        assert gateway.ask(gateway.runtime.runs.verify_replay(row)).is_same
     assert not seen.failed
     assert seen.text.startswith("seen | wiped z")
     assert "arguments_changed" in seen.text

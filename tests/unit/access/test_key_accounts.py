@@ -83,7 +83,7 @@ async def pay(store: Store, found: Accounts, ended: RunRow, usage: Usage) -> Non
     """Let a run begin, end and be charged."""
     found.enter(ended)
     await end(store, ended, usage)
-    found.owe(ended, usage)
+    found.record_usage(ended, usage)
     await found.settle(ended)
     found.leave(ended)
 
@@ -160,7 +160,7 @@ async def test_budgets_are_charged_in_tokens_and_money(store: Store) -> None:
     dear = row(model="dear", run_id="run_2")
     found.enter(dear)
     await end(store, dear, Usage(input_tokens=5, output_tokens=1))
-    found.owe(dear, Usage(input_tokens=5, output_tokens=1))
+    found.record_usage(dear, Usage(input_tokens=5, output_tokens=1))
     early = asyncio.create_task(found.admit(holder))
     await asyncio.sleep(0)
     assert not early.done()
@@ -196,11 +196,11 @@ async def test_a_run_whose_process_died_after_its_end_is_charged_once_by_another
     clock, budget = Clock(), client(budget=KeyBudget(usd=50.0, period="total"))
     one, two = accounts(store, clock), accounts(store, clock)
     await end(store, row(model="dear"), Usage(input_tokens=5, output_tokens=1))
-    await one.tend()
+    await one.maintain()
     assert await one.ledger.spent("key_a", "total", Clock.at) == Spent()
     clock.at = Clock.at + 86_400.0
-    await asyncio.gather(one.tend(), two.tend())
-    await one.tend()
+    await asyncio.gather(one.maintain(), two.maintain())
+    await one.maintain()
     charged = Spent(runs=1, input_tokens=5, output_tokens=1, usd=6.0)
     assert await two.ledger.spent("key_a", "total", clock.at) == charged
     assert await two.ledger.spent("key_a", "day", Clock.at) == charged
@@ -213,12 +213,12 @@ async def test_what_is_being_charged_is_left_to_who_does_it(store: Store) -> Non
     clock = Clock()
     found = accounts(store, clock)
     await end(store, row(), Usage(input_tokens=5))
-    found.owe(row(), Usage(input_tokens=5))
+    found.record_usage(row(), Usage(input_tokens=5))
     clock.at = Clock.at + 60.0
-    await found.tend()
+    await found.maintain()
     assert await found.ledger.spent("key_a", "total", clock.at) == Spent()
     await found.settle(row())
-    await found.tend()
+    await found.maintain()
     assert await found.ledger.spent("key_a", "total", clock.at) == Spent()
     await found.close()
     assert await found.ledger.spent("key_a", "total", clock.at) == Spent(runs=1, input_tokens=5)
@@ -273,7 +273,7 @@ async def test_a_store_that_is_away_stops_no_heartbeat(
 
     found = accounts(store, Clock())
     monkeypatch.setattr(found.ledger, "debts", away)
-    await found.tend()
+    await found.maintain()
     assert [record.message for record in caplog.records] == ["runs that ended are not charged yet"]
 
 
@@ -284,7 +284,7 @@ async def test_runs_that_are_charged_together_let_the_next_one_begin(store: Stor
     for each in rows:
         found.enter(each)
         await end(store, each, Usage(input_tokens=1))
-        found.owe(each, Usage(input_tokens=1))
+        found.record_usage(each, Usage(input_tokens=1))
     async with asyncio.timeout(10.0):
         early = asyncio.create_task(found.admit(client(budget=KeyBudget(tokens=9))))
         await asyncio.sleep(0)
@@ -305,13 +305,13 @@ async def test_a_run_waits_for_those_that_have_reserved_the_rest(store: Store, m
         waiting = asyncio.create_task(found.take(second, [], 100))
         await asyncio.sleep(0)
         await end(store, first, Usage(input_tokens=uses))
-        found.owe(first, Usage(input_tokens=uses))
+        found.record_usage(first, Usage(input_tokens=uses))
         assert not waiting.done()
         await found.settle(first)
         found.leave(first)
         if passes:
             await asyncio.wait_for(waiting, 10.0)
-            found.give_back(second)
+            found.release(second)
             await found.close()
             continue
         with pytest.raises(Exhausted, match="110 of 100 tokens") as caught:
@@ -329,7 +329,7 @@ async def test_a_client_that_leaves_while_its_run_reserves_leaves_nothing_reserv
     with pytest.raises(asyncio.CancelledError):
         await taking
     await asyncio.wait_for(found.take(row(run_id="run_2"), [], 100), 10.0)
-    found.give_back(row(run_id="run_2"))
+    found.release(row(run_id="run_2"))
     await found.close()
 
 

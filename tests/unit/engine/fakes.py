@@ -25,7 +25,7 @@ from treadle.core.request import Options
 from treadle.core.tool_definitions import CallContext, Offer, Outcome, ToolPolicy, ToolSpec
 from treadle.core.usage import Usage
 from treadle.engine.limits import Limits
-from treadle.engine.ports import PendingApproval, PermissionRequest, Verdict
+from treadle.engine.ports import ApprovalVerdict, PendingApproval, PermissionRequest
 from treadle.engine.run_loop import Ports, RunLoop
 from treadle.engine.run_state import RunState
 
@@ -126,15 +126,15 @@ class FakeClock:
 class FakeApprover:
     """Gives one verdict and remembers who asked."""
 
-    def __init__(self, verdict: Verdict) -> None:
+    def __init__(self, verdict: ApprovalVerdict) -> None:
         self.verdict = verdict
         self.asked: list[str] = []
 
-    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | Verdict:
-        self.asked.append(plea.call.call_id)
+    async def ask(self, request: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
+        self.asked.append(request.call.call_id)
         return self.verdict
 
-    async def hear(self, approval_id: str, context: CallContext) -> Verdict:
+    async def wait(self, approval_id: str, context: CallContext) -> ApprovalVerdict:
         raise AssertionError("there is nothing to wait for")
 
 
@@ -190,7 +190,7 @@ class Bench:
         *offers: Offer,
         limits: Limits | None = None,
         history: Sequence[AnyItem] = (),
-        verdict: Verdict | None = None,
+        verdict: ApprovalVerdict | None = None,
         options: Options | None = None,
         **turn: object,
     ) -> None:
@@ -198,7 +198,7 @@ class Bench:
         self.toolbox = toolbox or FakeToolbox()
         self.journal = FakeJournal()
         self.clock = FakeClock()
-        self.approver = FakeApprover(verdict or Verdict(approved=False, reason="nobody"))
+        self.approver = FakeApprover(verdict or ApprovalVerdict(approved=False, reason="nobody"))
         self.events: list[Numbered] = []
         limits = limits or Limits()
         table = {offer.spec.name: offer for offer in offers}

@@ -8,9 +8,9 @@ from treadle.core.tool_definitions import Offer, Outcome, ToolPolicy, ToolSpec
 from treadle.engine.approval_reasons import (
     DecisionRecord,
     RequestRecord,
-    asked_by_name,
     decision_step,
     mark_changed,
+    person_only_arguments,
     reasons_for,
     refusal_of,
     request_step,
@@ -156,4 +156,4 @@ def test_changed_arguments_are_named_beside_parts() -> None:
 def test_what_a_person_must_allow_by_name_is_named(source: str, arguments: str, expected: tuple[str, ...]) -> None:
     """Whatever the policy of the tool says."""
     offer = Offer(spec=ToolSpec(name="act"), side="server", policy=ToolPolicy(approval="never"), source=source)
-    assert asked_by_name(msgspec.structs.replace(call("act"), arguments=arguments), offer) == expected
+    assert person_only_arguments(msgspec.structs.replace(call("act"), arguments=arguments), offer) == expected

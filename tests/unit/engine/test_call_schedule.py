@@ -8,7 +8,7 @@ import pytest
 from treadle.core.events import ToolFinished
 from treadle.core.items import CallItem
 from treadle.core.tool_definitions import CallContext, Outcome, ToolPolicy, ToolSpec, failure
-from treadle.engine.call_schedule import LONE, claim_of, in_order, prerequisites, waves
+from treadle.engine.call_schedule import SINGLE_CALL, claim_of, prerequisites, schedule, waves
 from unit.engine.fakes import Bench, FakeModel, FakeToolbox, ask_for, call, say, server
 
 READ = ToolPolicy(effect="read", parallel=True)
@@ -180,4 +180,4 @@ async def test_a_program_is_a_barrier() -> None:
 
 def test_a_lone_call_has_the_order_of_one():
     """What nearly every turn needs is not worked out each time."""
-    assert in_order([(ToolPolicy(), "{}")]) == LONE
+    assert schedule([(ToolPolicy(), "{}")]) == SINGLE_CALL

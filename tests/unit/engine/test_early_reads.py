@@ -11,7 +11,7 @@ from treadle.core.events import Failed, Finished, ItemDone, ModelEvent, Stop, To
 from treadle.core.items import CallItem, text_of
 from treadle.core.plan import Plan
 from treadle.core.tool_definitions import CallContext, Offer, Outcome
-from treadle.engine.early_reads import Early, unused
+from treadle.engine.early_reads import EarlyReads, mark_unused
 from treadle.engine.limits import Limits
 from treadle.engine.run_decisions import PlannedCall
 from unit.engine.fakes import Bench, FakeClock, FakeModel, FakeToolbox, ask_for, call, client, ok, say, server
@@ -224,7 +224,7 @@ def _planned(call_id: str) -> PlannedCall:
 
 async def test_what_was_dropped_neither_begins_nor_is_handed_over():
     """Calls that were noted and those under way are forgotten; those under way have stopped when it returns."""
-    early, stopped = Early(FakeClock()), list[str]()
+    early, stopped = EarlyReads(FakeClock()), list[str]()
 
     async def run(planned: PlannedCall) -> Outcome:
         try:
@@ -239,7 +239,7 @@ async def test_what_was_dropped_neither_begins_nor_is_handed_over():
     assert early.mark(ready, "b")
     assert not early.mark(ready, "c")
     await asyncio.sleep(0)
-    await early.drop()
+    await early.cancel_unused()
     assert stopped == ["a"]
     assert early.take("a") is None
     early.begin(run)
@@ -252,7 +252,7 @@ async def test_a_failure_of_what_was_dropped_is_nobodys():
     """Though it fails while it is stopped, no word of it is left for the loop's log."""
     said: list[dict[str, object]] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
-    early = Early(FakeClock())
+    early = EarlyReads(FakeClock())
 
     async def run(planned: PlannedCall) -> Outcome:
         try:
@@ -263,7 +263,7 @@ async def test_a_failure_of_what_was_dropped_is_nobodys():
     assert early.mark([_planned("a")], "a")
     early.begin(run)
     await asyncio.sleep(0)
-    await early.drop()
+    await early.cancel_unused()
     gc.collect()
     assert said == []
 
@@ -272,5 +272,5 @@ def test_an_outcome_that_is_not_used_says_so_once():
     """Only the words at its start change: a reason may quote them."""
     outcome = Outcome(text="Not run: it said Not run: no", summary="Not run: it said Not run: no")
     words = "Begun early, and its result is not used: it said Not run: no"
-    assert unused(outcome) == Outcome(text=words, summary=words)
-    assert unused(Outcome(text="x")) == Outcome(text="x")
+    assert mark_unused(outcome) == Outcome(text=words, summary=words)
+    assert mark_unused(Outcome(text="x")) == Outcome(text="x")

@@ -6,15 +6,15 @@ import pytest
 from treadle.core.items import TextPart
 from treadle.core.tool_definitions import Outcome, ToolPolicy, failure
 from treadle.engine.journal_steps import (
+    decision_record,
     finished_step,
     policy_of,
-    record_of,
     result_of,
+    skip_after_failure,
     source_of,
     start_entry,
-    unless_failed,
 )
-from treadle.engine.ports import Verdict
+from treadle.engine.ports import ApprovalVerdict
 from treadle.engine.run_decisions import PlannedCall
 from unit.engine.fakes import call, client, server
 
@@ -82,34 +82,34 @@ def test_a_call_that_never_ran_has_no_sandbox_in_the_journal() -> None:
 def test_a_call_is_skipped_when_what_it_builds_on_failed() -> None:
     """The result names what failed; a call that is answered already keeps its answer."""
     calls = [PlannedCall(index=n, call=call(name, call_id=name)) for n, name in enumerate(("make", "fill", "send"))]
-    skipped = unless_failed(calls[2], calls, {1, 0})
+    skipped = skip_after_failure(calls[2], calls, {1, 0})
     assert skipped.outcome is not None
     assert skipped.outcome.rc == "skipped"
     assert skipped.outcome.summary.startswith("Skipped: make, fill failed before it")
-    assert unless_failed(calls[2], calls, ()) == calls[2]
+    assert skip_after_failure(calls[2], calls, ()) == calls[2]
     answered = msgspec.structs.replace(calls[2], outcome=Outcome(text="x"))
-    assert unless_failed(answered, calls, {0}) == answered
+    assert skip_after_failure(answered, calls, {0}) == answered
 
 
 @pytest.mark.parametrize(
     ("verdict", "status"),
     [
-        (Verdict(approved=True, code="denied"), "approved"),
-        (Verdict(approved=False), "denied"),
-        (Verdict(approved=False, code="cancelled"), "cancelled"),
-        (Verdict(approved=False, code="expired"), "expired"),
-        (Verdict(approved=False, code="approved"), "expired"),
-        (Verdict(approved=False, code="pending"), "expired"),
+        (ApprovalVerdict(approved=True, code="denied"), "approved"),
+        (ApprovalVerdict(approved=False), "denied"),
+        (ApprovalVerdict(approved=False, code="cancelled"), "cancelled"),
+        (ApprovalVerdict(approved=False, code="expired"), "expired"),
+        (ApprovalVerdict(approved=False, code="approved"), "expired"),
+        (ApprovalVerdict(approved=False, code="pending"), "expired"),
     ],
 )
-def test_a_verdict_is_written_down_as_one_of_four(verdict: Verdict, status: str) -> None:
+def test_a_verdict_is_written_down_as_one_of_four(verdict: ApprovalVerdict, status: str) -> None:
     """Whatever an approver answers, the journal knows the word."""
-    assert record_of(verdict, "apr_1").status == status
+    assert decision_record(verdict, "apr_1").status == status
 
 
 def test_a_verdict_keeps_who_why_and_what() -> None:
     """The approval is the one that was asked for, unless the verdict names its own."""
-    verdict = Verdict(approved=True, by="ann", reason="fine", arguments="{}")
-    record = record_of(verdict, "apr_1")
+    verdict = ApprovalVerdict(approved=True, by="ann", reason="fine", arguments="{}")
+    record = decision_record(verdict, "apr_1")
     assert (record.approval_id, record.by, record.reason, record.arguments) == ("apr_1", "ann", "fine", "{}")
-    assert record_of(msgspec.structs.replace(verdict, approval_id="apr_2"), "apr_1").approval_id == "apr_2"
+    assert decision_record(msgspec.structs.replace(verdict, approval_id="apr_2"), "apr_1").approval_id == "apr_2"

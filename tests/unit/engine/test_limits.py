@@ -16,7 +16,7 @@ def test_calls_past_the_total_do_not_run():
     budget = RunBudget(Limits(max_total_tool_calls=2))
     assert admit(budget, "[1]", "[2]", "[3]") == [True, True, False]
     assert (budget.calls, budget.limit) == (2, "max_total_tool_calls")
-    assert budget.words() == "Tool call limit reached (2). Stopping tool loop."
+    assert budget.message() == "Tool call limit reached (2). Stopping tool loop."
 
 
 def test_a_clients_own_maximum_counts_if_it_is_lower():
@@ -62,7 +62,7 @@ def test_the_last_round_names_its_limit():
     for _ in range(3):
         budget.rounds += 1
     budget.end_round()
-    assert budget.words() == "Tool call limit reached (3). Stopping tool loop."
+    assert budget.message() == "Tool call limit reached (3). Stopping tool loop."
 
 
 def test_an_object_result_gains_the_fields_of_s3():

@@ -36,7 +36,7 @@ class Broken(LiveBatches):
     async def aclose(self) -> None:
         """End it."""
 
-    async def repeat(self, attempt: int) -> Noted | None:
+    async def prepare_retry(self, attempt: int) -> Noted | None:
         """Give leave as often as there is any."""
         self._leave.append(attempt)
         return AGAIN if attempt < 3 else None

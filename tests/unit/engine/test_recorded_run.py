@@ -43,7 +43,7 @@ def item(what: AnyItem, *, seq: int = 0, is_input: bool = False, **extra: object
 def cut(*said: AnyItem | Note, heard: tuple[ModelEvent, ...] = (), base: int = 0) -> list[ModelEvent]:
     """Return what is heard again of a model call that was cut off."""
     lines = [entry("note", each) if isinstance(each, Note) else item(each) for each in said]
-    return RecordedRun([entry("plan"), *lines], heard).hear(0, base)
+    return RecordedRun([entry("plan"), *lines], heard).model_events(0, base)
 
 
 def empty(whole: AnyItem) -> AnyItem:
@@ -131,7 +131,7 @@ def test_a_call_that_ended_ends_again_as_it_did() -> None:
     }
     for ending, events in endings.items():
         reply = ReplyRecord(ending=ending, stop="done", raw_stop="stop", error=error)  # type: ignore[arg-type]
-        assert RecordedRun([entry("plan"), entry("reply", reply)]).hear(0, 0) == events
+        assert RecordedRun([entry("plan"), entry("reply", reply)]).model_events(0, 0) == events
 
 
 def test_model_calls_are_counted_and_know_their_limits() -> None:
@@ -148,7 +148,7 @@ def test_model_calls_are_counted_and_know_their_limits() -> None:
     first, second = past.round(0), past.round(1)
     assert first is not None
     assert second is not None
-    assert (first.limit, first.said, second.limit, second.reply) == (None, [], "max_iterations", None)
+    assert (first.limit, first.items, second.limit, second.reply) == (None, [], "max_iterations", None)
     assert past.round(2) is None
     assert (past.limit_after(0), past.limit_after(1)) == ("max_iterations", "wall_time")
 
@@ -159,7 +159,7 @@ def test_what_came_in_with_the_request_is_not_of_the_run() -> None:
     past = RecordedRun([entry("plan"), item(SAID, is_input=True), item(result, is_input=True)])
     known = past.round(0)
     assert known is not None
-    assert (known.said, past.result("call_1")) == ([], None)
+    assert (known.items, past.result("call_1")) == ([], None)
 
 
 def test_marks_are_kept_by_call() -> None:

@@ -6,7 +6,7 @@ import pytest
 from treadle.core.events import ToolFinished
 from treadle.core.items import Origin
 from treadle.engine.limits import Limits
-from treadle.engine.ports import Verdict
+from treadle.engine.ports import ApprovalVerdict
 from unit.engine.fakes import Bench, FakeModel, FakeToolbox, ask_for, call, ok, say, server
 
 DENIED, RAN = "denied", "ok"
@@ -39,7 +39,7 @@ async def test_asking_is_asking() -> None:
     """Somebody who agrees makes it run."""
     asked = msgspec.structs.replace(call("tool"), origin="recovered")
     offer = server("tool", effect="write", approval="never")
-    yes = Verdict(approved=True)
+    yes = ApprovalVerdict(approved=True)
     bench = Bench(FakeModel(ask_for(asked), say("done")), FakeToolbox(tool=ok()), offer, verdict=yes)
     await bench.run()
     assert [event.result.rc for event in bench.of(ToolFinished)] == [RAN]

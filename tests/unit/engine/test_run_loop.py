@@ -24,7 +24,7 @@ from treadle.core.plan import Plan
 from treadle.core.tool_definitions import NONE, Outcome, ToolChoice
 from treadle.core.usage import Usage
 from treadle.engine.limits import Limits
-from treadle.engine.ports import Verdict
+from treadle.engine.ports import ApprovalVerdict
 from unit.engine.fakes import Bench, FakeJournal, FakeModel, FakeToolbox, Reply, ask_for, call, client, ok, say, server
 
 
@@ -234,7 +234,7 @@ async def test_an_approved_tool_runs():
     """Agreement lets the call run as it is."""
     offer = server("rm", effect="destructive")
     bench = Bench(
-        FakeModel(ask_for(call("rm")), say("ok")), FakeToolbox(rm=ok()), offer, verdict=Verdict(approved=True)
+        FakeModel(ask_for(call("rm")), say("ok")), FakeToolbox(rm=ok()), offer, verdict=ApprovalVerdict(approved=True)
     )
     await bench.run()
     assert bench.toolbox.ran == ["call_1"]
@@ -469,7 +469,7 @@ class LiveStream(LiveBatches):
     async def __anext__(self) -> list[ModelEvent]:
         while self._left:
             batch = self._left.pop(0)
-            if self.hear is None or not self.hear(batch):
+            if self.on_batch is None or not self.on_batch(batch):
                 return batch
             self.heard.append(batch)
         raise StopAsyncIteration
@@ -517,7 +517,7 @@ def test_a_model_call_is_left_behind_once_it_has_ended():
     turn = Bench(FakeModel(say("never"))).turn
     turn.feed(TextDelta(index=0, text="half"))
     turn.ask()
-    assert turn.said == [TextDelta(index=0, text="half")]
+    assert turn.events == [TextDelta(index=0, text="half")]
     turn.feed(Finished(stop="done"))
     turn.ask()
-    assert (turn.said, turn.finish, turn.is_round_over) == ([], None, False)
+    assert (turn.events, turn.finish, turn.is_round_over) == ([], None, False)

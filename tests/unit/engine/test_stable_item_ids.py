@@ -3,19 +3,19 @@
 from treadle.core.events import ItemAdded, ItemDone, RunEvent, RunRecovered
 from treadle.core.ids import CountingIds
 from treadle.core.items import AnyItem, CallItem, MessageItem, ReasoningItem
-from treadle.engine.stable_item_ids import Repeated
+from treadle.engine.stable_item_ids import StableItemIds
 
 THOUGHT = ReasoningItem(id="rs_1")
 SAID = MessageItem(id="msg_1", role="assistant")
 CALL = CallItem(id="fc_1", call_id="call_1", name="pay", side="client")
 
 
-def _repeated(*items: AnyItem, done: int = 0, is_recovered: bool = True) -> Repeated:
+def _repeated(*items: AnyItem, done: int = 0, is_recovered: bool = True) -> StableItemIds:
     """Return what is expected after a call broke that had begun these items and ended the first of them."""
     said: list[RunEvent] = [ItemAdded(index=index, item=item) for index, item in enumerate(items)]
     said += [ItemDone(index=index, item=item) for index, item in enumerate(items[:done])]
     said += [RunRecovered()] * is_recovered
-    repeated = Repeated(CountingIds())
+    repeated = StableItemIds(CountingIds())
     repeated.expect(said, dict(list(enumerate(items))[done:]), [item.id for item in items[:done]])
     return repeated
 
@@ -35,9 +35,9 @@ def test_what_was_ended_is_void_and_so_is_its_id() -> None:
     """Another item of that id gets a fresh one."""
     repeated = _repeated(THOUGHT, SAID, done=1)
     assert repeated.adopt(THOUGHT) is None
-    assert repeated.fresh(THOUGHT) == ReasoningItem(id="rs_0001")
+    assert repeated.with_unused_id(THOUGHT) == ReasoningItem(id="rs_0001")
     assert repeated.adopt(MessageItem(id="msg_9", role="assistant")) == SAID
-    assert repeated.fresh(SAID) is SAID
+    assert repeated.with_unused_id(SAID) is SAID
 
 
 def test_another_answer_has_items_of_its_own() -> None:
@@ -52,7 +52,7 @@ def test_the_next_call_repeats_nothing() -> None:
     repeated = _repeated(THOUGHT, SAID, done=1)
     repeated.forget()
     assert repeated.adopt(SAID) is None
-    assert repeated.fresh(THOUGHT).id == "rs_0001"
+    assert repeated.with_unused_id(THOUGHT).id == "rs_0001"
 
 
 def test_older_journals_are_replayed_as_they_are() -> None:

@@ -9,7 +9,7 @@ from treadle.core.items import AnyItem, MessageItem, OpaqueItem, OpaquePart, Res
 from treadle.core.plan import Planner
 from treadle.core.request import Options
 from treadle.core.tool_definitions import Offer
-from treadle.engine.run_decisions import AskModel, Carried, PlannedCall, RunTools
+from treadle.engine.run_decisions import CallModel, CarriedCalls, PlannedCall, RunTools
 from treadle.engine.run_state import RunState
 from unit.engine.fakes import call, server
 
@@ -38,17 +38,17 @@ def test_what_a_carried_call_gives_counts_although_its_tool_is_not_offered(rc: s
     """A call that an earlier run left is run under its own offer; what Treadle answered in its place does not count."""
     run = turn(PUT)
     left = call("fetch")
-    run.carry(Carried(calls=(PlannedCall(index=0, call=left, offer=PAGE),), order=(left.call_id,)))
+    run.carry_over(CarriedCalls(calls=(PlannedCall(index=0, call=left, offer=PAGE),), order=(left.call_id,)))
     assert isinstance(run.begin(), RunTools)
     asked = run.settle([ResultItem(id="res_1", call_id=left.call_id, name="fetch", rc=rc)])
-    assert isinstance(asked, AskModel)
+    assert isinstance(asked, CallModel)
     assert reasons(run, "put") == expected
 
 
 def test_what_was_read_before_the_run_counts() -> None:
     """Its tool is named in the question, whether the run offers it or not."""
     run = turn(PUT)
-    run.distrust({"fetch": "web"})
+    run.add_tainted({"fetch": "web"})
     run.ask()
     assert reasons(run, "put") == ("untrusted output of fetch was read before",)
 
@@ -59,7 +59,7 @@ def test_a_read_from_the_server_that_was_read_stays_free(source: str, is_asked: 
     look = server("look", effect="read", egress=True)
     offer = Offer(spec=look.spec, side="server", policy=look.policy, source="mcp:files")
     run = turn(offer)
-    run.distrust({"gone": source})
+    run.add_tainted({"gone": source})
     run.ask()
     assert bool(reasons(run, "look")) is is_asked
 

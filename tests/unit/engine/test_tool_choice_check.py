@@ -133,8 +133,8 @@ def test_a_model_call_that_is_made_anew_is_bound_as_before():
     choice = ToolChoiceCheck(NAMED)
     assert choice.next(is_final=False) == NAMED
     choice.meet()
-    assert choice.again() == NAMED
+    assert choice.repeat() == NAMED
     assert choice.next(is_final=False) == NAMED
     choice.meet()
     assert choice.next(is_final=False) == AUTO
-    assert choice.again() == AUTO
+    assert choice.repeat() == AUTO

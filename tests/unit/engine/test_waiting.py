@@ -13,29 +13,29 @@ from treadle.core.plan import Plan
 from treadle.core.tool_definitions import CallContext, Outcome
 from treadle.engine.approval_reasons import DecisionRecord, RequestRecord, decision_step, request_step
 from treadle.engine.limits import Limits
-from treadle.engine.ports import PendingApproval, PermissionRequest, Verdict
+from treadle.engine.ports import ApprovalVerdict, PendingApproval, PermissionRequest
 from treadle.engine.recorded_run import RecordedRun
 from unit.engine.fakes import Bench, FakeModel, FakeToolbox, ask_for, call, ok, say, server
 
 WIPE = server("wipe", effect="destructive")
-YES = Verdict(approved=True, by="ann")
+YES = ApprovalVerdict(approved=True, by="ann")
 
 
 class Counter:
     """Hands out a ticket for each call; `takes_s` passes until somebody answers."""
 
-    def __init__(self, bench: Bench, *verdicts: Verdict, takes_s: float = 0.0) -> None:
+    def __init__(self, bench: Bench, *verdicts: ApprovalVerdict, takes_s: float = 0.0) -> None:
         self.bench = bench
         self.verdicts = list(verdicts)
         self.takes_s = takes_s
-        self.pleas: list[PermissionRequest] = []
+        self.requests: list[PermissionRequest] = []
         self.durable: list[list[str]] = []
 
-    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | Verdict:
-        self.pleas.append(plea)
-        return PendingApproval(approval_id=f"apr_{len(self.pleas)}", digest="d", expires_at=1_300.0)
+    async def ask(self, request: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
+        self.requests.append(request)
+        return PendingApproval(approval_id=f"apr_{len(self.requests)}", digest="d", expires_at=1_300.0)
 
-    async def hear(self, approval_id: str, context: CallContext) -> Verdict:
+    async def wait(self, approval_id: str, context: CallContext) -> ApprovalVerdict:
         self.durable.append(self.bench.journal.kinds())
         self.bench.clock.time += self.takes_s
         return self.verdicts.pop(0)
@@ -67,7 +67,7 @@ async def test_a_call_that_is_not_approved_does_not_run(code: str) -> None:
     """Its siblings do, and the model reads which of the two it was."""
     model = FakeModel(ask_for(call("wipe"), call("look", call_id="call_2")), say("ok"))
     tools = FakeToolbox(wipe=ok(), look=ok())
-    bench, _ = asking_bench(model, tools, WIPE, server("look"), verdicts=[Verdict(approved=False, code=code)])
+    bench, _ = asking_bench(model, tools, WIPE, server("look"), verdicts=[ApprovalVerdict(approved=False, code=code)])
     ended = await bench.run()
     assert [event.result.rc for event in bench.of(ToolFinished)] == [code, "ok"]
     assert (tools.ran, ended.status) == (["call_2"], "completed")
@@ -104,7 +104,7 @@ async def test_waiting_for_a_person_is_not_the_time_of_the_run() -> None:
 async def test_all_questions_of_a_turn_are_put_before_the_first_wait() -> None:
     """A person sees them together."""
     model = FakeModel(ask_for(call("wipe"), call("wipe", call_id="call_2", arguments='{"n":2}')), say("ok"))
-    no = Verdict(approved=False)
+    no = ApprovalVerdict(approved=False)
     bench, counter = asking_bench(model, FakeToolbox(wipe=ok()), WIPE, verdicts=[no, YES])
     await bench.run()
     assert counter.durable[0].count("approval_request") == 2
@@ -121,7 +121,7 @@ async def test_a_deferred_call_is_left_and_its_siblings_run() -> None:
     assert (ended.status, tools.ran, len(model.plans)) == ("requires_action", ["call_2"], 1)
     assert [event.is_deferred for event in bench.of(ApprovalRequested)] == [True]
     assert [event.call.call_id for event in bench.of(ToolFinished)] == ["call_2"]
-    assert counter.pleas[0].is_deferred
+    assert counter.requests[0].is_deferred
 
 
 @pytest.mark.parametrize(("taint", "asked"), [("ask", 1), ("off", 0)])
@@ -134,8 +134,8 @@ async def test_after_untrusted_output_a_write_is_asked_about(taint: str, asked: 
     bench, counter = asking_bench(model, tools, *offers, verdicts=[YES], limits=limits)
     await bench.run()
     assert tools.ran == ["call_1", "c2", "c3"]
-    assert [plea.reasons for plea in counter.pleas] == [("untrusted output of fetch was read before",)] * asked
-    assert all(plea.is_tainted for plea in counter.pleas)
+    assert [request.reasons for request in counter.requests] == [("untrusted output of fetch was read before",)] * asked
+    assert all(request.is_tainted for request in counter.requests)
 
 
 async def test_a_run_cancelled_at_the_desk_answers_its_call() -> None:
@@ -144,11 +144,11 @@ async def test_a_run_cancelled_at_the_desk_answers_its_call() -> None:
     bench, counter = asking_bench(model, FakeToolbox(wipe=ok()), WIPE, verdicts=[])
     waiting = asyncio.Event()
 
-    async def hear(approval_id: str, context: CallContext) -> Verdict:
+    async def wait(approval_id: str, context: CallContext) -> ApprovalVerdict:
         waiting.set()
         return await asyncio.Event().wait()  # type: ignore[return-value]
 
-    counter.hear = hear  # type: ignore[method-assign]
+    counter.wait = wait  # type: ignore[method-assign]
     task = asyncio.create_task(bench.run())
     await asyncio.wait_for(waiting.wait(), 5)
     task.cancel()
@@ -169,9 +169,9 @@ async def test_a_call_that_was_answered_unasked_is_not_asked_about_when_its_run_
     again, anew = asking_bench(FakeModel(say("never")), FakeToolbox(wipe=ok()), WIPE, verdicts=[YES], limits=limits)
     opened = [step[1] for step in first.opening if step[1] is not None]
     written = [msgspec.structs.replace(entry, seq=n) for n, entry in enumerate([*opened, *first.journal.entries], 1)]
-    again.loop._past = RecordedRun(written)
+    again.loop._recorded = RecordedRun(written)
     await again.run()
-    assert (asked.pleas, anew.pleas, again.model.plans, again.toolbox.ran) == ([], [], [], [])
+    assert (asked.requests, anew.requests, again.model.plans, again.toolbox.ran) == ([], [], [], [])
     assert again.journal.kinds() == first.journal.kinds()
 
 
@@ -226,6 +226,6 @@ async def test_a_local_call_that_names_what_is_protected_waits_whatever_its_poli
         FakeModel(ask_for(named, plain), say("ok")), FakeToolbox(file_write=ok()), offer, verdicts=[YES]
     )
     await bench.run()
-    assert [plea.call.call_id for plea in counter.pleas] == ["call_1"]
-    assert counter.pleas[0].reasons == ("it asks to write protected paths: AGENTS.md",)
+    assert [request.call.call_id for request in counter.requests] == ["call_1"]
+    assert counter.requests[0].reasons == ("it asks to write protected paths: AGENTS.md",)
     assert sorted(bench.toolbox.ran) == ["call_1", "call_2"]

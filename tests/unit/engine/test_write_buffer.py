@@ -152,7 +152,7 @@ async def test_a_write_that_is_cancelled_is_freed_at_once():
         gc.enable()
 
 
-async def test_what_was_written_behind_is_told_before_what_comes_after_it():
+async def test_what_was_write_done_is_told_before_what_comes_after_it():
     """Also when the next write comes in the very turn in which the former is done, before its callbacks have run."""
     told: list[int] = []
     book = WriteBuffer()
@@ -169,7 +169,7 @@ async def test_what_was_written_behind_is_told_before_what_comes_after_it():
     book.attach(Done(), lambda batch: told.extend(numbered.seq for numbered in batch))
     event = RunEnded(status="completed")
     book.steps.append((event, Entry(kind="note", at=1.0)))
-    book._write_behind()
+    book._start_write()
     book.steps += [(event, None), (event, Entry(kind="note", at=2.0))]
     await book.write()
     await asyncio.sleep(0)
@@ -205,7 +205,7 @@ async def test_what_is_only_written_is_told_to_nobody():
 
 async def test_a_write_that_was_put_off_is_not_begun_after_the_run_was_let_go(monkeypatch: pytest.MonkeyPatch):
     """Nobody is there any more to write for."""
-    monkeypatch.setattr(minutes, "SOON_S", 0.0)
+    monkeypatch.setattr(minutes, "WRITE_DELAY_S", 0.0)
     book, journal = WriteBuffer(), FakeJournal()
     book.attach(journal, lambda _: None)
     book.steps.append((None, Entry(kind="note", at=1.0)))

@@ -312,14 +312,14 @@ async def test_what_is_heard_in_the_turn_of_its_bytes_is_not_yielded():
     async def begin() -> BegunCall:
         return BegunCall(source, open_call("chat", PLAN, CountingIds(), "up").decoder, (NOTE,))
 
-    def hear(batch: list[ModelEvent]) -> bool:
+    def on_batch(batch: list[ModelEvent]) -> bool:
         if any(isinstance(event, Finished) for event in batch):
             return False
         heard.append(batch)
         return True
 
     stream = Unguarded(begin)
-    stream.hear = hear
+    stream.on_batch = on_batch
     coming = asyncio.create_task(anext(stream))
     await asyncio.sleep(0)
     assert not source.push(HELLO)

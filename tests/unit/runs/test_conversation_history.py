@@ -12,11 +12,11 @@ from treadle.journal.journal_interface import RunRow, Store
 from treadle.runs.conversation_history import (
     INTERRUPTED,
     ConversationHistory,
-    _is_of,
+    _matches_turn,
     close_orphans,
+    input_entries,
     read_history,
     rejoin,
-    write_down,
 )
 from unit.core import strategies
 
@@ -78,17 +78,17 @@ def test_a_call_proves_its_turn_by_name_and_arguments_however_spelled():
     call = CallItem(call_id="c1", name="theirs", arguments='{"a": 1, "b": 2}')
     turn = [SERVER, call, text_result(SERVER, "one")]
     respelled = msgspec.structs.replace(call, arguments='{"b":2,"a":1}')
-    assert _is_of(turn, {"c1": respelled})
-    assert not _is_of(turn, {"c1": msgspec.structs.replace(call, arguments='{"a":1}')})
-    assert not _is_of(turn, {"c1": msgspec.structs.replace(call, name="other")})
-    assert not _is_of(turn, {"c2": call})
+    assert _matches_turn(turn, {"c1": respelled})
+    assert not _matches_turn(turn, {"c1": msgspec.structs.replace(call, arguments='{"a":1}')})
+    assert not _matches_turn(turn, {"c1": msgspec.structs.replace(call, name="other")})
+    assert not _matches_turn(turn, {"c2": call})
 
 
 def test_a_turn_is_only_brought_in_for_all_its_calls():
     """A conversation that has one of its two calls is another one: nothing was left open in it."""
     first, second = CallItem(call_id="c1", name="theirs"), CallItem(call_id="c2", name="theirs")
-    assert not _is_of([first, second], {"c1": first})
-    assert _is_of([first, second], {"c1": first, "c2": second, "c3": first})
+    assert not _matches_turn([first, second], {"c1": first})
+    assert _matches_turn([first, second], {"c1": first, "c2": second, "c3": first})
 
 
 THOUGHT = ReasoningItem(text=("hm",), blobs=(Blob(provider="p", kind="signature", data="x"),))
@@ -150,8 +150,8 @@ async def test_an_item_is_named_where_a_client_can_refer_to_it(protocol: Any) ->
     )
     assert joined.added == items
     row = RunRow(id="run_1f", response_id="r", conversation_id="c", protocol=protocol, model="m", created_at=1.0)
-    assert [entry.item_id for entry in write_down(items, row)] == ["msg_1f_1", "msg_7"]
-    forgotten = write_down(items, msgspec.structs.replace(row, store=False))
+    assert [entry.item_id for entry in input_entries(items, row)] == ["msg_1f_1", "msg_7"]
+    forgotten = input_entries(items, msgspec.structs.replace(row, store=False))
     assert [entry.item_id for entry in forgotten] == [None, "msg_7"]
 
 

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 
 from treadle.core.events import KeptAlive, Numbered, RunEnded, TextDelta
-from treadle.runs.event_feed import BATCH_EVENTS_MAX, BATCH_TEXT_MAX, Feed
+from treadle.runs.event_feed import BATCH_EVENTS_MAX, BATCH_TEXT_MAX, EventFeed
 
 
 def event(seq: int, text: str = "") -> Numbered:
@@ -12,14 +12,14 @@ def event(seq: int, text: str = "") -> Numbered:
     return Numbered(event=TextDelta(index=0, text=text) if text else KeptAlive(), seq=seq)
 
 
-async def read_all(feed: Feed, after: int = 0) -> list[Numbered]:
+async def read_all(feed: EventFeed, after: int = 0) -> list[Numbered]:
     """Return everything a reader gets."""
     return [numbered async for batch in feed.read(after) for numbered in batch]
 
 
 async def test_a_late_reader_sees_everything():
     """Coming after the end is no loss."""
-    feed = Feed()
+    feed = EventFeed()
     feed.publish([event(1), event(0, "a")])
     feed.publish([event(2)])
     feed.close()
@@ -28,7 +28,7 @@ async def test_a_late_reader_sees_everything():
 
 async def test_a_reader_goes_on_after_a_number():
     """The n-th event is number n, whether it is durable or live only."""
-    feed = Feed()
+    feed = EventFeed()
     feed.publish([event(1), event(0, "a"), event(2), event(0, "b"), event(3)])
     feed.close()
     assert await read_all(feed, after=3) == [event(0, "b"), event(3)]
@@ -38,7 +38,7 @@ async def test_a_reader_goes_on_after_a_number():
 
 async def test_readers_at_their_own_pace_get_the_same():
     """Two readers, one slow, both see all batches in order."""
-    feed = Feed()
+    feed = EventFeed()
     seen: list[list[Numbered]] = [[], []]
     first = asyncio.Event()
 
@@ -60,7 +60,7 @@ async def test_readers_at_their_own_pace_get_the_same():
 
 async def test_a_reader_that_is_behind_gets_a_bounded_batch_at_a_time():
     """In order and without a gap: whoever writes it out waits for its client in between."""
-    feed, said = Feed(), [event(number) for number in range(BATCH_EVENTS_MAX * 2 + 7)]
+    feed, said = EventFeed(), [event(number) for number in range(BATCH_EVENTS_MAX * 2 + 7)]
     feed.publish(said)
     feed.close()
     batches = [batch async for batch in feed.read()]
@@ -73,18 +73,18 @@ async def test_a_reader_that_is_behind_gets_only_so_much_text_at_a_time(stored: 
     """Large pieces come by few, one that is larger still alone: nobody holds a whole answer a second time."""
     half, huge = "x" * (BATCH_TEXT_MAX // 2), "y" * (BATCH_TEXT_MAX * 3)
     said = [event(number, text) for number, text in enumerate((half, half, half, huge, huge, half, ""), 1)]
-    feed = Feed()
+    feed = EventFeed()
     feed.publish(said)
-    feed.keep(len(said))
+    feed.mark_stored(len(said))
     feed.close()
-    batches = [batch async for batch in (feed.read_kept() if stored else feed.read())]
+    batches = [batch async for batch in (feed.read_stored() if stored else feed.read())]
     assert [len(batch) for batch in batches] == [2, 1, 1, 1, 2]
     assert [each for batch in batches for each in batch] == said
 
 
 def test_what_waits_for_a_reader_is_measured_in_bytes():
     """Of all that it has not taken; who has taken everything, or claims more, waits for nothing."""
-    feed, said = Feed(), [event(0, "a"), event(0, "bcd"), event(0, "ef")]
+    feed, said = EventFeed(), [event(0, "a"), event(0, "bcd"), event(0, "ef")]
     sizes = [len(msgspec.json.encode(each.event)) for each in said]
     assert feed.behind(0) == 0
     feed.publish(said[:2])
@@ -95,8 +95,8 @@ def test_what_waits_for_a_reader_is_measured_in_bytes():
 
 async def test_who_has_everything_hears_at_once_what_comes():
     """In the turn of whoever publishes; what is heard is not read again, what is left is, in its order."""
-    feed, heard = Feed(), list[list[Numbered]]()
-    reader = feed.read(hear=lambda batch: batch[0].seq != 3 and not heard.append(batch))
+    feed, heard = EventFeed(), list[list[Numbered]]()
+    reader = feed.read(on_batch=lambda batch: batch[0].seq != 3 and not heard.append(batch))
     reading = asyncio.create_task(anext(reader))
     await asyncio.sleep(0)
     feed.publish([event(1), event(2)])
@@ -110,7 +110,7 @@ async def test_who_has_everything_hears_at_once_what_comes():
 
 async def test_who_starts_further_on_hears_nothing_that_it_has():
     """A reader that asked for what comes after the third event is not told the second one."""
-    feed, heard = Feed(), list[list[Numbered]]()
+    feed, heard = EventFeed(), list[list[Numbered]]()
     reading = asyncio.create_task(anext(feed.read(3, lambda batch: not heard.append(batch))))
     await asyncio.sleep(0)
     for number in range(1, 5):
@@ -126,8 +126,8 @@ async def test_who_starts_further_on_hears_nothing_that_it_has():
 
 async def test_more_than_a_reader_gets_at_a_time_is_read():
     """Whoever writes a lot waits for its client in between."""
-    feed, heard = Feed(), list[list[Numbered]]()
-    reading = asyncio.create_task(anext(feed.read(hear=lambda batch: not heard.append(batch))))
+    feed, heard = EventFeed(), list[list[Numbered]]()
+    reading = asyncio.create_task(anext(feed.read(on_batch=lambda batch: not heard.append(batch))))
     await asyncio.sleep(0)
     feed.publish([event(number) for number in range(BATCH_EVENTS_MAX + 1)])
     assert len(await asyncio.wait_for(reading, 5)) == BATCH_EVENTS_MAX
@@ -136,12 +136,12 @@ async def test_more_than_a_reader_gets_at_a_time_is_read():
 
 async def test_a_reader_that_fails_to_hear_fails_alone():
     """The run goes on, and so does everybody else who reads it."""
-    feed = Feed()
+    feed = EventFeed()
 
     def fail(batch: list[Numbered]) -> bool:
         raise ValueError("unheard")
 
-    failing, reading = (asyncio.create_task(anext(feed.read(hear=hear))) for hear in (fail, None))
+    failing, reading = (asyncio.create_task(anext(feed.read(on_batch=handler))) for handler in (fail, None))
     await asyncio.sleep(0)
     feed.publish([event(1)])
     with pytest.raises(ValueError, match="unheard"):
@@ -151,8 +151,8 @@ async def test_a_reader_that_fails_to_hear_fails_alone():
 
 async def test_a_reader_that_went_away_hears_nothing():
     """Nothing is told to somebody who was cancelled while waiting."""
-    feed, heard = Feed(), list[list[Numbered]]()
-    reading = asyncio.create_task(anext(feed.read(hear=lambda batch: not heard.append(batch))))
+    feed, heard = EventFeed(), list[list[Numbered]]()
+    reading = asyncio.create_task(anext(feed.read(on_batch=lambda batch: not heard.append(batch))))
     await asyncio.sleep(0)
     reading.cancel()
     await asyncio.wait([reading], timeout=5)
@@ -162,19 +162,19 @@ async def test_a_reader_that_went_away_hears_nothing():
 
 async def test_a_reader_of_what_is_stored_waits_for_the_store():
     """It gets nothing that a crash could take back, and all that is stored, in order."""
-    feed = Feed()
-    reader = feed.read_kept()
+    feed = EventFeed()
+    reader = feed.read_stored()
     feed.publish([event(1), event(0, "a"), event(0, "b")])
     first = asyncio.create_task(anext(reader))
     await asyncio.sleep(0)
     assert not first.done()
-    feed.keep(2)
+    feed.mark_stored(2)
     assert await first == [event(1), event(0, "a")]
-    feed.keep(1)
+    feed.mark_stored(1)
     second = asyncio.create_task(anext(reader))
     await asyncio.sleep(0)
     assert not second.done()
-    feed.keep(3)
+    feed.mark_stored(3)
     assert await second == [event(0, "b")]
     feed.close()
     assert [batch async for batch in reader] == []
@@ -182,9 +182,9 @@ async def test_a_reader_of_what_is_stored_waits_for_the_store():
 
 async def test_a_reader_of_what_is_stored_hears_that_the_run_was_lost():
     """What was published and not stored is left out; the end that does not stand is not."""
-    feed = Feed()
+    feed = EventFeed()
     lost = Numbered(event=RunEnded(status="failed"), stands=False)
     feed.publish([event(1), event(0, "a"), lost])
-    feed.keep(1)
+    feed.mark_stored(1)
     feed.close()
-    assert [batch async for batch in feed.read_kept()] == [[event(1)], [lost]]
+    assert [batch async for batch in feed.read_stored()] == [[event(1)], [lost]]

@@ -7,8 +7,8 @@ from treadle.core.errors import StoreError
 from treadle.core.events import Numbered, RoundStarted, TextDelta
 from treadle.journal.journal_interface import Chunk, RunJournal
 from treadle.runs import live_event_relay as relay
-from treadle.runs.event_feed import BATCH_TEXT_MAX, Feed
-from treadle.runs.live_event_relay import Relay
+from treadle.runs.event_feed import BATCH_TEXT_MAX, EventFeed
+from treadle.runs.live_event_relay import LiveEventRelay
 
 
 class Telling:
@@ -33,23 +33,25 @@ class Telling:
 async def test_runs_that_speak_at_different_times_are_told_together() -> None:
     """None of them sooner than it would be alone, all in one turn of the loop: the store commits them at once."""
     loop = asyncio.get_running_loop()
-    moments = {relay._moment(1000.0 + relay.FLUSH_S * part / 20) for part in range(1, 11)}
+    moments = {relay._next_flush(1000.0 + relay.FLUSH_S * part / 20) for part in range(1, 11)}
     assert len(moments) == 1
     now = loop.time()
-    assert 0 <= relay._moment(now) - now <= relay.FLUSH_S / 2 + 1e-6
+    assert 0 <= relay._next_flush(now) - now <= relay.FLUSH_S / 2 + 1e-6
 
 
 async def test_a_call_that_ends_before_its_words_are_told_tells_nothing() -> None:
     """Before the moment comes the round may end: its words are durable then, and there is no chunk of none."""
     journal, events = Telling(), [Numbered(event=TextDelta(index=0, text="a"))]
-    told = Relay(cast("RunJournal", journal), Feed(events=events))
-    told.note()
+    told = LiveEventRelay(cast("RunJournal", journal), EventFeed(events=events))
+    told.notify()
     events.append(Numbered(event=RoundStarted(round=2, fingerprint="f")))
     told._flush()
     await told.close()
     assert journal.chunks == []
-    told = Relay(cast("RunJournal", journal), Feed(events=[*events, Numbered(event=TextDelta(index=0, text="b"))]))
-    told.note()
+    told = LiveEventRelay(
+        cast("RunJournal", journal), EventFeed(events=[*events, Numbered(event=TextDelta(index=0, text="b"))])
+    )
+    told.notify()
     await asyncio.wait_for(journal.told.wait(), relay.FLUSH_S * 50)
     assert [(chunk.first, chunk.count) for chunk in journal.chunks] == [(3, 1)]
     await told.close()
@@ -59,12 +61,12 @@ async def test_what_could_not_be_told_is_told_again_from_the_beginning_of_its_ca
     """After a failure of the store the whole call is written anew; what is told once is not told twice."""
     journal = Telling()
     events = [Numbered(event=RoundStarted(round=1, fingerprint="f")), Numbered(event=TextDelta(index=0, text="a"))]
-    told = Relay(cast("RunJournal", journal), Feed(events=events))
+    told = LiveEventRelay(cast("RunJournal", journal), EventFeed(events=events))
     for text, broken in (("b", False), ("c", True), ("d", False)):
         journal.is_broken = broken
         journal.told.clear()
         events.append(Numbered(event=TextDelta(index=0, text=text)))
-        told.note()
+        told.notify()
         await asyncio.wait_for(journal.told.wait(), relay.FLUSH_S * 50)
         await asyncio.sleep(0)
     assert [(chunk.first, chunk.count) for chunk in journal.chunks] == [(2, 2), (4, 1), (2, 4)]
@@ -75,11 +77,11 @@ async def test_a_model_that_says_much_is_told_in_several_chunks_one_after_the_ot
     """What waits for the store is bounded, and goes on as soon as the store has taken the last one."""
     journal, text = Telling(), "x" * (BATCH_TEXT_MAX // 2)
     events = [Numbered(event=TextDelta(index=0, text=text)) for _ in range(7)]
-    feed = Feed(events=events)
-    told = Relay(cast("RunJournal", journal), feed)
+    feed = EventFeed(events=events)
+    told = LiveEventRelay(cast("RunJournal", journal), feed)
     told._flush()
     async with asyncio.timeout(relay.FLUSH_S * 50):
-        while feed.kept < 7:  # noqa: ASYNC110 that it is kept is told to readers alone
+        while feed.stored < 7:  # noqa: ASYNC110 that it is kept is told to readers alone
             await asyncio.sleep(0)
     assert [(chunk.first, chunk.count) for chunk in journal.chunks] == [(1, 2), (3, 2), (5, 2), (7, 1)]
     await told.close()

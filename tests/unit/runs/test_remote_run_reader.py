@@ -26,9 +26,9 @@ from treadle.core.ids import CountingIds
 from treadle.core.items import MessageItem, TextPart
 from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.core.request import Surface
+from treadle.core.shared_ports import Clock
 from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
 from treadle.engine import delta_log as tape
-from treadle.engine.ports import Clock
 from treadle.engine.recorded_run import ReplyRecord
 from treadle.journal.journal_interface import Chunk, RunRow, Store
 from treadle.journal.sqlite.store import SqliteStore
@@ -158,7 +158,7 @@ async def test_a_background_run_is_handed_over_when_its_process_stops(tmp_path):
         handle = await one.runs.start(asking(background=True))
         await asyncio.wait_for(toolbox.running.wait(), 10)
         await one.runs.close()
-        assert await other.runs.take_over() == [handle.run_id]
+        assert await other.runs.claim_abandoned() == [handle.run_id]
         row = await other.store.find_run(handle.run_id)
         assert row is not None
         ended = await other.runs.attach(row).wait()
@@ -281,7 +281,7 @@ class Growing:
 
     def __init__(self) -> None:
         plan = msgspec.Raw(b'{"round":1,"fingerprint":"f"}')
-        reply = ReplyRecord(ending="interrupted", tape=tape.record(SAID))
+        reply = ReplyRecord(ending="interrupted", tape=tape.encode_deltas(SAID))
         status = RunEnded(status="failed")
         self._entries = [
             Entry(kind="plan", data=plan, seq=1, at=0.0),

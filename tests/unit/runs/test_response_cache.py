@@ -10,7 +10,7 @@ from treadle.core.journal_entries import Entry
 from treadle.core.request import Options, Request, Surface
 from treadle.core.tool_definitions import Offer, ToolPolicy, ToolSpec
 from treadle.journal.sqlite.store import SqliteStore
-from treadle.runs.response_cache import Answers, CacheRules, is_repeatable
+from treadle.runs.response_cache import CacheRules, ResponseCache, is_repeatable
 from unit.engine.fakes import FakeClock, FakeModel, say
 from unit.runs.test_run_service import asking, events_of, running
 
@@ -49,7 +49,7 @@ class LostStore(SqliteStore):
 
 async def test_who_cannot_look_asks_the_model() -> None:
     """A cache in trouble is no cache."""
-    answers = Answers(LostStore(":memory:"), FakeClock(), CacheRules())
+    answers = ResponseCache(LostStore(":memory:"), FakeClock(), CacheRules())
     assert await answers.find("f" * 64, "") is None
 
 
@@ -68,9 +68,9 @@ async def test_a_journal_that_cannot_be_read_has_no_answer() -> None:
         told = await events_of(runs, asking())
         [plan] = [each for each in await store.entries(told[0].event.run_id) if each.kind == "plan"]
         fingerprint = msgspec.json.decode(plan.data)["fingerprint"]
-        assert await Answers(store, FakeClock(), CacheRules()).find(fingerprint, "") is not None
+        assert await ResponseCache(store, FakeClock(), CacheRules()).find(fingerprint, "") is not None
         store.__class__ = OddStore
-        assert await Answers(store, FakeClock(), CacheRules()).find(fingerprint, "") is None
+        assert await ResponseCache(store, FakeClock(), CacheRules()).find(fingerprint, "") is None
 
 
 async def test_without_the_setting_every_model_call_is_made() -> None:

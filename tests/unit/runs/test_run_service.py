@@ -308,14 +308,14 @@ async def test_closing_ends_live_runs_properly():
 async def test_a_run_that_comes_while_the_process_leaves_is_not_begun(monkeypatch: pytest.MonkeyPatch):
     """It was let in before: left half done it would be gone on with later, long after its client was told it failed."""
     async with running(FakeModel(say("never"))) as (runs, store):
-        gate, entered, take = asyncio.Event(), asyncio.Event(), runs._tolls.take
+        gate, entered, take = asyncio.Event(), asyncio.Event(), runs._quotas.take
 
         async def slow(*given: Any) -> None:
             entered.set()
             await gate.wait()
             await take(*given)
 
-        monkeypatch.setattr(runs._tolls, "take", slow)
+        monkeypatch.setattr(runs._quotas, "take", slow)
         starting = asyncio.create_task(runs.start(asking()))
         await asyncio.wait_for(entered.wait(), 5)
         await asyncio.wait_for(runs.close(), 5)
@@ -417,7 +417,7 @@ async def test_a_dead_process_leaves_no_open_call():
         dead = CallItem(id="fc_1", call_id="call_1", name="ours", side="server")
         entries = [Entry(kind="status", content="running", at=0), entry_of_item(dead, at=0)]
         await (await store.start_run(row, entries, owner="dead", lease_s=0.001)).release()
-        assert await runs.take_over() == ["run_dead"]
+        assert await runs.claim_abandoned() == ["run_dead"]
         found = await store.find_run("run_dead")
         assert found is not None
         assert (found.status, found.error.code) == ("failed", "interrupted")
@@ -468,7 +468,7 @@ async def test_of_two_prompts_of_a_session_at_once_one_is_refused():
         both = await asyncio.gather(
             *(runs.start(asking(text), session_id="sess_1") for text in ("a", "b")), return_exceptions=True
         )
-        assert sorted(type(each).__name__ for each in both) == ["Conflict", "OwnRun"]
+        assert sorted(type(each).__name__ for each in both) == ["Conflict", "LocalRun"]
 
 
 async def test_a_refused_request_gives_the_session_back():
@@ -512,7 +512,7 @@ async def test_a_dead_process_leaves_nothing_of_what_was_not_to_be_stored():
         )
         journal = await store.start_run(row, [Entry(kind="user", content="secret", at=0)], owner="dead", lease_s=1)
         await journal.release()
-        assert await runs.take_over() == ["run_dead"]
+        assert await runs.claim_abandoned() == ["run_dead"]
         assert await store.entries("run_dead") == []
 
 
@@ -530,7 +530,7 @@ async def test_an_unreadable_entry_does_not_keep_a_dead_run_open():
             )
             broken = Entry(kind="tool_call", call_id="c", data=msgspec.Raw(data), at=0)
             await (await store.start_run(row, [broken], owner="dead", lease_s=1)).release()
-        assert sorted(await runs.take_over()) == ["run_a", "run_b"]
+        assert sorted(await runs.claim_abandoned()) == ["run_a", "run_b"]
 
 
 async def test_what_cannot_be_counted_does_not_change_the_end():

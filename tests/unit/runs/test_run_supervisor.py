@@ -76,7 +76,7 @@ async def test_a_run_that_is_handed_over_before_its_first_step_is_begun_and_left
             if runs._live:
                 break
         [live] = runs._live.values()
-        assert not live.is_entered
+        assert not live.is_driven
         await asyncio.wait_for(runs.close(), WAIT_S)
         handle = await asyncio.wait_for(starting, WAIT_S)
         row = await store.find_run(handle.run_id)

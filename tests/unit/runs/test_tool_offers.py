@@ -4,7 +4,7 @@ import pytest
 from treadle.core.errors import LimitExceeded, ProtocolError
 from treadle.core.request import Note, Options, Request
 from treadle.core.tool_definitions import Offer, ServerTool, ToolChoice, ToolSpec
-from treadle.runs.tool_offers import OfferRules, Offers, make_offers, narrow
+from treadle.runs.tool_offers import OfferCache, OfferRules, make_offers, narrow
 
 OURS = [ServerTool(spec=ToolSpec(name="add")), ServerTool(spec=ToolSpec(name="get_weather"))]
 
@@ -146,7 +146,7 @@ def test_the_first_route_that_fits_a_model_says_its_tools():
 
 def test_requests_without_tools_share_what_they_are_offered_until_the_tools_change():
     """Then what was made of it can be used again; a request that differs in anything gets its own."""
-    offers, ours = Offers(OfferRules()), tuple(OURS)
+    offers, ours = OfferCache(OfferRules()), tuple(OURS)
     usual = offers.make(request(), ours, "m", None)
     assert offers.make(request(), ours, "other", None) is usual
     mine = request("mine")

@@ -28,7 +28,7 @@ from treadle.core.items import CallItem, MessageItem
 from treadle.core.request import Note
 from treadle.core.run_endings import may_retry
 from treadle.http.asgi import EDGE_IN_SCOPE, Receive, Scope, Send
-from treadle.runs.event_feed import Feed
+from treadle.runs.event_feed import EventFeed
 from treadle.runtime import SystemClock
 from treadle.server.delivery.replay_encoders import AppendOnlyWriter, RunWriter, ResponseWriter
 from treadle.server.delivery.subscribers import Subscribers
@@ -66,7 +66,7 @@ class Handle:
     def stop(self) -> None:
         self._batches.put_nowait(None)
 
-    async def events(self, after: int = 0, hear: Any = None) -> AsyncGenerator[list[Numbered], None]:
+    async def events(self, after: int = 0, on_batch: Any = None) -> AsyncGenerator[list[Numbered], None]:
         while (batch := await self._batches.get()) is not None:
             self.has_run_tools = self.has_run_tools or any(isinstance(event, ToolStarted) for event in batch)
             yield [Numbered(event=event) for event in batch]
@@ -133,14 +133,14 @@ class Fed(Handle):
     """A run of this process, whose events are heard as it publishes them."""
 
     def __init__(self) -> None:
-        self.feed = Feed()
+        self.feed = EventFeed()
         super().__init__()
 
     def tell(self, *events: RunEvent) -> None:
         self.feed.publish([Numbered(event=event) for event in events])
 
-    def events(self, after: int = 0, hear: Any = None) -> Any:
-        return self.feed.read(after, hear)
+    def events(self, after: int = 0, on_batch: Any = None) -> Any:
+        return self.feed.read(after, on_batch)
 
     async def until_read(self) -> None:
         for _ in range(1000):
@@ -248,7 +248,7 @@ async def test_what_is_written_in_the_turn_of_the_run_breaks_the_silence() -> No
     handle.tell(STARTED, MESSAGE)
     await visit.until(b"<ItemAdded>")
     await handle.until_read()
-    presence = cast("Any", handle.feed.waiting[0].hear).__self__._presence
+    presence = cast("Any", handle.feed.waiting[0].on_batch).__self__._presence
     presence.written_at = -1.0
     handle.tell(TextDelta(index=0, text="a"))
     assert presence.written_at > 0
@@ -265,7 +265,7 @@ async def test_what_happens_while_the_silence_is_broken_comes_after_that() -> No
     handle.tell(STARTED, MESSAGE)
     await visit.until(b"<ItemAdded>")
     await handle.until_read()
-    reply = cast("Any", handle.feed.waiting[0].hear).__self__
+    reply = cast("Any", handle.feed.waiting[0].on_batch).__self__
     async with visit._news:  # pyright: ignore[reportPrivateUsage]  # nothing can be sent meanwhile
         breaking = asyncio.create_task(reply._break_silence())
         await asyncio.sleep(0)

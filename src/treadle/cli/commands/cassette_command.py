@@ -56,12 +56,12 @@ def run(args: argparse.Namespace) -> int:
 
 async def _export_cassette(store: "Store", settings: "Settings", args: argparse.Namespace) -> int:
     from treadle.providers.cassettes.file_format import write_cassette
-    from treadle.runs.replay.cassette_export import tape_run
+    from treadle.runs.replay.cassette_export import export_run
     from treadle.runs.views.recorded_rounds import read_run
 
     row = await opened.find_run(store, args.run)
     endpoint, model = endpoint_of(settings, row, args.protocol)
-    taped = tape_run(await read_run(store, row), endpoint, model)
+    taped = export_run(await read_run(store, row), endpoint, model)
     with written(args.output) as out:
         out.write(write_cassette(taped.cassette))
     for note in taped.notes:

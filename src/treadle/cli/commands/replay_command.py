@@ -72,7 +72,7 @@ async def _replay(interrupts: "Interrupts", settings: "Settings", args: argparse
     async with Runtime(settings, parts=Parts(is_attended=False)) as runtime:
         row = await _find(runtime, args.run)
         if args.live_tools:
-            handle = await runtime.runs.run_tools_again(row)
+            handle = await runtime.runs.rerun_tools(row)
         elif args.other_model is not None or args.from_round is not None:
             handle = await runtime.runs.fork(
                 row, round_number=1 if args.from_round is None else args.from_round, model=args.other_model
@@ -99,7 +99,7 @@ async def _find(runtime: "Runtime", wanted: str) -> "RunRow":
 
 
 async def _prove(runtime: "Runtime", row: "RunRow", out: TextIO, *, is_json: bool) -> int:
-    proof = await runtime.runs.prove(row)
+    proof = await runtime.runs.verify_replay(row)
     ran = _ran(await runtime.store.entries(row.id))
     if is_json:
         shown = {"run": row.id, "same": proof.is_same, **_numbers(proof), "sandboxes": ran}

@@ -15,7 +15,8 @@ from treadle.config import Settings, ToolsSection
 from treadle.config.settings import RepairSection
 from treadle.core.errors import ErrorInfo, TreadleError, UpstreamError
 from treadle.core.request import Options
-from treadle.engine.ports import Clock, Model
+from treadle.core.shared_ports import Clock
+from treadle.engine.ports import Model
 from treadle.evals.graders import GraderEvidence, grade
 from treadle.evals.live.model_judge import judge
 from treadle.evals.live.quirk_detection import symptoms_of

@@ -27,7 +27,7 @@ from treadle.core.events import (
     TextDelta,
     ToolFinished,
     ToolStarted,
-    says_server_call,
+    is_server_call,
 )
 from treadle.core.ids import MESSAGE, IdSource
 from treadle.core.items import AnyItem, CallItem, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
@@ -133,7 +133,7 @@ class Encoder:
     def _write(self, event: Opening) -> None:
         """Write an item's beginning or end, or let it wait until the items before it are done."""
         lane = self._lanes.get(event.index)
-        is_place = says_server_call(event)
+        is_place = is_server_call(event)
         if lane is None:
             if not is_place and not _is_shown(event):
                 return

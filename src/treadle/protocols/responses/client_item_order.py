@@ -15,7 +15,7 @@ from treadle.core.events import (
     ItemDone,
     ToolFinished,
     ToolStarted,
-    says_server_call,
+    is_server_call,
 )
 from treadle.core.ids import CALL_ITEM, MESSAGE, REASONING, SERVER_CALL, IdSource, shown_call_id
 from treadle.core.items import CallItem, ImagePart, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
@@ -99,12 +99,12 @@ class Lanes:
         """Write an item's beginning or end, or let it wait until the items before it are done."""
         lane = self._lanes.get(event.index)
         if lane is None:
-            is_place = says_server_call(event)
+            is_place = is_server_call(event)
             if not is_place and not _is_shown(event):
                 return
             lane = self._lanes[event.index] = _Lane()
             lane.is_place = is_place
-        if lane.is_settled or says_server_call(event):
+        if lane.is_settled or is_server_call(event):
             return
         lane.is_place = False
         lane.waiting.append(event)

@@ -4,45 +4,17 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 import msgspec
 
 from treadle.core.errors import CROWDED, CircuitOpen, UpstreamTimeout
+from treadle.core.shared_ports import Clock, Meter
 from treadle.providers.provider_endpoint import Endpoint
 from treadle.providers.resilience.circuit_breaker import Breaker, BreakerRules, Permit, State
 from treadle.providers.resilience.retry_backoff import RetryBudget, RetryRules
 
 FAILED_REQUESTS_MAX = 1_000
 """How many failed requests are told apart within the breaker's window."""
-
-
-class ConcurrencyMeter(Protocol):
-    """Who counts what befalls endpoints."""
-
-    def upstream_asked(self, upstream: str, outcome: str) -> None:
-        """Count one call by its outcome: `ok`, `failed`, `refused`, `open`, `left`."""
-        ...
-
-    def upstream_retried(self, upstream: str, *, elsewhere: bool) -> None:
-        """Count a call that is made again, there or at another endpoint."""
-        ...
-
-
-class Clock(Protocol):
-    """Time, injected."""
-
-    def now(self) -> float:
-        """Return the wall clock."""
-        ...
-
-    def monotonic(self) -> float:
-        """Return seconds that never go back."""
-        ...
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait."""
-        ...
 
 
 class WardRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,7 +64,7 @@ class EndpointGuard:
         rules: WardRules | None = None,
         *,
         clock: Clock | None = None,
-        meter: ConcurrencyMeter | None = None,
+        meter: Meter | None = None,
         dice: Callable[[], float] = random.random,
     ) -> None:
         self.endpoint = endpoint

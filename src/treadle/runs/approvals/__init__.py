@@ -1,1 +1,1 @@
-"""Approvals of tool calls: asks a person, applies remembered rules, carries the decision to the run."""
+"""Approvals of tool calls: requests them, applies remembered rules, and passes decisions to the run."""

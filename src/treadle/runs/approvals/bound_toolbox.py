@@ -1,4 +1,4 @@
-"""Runs a call only by the tool that was offered: tools come and go while a run waits, and others take their names."""
+"""Runs a call only with the tool that was offered: while a run waits, another tool may get the same name."""
 
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Protocol
@@ -12,10 +12,10 @@ from treadle.engine.ports import Toolbox
 
 
 class ToolboxSource(Protocol):
-    """The server tools there are now."""
+    """The current server tools."""
 
     def tools(self) -> Sequence[ServerTool]:
-        """Return them: another object once they are others."""
+        """Return the tools; the object is replaced when they change."""
         ...
 
 
@@ -23,8 +23,11 @@ _SOURCES: Memo[Sequence[ServerTool], dict[str, str]] = Memo(lambda tools: {tool.
 
 
 class BoundToolbox(msgspec.Struct, frozen=True, eq=False):
-    """Fits the engine's Toolbox port. `sources` are where the offered tools came from, by name, and `known` the tools
-    that they were chosen from: while those are there nothing has changed."""
+    """Fits the engine's `Toolbox` port.
+
+    `sources` maps the offered tools to where they came from. `known` are the tools that they were chosen from: while
+    those are current, nothing has changed.
+    """
 
     toolbox: Toolbox
     tools: ToolboxSource
@@ -32,7 +35,7 @@ class BoundToolbox(msgspec.Struct, frozen=True, eq=False):
     known: Sequence[ServerTool] | None = None
 
     def run(self, call: CallItem, context: CallContext) -> Coroutine[Any, Any, Outcome]:
-        """Run one call, unless its name means something else by now."""
+        """Run one call, unless its name belongs to another tool by now."""
         tools = self.tools.tools()
         if tools is not self.known:
             offered = self.sources.get(call.name)
@@ -42,5 +45,5 @@ class BoundToolbox(msgspec.Struct, frozen=True, eq=False):
 
 
 async def _changed(name: str) -> Outcome:
-    """Return what a call gets whose tool is not the one any more that the model was told of."""
+    """Return the outcome of a call whose tool was replaced after it was offered."""
     return failure("denied", f"Not run: {name} is not the tool any more that was offered.")

@@ -1,4 +1,4 @@
-"""Deciding: the one way in which a person, through whatever surface, says yes or no to a call."""
+"""Lists and decides approvals, for every interface through which a person approves or denies a call."""
 
 import asyncio
 from typing import Any, Literal
@@ -8,7 +8,7 @@ import msgspec
 from treadle.core.errors import Conflict, NotFound, ProtocolError
 from treadle.core.ids import RULE, IdSource
 from treadle.core.json import BadJson, read_json
-from treadle.engine.ports import Clock
+from treadle.core.shared_ports import Clock
 from treadle.journal.approvals_interface import ApprovalDecision, ApprovalRow, ApprovalStatus, RuleKind, RuleRow
 from treadle.journal.journal_interface import Store
 from treadle.runs.approvals.remembered_rules import canonical_arguments, make_rule
@@ -24,7 +24,7 @@ Scope = Literal["session", "project"]
 
 
 class Remember(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which calls shall be agreed to from now on, and where: in this session, or wherever this store is used."""
+    """Which calls are approved from now on, and where: in this session, or everywhere in this store."""
 
     kind: RuleKind = "call"
     scope: Scope = "session"
@@ -32,7 +32,7 @@ class Remember(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person says: `arguments` to run with others, `digest` to be sure of what was read."""
+    """A person's decision: `arguments` changes those of the call, `digest` must match the call that was shown."""
 
     approve: bool
     by: str = ""
@@ -43,7 +43,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Approvals:
-    """Finds, lists and decides approvals, and keeps the rules that people want remembered."""
+    """Finds, lists and decides approvals, and stores remembered rules."""
 
     def __init__(
         self, store: Store, clock: Clock, ids: IdSource, *, arguments_bytes_max: int = ARGUMENTS_BYTES_MAX
@@ -54,7 +54,7 @@ class Approvals:
         self._ids = ids
 
     async def find(self, approval_id: str, *, key_id: str | None = None) -> ApprovalRow:
-        """Return an approval as it is now.
+        """Return an approval with its current status.
 
         Raises: NotFound.
         """
@@ -64,7 +64,7 @@ class Approvals:
                 f"There is no approval {approval_id!r}.",
                 hint="`treadle approvals` and GET /treadle/v1/approvals list them.",
             )
-        return self.standing(row)
+        return self.current_status(row)
 
     async def page(
         self,
@@ -80,13 +80,13 @@ class Approvals:
         Raises: NotFound.
         """
         rows = await self._store.approvals.page(limit, key_id=key_id, status=status, run_id=run_id, before=before)
-        shown = [self.standing(row) for row in rows]
+        shown = [self.current_status(row) for row in rows]
         return [row for row in shown if status != "pending" or row.status == "pending"]
 
     async def decide(self, approval_id: str, answer: Answer, *, key_id: str | None = None) -> ApprovalRow:
-        """Decide a pending approval, once, and remember the rule that comes with it.
+        """Decide a pending approval, once, and store the rule that comes with it.
 
-        Raises: NotFound; ProtocolError, naming the field; Conflict, saying what stands.
+        Raises: NotFound; ProtocolError, naming the field; Conflict, naming the decision that stands.
         """
         row = await self.find(approval_id, key_id=key_id)
         if answer.digest is not None and answer.digest != row.question.digest:
@@ -113,7 +113,7 @@ class Approvals:
         return await self._store.approvals.rules(key_id=key_id)
 
     async def forget_rule(self, rule_id: str, *, key_id: str | None = None) -> None:
-        """Take a rule away.
+        """Delete a rule.
 
         Raises: NotFound.
         """
@@ -124,9 +124,9 @@ class Approvals:
             )
 
     async def _check(self, row: ApprovalRow, arguments: str) -> None:
-        """Let changed arguments stand that fit the schema which the model was offered.
+        """Check changed arguments against the schema that the model was offered.
 
-        Raises: ProtocolError, with all that is wrong.
+        Raises: ProtocolError, listing the faults.
         """
         frame = read_frame(await self._store.entries(row.run_id, for_next=True))
         offers = {} if frame is None else {framed.name: framed.offer for framed in frame.offers}
@@ -155,22 +155,22 @@ class Approvals:
             key_id=row.key_id,
         )
 
-    def standing(self, row: ApprovalRow) -> ApprovalRow:
-        """Return the row as it is at this time: what is past its time can not be decided any more."""
+    def current_status(self, row: ApprovalRow) -> ApprovalRow:
+        """Return the row with its current status: a pending one whose time is over has expired."""
         if row.status == "pending" and row.expires_at <= self._clock.now():
             return msgspec.structs.replace(row, status="expired")
         return row
 
 
 def _as_approved(row: ApprovalRow, arguments: str | None) -> ApprovalRow:
-    """Return the row with the call that was agreed to: what a person changed is remembered as changed."""
+    """Return the row with the approved arguments, so that a rule remembers those."""
     if arguments is None:
         return row
     return msgspec.structs.replace(row, question=msgspec.structs.replace(row.question, arguments=arguments))
 
 
 async def _faults(parameters: msgspec.Raw, arguments: str) -> str:
-    """Return what is wrong with arguments; empty when they fit. Listing it is bounded in time."""
+    """Return the faults of arguments, empty if they fit. The check is bounded in time."""
     value: Any = read_json(arguments)
     try:
         validator = await asyncio.to_thread(Validator, parameters)
@@ -183,7 +183,7 @@ async def _faults(parameters: msgspec.Raw, arguments: str) -> str:
 
 
 def _changed(answer: Answer, row: ApprovalRow, bytes_max: int) -> str | None:
-    """Return the arguments to run with, if they are others than those that were asked about."""
+    """Return the arguments to run with, if they differ from those of the request."""
     if answer.arguments is None:
         return None
     if not answer.approve:

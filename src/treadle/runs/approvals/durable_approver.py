@@ -1,29 +1,30 @@
-"""The desk: asks people about calls through durable rows, so that a question outlives the process that asked it."""
+"""The approver that stores requests as rows, so that a request outlives the process that made it."""
 
 import msgspec
 
 from treadle.core.errors import Conflict, StoreError
 from treadle.core.ids import APPROVAL, IdSource
+from treadle.core.shared_ports import Clock
 from treadle.core.tool_definitions import CallContext
-from treadle.engine.ports import Clock, PendingApproval, PermissionRequest, Verdict
+from treadle.engine.ports import ApprovalVerdict, PendingApproval, PermissionRequest
 from treadle.journal.approvals_interface import ApprovalDecision, ApprovalQuestion, ApprovalRow
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.providers.direct_call_model import DIRECT_MODEL
 from treadle.runs.approvals.remembered_rules import agrees, canonical_arguments, digest_of
 from treadle.runs.approvals.unattended import DenyAll
 
-HEARD = frozenset({"chat", "messages", "gemini", "responses"})
+HOLDS_CONNECTION = frozenset({"chat", "messages", "gemini", "responses"})
 """APIs whose client holds its connection while the run waits."""
-LOOK_S = 1.0
-"""How long the desk relies on being woken before it looks by itself."""
+POLL_S = 1.0
+"""How long to wait for a change notification before the row is read again."""
 PAUSE_S = 0.05
-"""What it waits at least between two looks."""
+"""The minimum time between two reads."""
 
 
-class DeskRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a question stands: where a client waits, and where none does. `is_open` false asks nobody.
+class ApproverRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How long requests stay open: `wait_s` while a client waits, else `stored_s`. Without `is_open` all are denied.
 
-    `project` is the folder that rules without a session hold for.
+    `project` is the folder that rules without a session apply to.
     """
 
     wait_s: float = 300.0
@@ -32,74 +33,76 @@ class DeskRules(msgspec.Struct, frozen=True, kw_only=True):
     project: str = ""
 
 
-class ApprovalDesk:
-    """Fits the engine's Approver port."""
+class DurableApprover:
+    """Fits the engine's `Approver` port."""
 
-    def __init__(self, store: Store, clock: Clock, ids: IdSource, rules: DeskRules | None = None) -> None:
+    def __init__(self, store: Store, clock: Clock, ids: IdSource, rules: ApproverRules | None = None) -> None:
         self._store = store
         self._clock = clock
         self._ids = ids
-        self._rules = rules or DeskRules()
+        self._rules = rules or ApproverRules()
 
-    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | Verdict:
-        """Answer by a remembered rule, else put the question where people find it.
+    async def ask(self, request: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
+        """Approve by a remembered rule, else store a pending request.
 
         Raises: StoreError.
         """
         run = await self._store.find_run(context.run_id)
         key_id = "" if run is None else run.key_id
-        question = _question(plea, context, self._rules.project)
+        question = _question(request, context, self._rules.project)
         for row in await self._store.approvals.rules(key_id=key_id, tool=question.tool):
             if agrees(row, question):
-                return Verdict(approved=True, by=f"rule {row.id}")
+                return ApprovalVerdict(approved=True, by=f"rule {row.id}")
         if not self._rules.is_open:
-            return await DenyAll().ask(plea, context)
+            return await DenyAll().ask(request, context)
         now = self._clock.now()
         asked = ApprovalRow(
             id=self._ids.new(APPROVAL),
             run_id=context.run_id,
-            call_id=plea.call.call_id,
+            call_id=request.call.call_id,
             key_id=key_id,
             created_at=now,
-            expires_at=now + self._time_for(plea, run),
+            expires_at=now + self._time_for(request, run),
             question=question,
         )
         row = await self._store.approvals.file(asked)
         if row.question.digest != question.digest:
-            return Verdict(approved=False, reason="The approval of this call belongs to a call with other arguments.")
+            return ApprovalVerdict(
+                approved=False, reason="The approval of this call belongs to a call with other arguments."
+            )
         return PendingApproval(approval_id=row.id, digest=row.question.digest, expires_at=row.expires_at)
 
-    async def hear(self, approval_id: str, context: CallContext) -> Verdict:
-        """Wait until somebody decides, or until the time is over; a store that is away meanwhile is waited for too.
+    async def wait(self, approval_id: str, context: CallContext) -> ApprovalVerdict:
+        """Wait for the decision or the expiry; an unavailable store is waited for too.
 
-        Raises: StoreError, for what does not pass by itself.
+        Raises: StoreError, for a lasting failure.
         """
         while True:
             try:
-                verdict = await self._look(approval_id, context)
+                verdict = await self._poll(approval_id, context)
             except StoreError as error:
                 if error.info.code != StoreError.code:
                     raise
-                # Nothing is lost by waiting: a run whose lease is lost meanwhile is ended by its heartbeat.
-                await self._clock.sleep(LOOK_S)
+                # Waiting is safe: if the lease is lost in the meantime, the heartbeat ends the run.
+                await self._clock.sleep(POLL_S)
                 continue
             if verdict is not None:
                 return verdict
 
-    async def _look(self, approval_id: str, context: CallContext) -> Verdict | None:
-        """Look once what was decided; where nothing was, wait until it is worth looking again."""
+    async def _poll(self, approval_id: str, context: CallContext) -> ApprovalVerdict | None:
+        """Return the decision if there is one, else wait for the next change of the run."""
         row = await self._store.approvals.find(approval_id)
         if row is None:
-            return Verdict(approved=False, code="cancelled", approval_id=approval_id)
+            return ApprovalVerdict(approved=False, code="cancelled", approval_id=approval_id)
         if row.status != "pending":
             return verdict_of(row)
         left_s = row.expires_at - self._clock.now()
         if left_s <= 0:
             await self._expire(row)
             return None
-        begun = self._clock.monotonic()
-        await self._store.wait_change(context.run_id, min(left_s, LOOK_S))
-        if self._clock.monotonic() - begun < PAUSE_S:
+        started_at = self._clock.monotonic()
+        await self._store.wait_change(context.run_id, min(left_s, POLL_S))
+        if self._clock.monotonic() - started_at < PAUSE_S:
             await self._clock.sleep(PAUSE_S)
         return None
 
@@ -107,19 +110,19 @@ class ApprovalDesk:
         try:
             await self._store.approvals.decide(row.id, ApprovalDecision(status="expired", at=self._clock.now()))
         except Conflict:
-            return  # somebody decided at the last moment, and that stands
+            return  # it was decided at the last moment, and that stands
 
-    def _time_for(self, plea: PermissionRequest, run: RunRow | None) -> float:
-        if run is None or run.background or plea.is_deferred:
+    def _time_for(self, request: PermissionRequest, run: RunRow | None) -> float:
+        if run is None or run.background or request.is_deferred:
             return self._rules.stored_s
-        is_heard = run.protocol in HEARD or run.model == DIRECT_MODEL
-        return self._rules.wait_s if is_heard else self._rules.stored_s
+        is_connected = run.protocol in HOLDS_CONNECTION or run.model == DIRECT_MODEL
+        return self._rules.wait_s if is_connected else self._rules.stored_s
 
 
-def verdict_of(row: ApprovalRow) -> Verdict:
-    """Return a decided approval as the engine hears it."""
+def verdict_of(row: ApprovalRow) -> ApprovalVerdict:
+    """Return a decided approval as the engine's verdict."""
     decision = row.decision or ApprovalDecision(status=row.status, at=0.0)
-    return Verdict(
+    return ApprovalVerdict(
         approved=row.status == "approved",
         code=row.status,
         reason=decision.reason,
@@ -129,18 +132,18 @@ def verdict_of(row: ApprovalRow) -> Verdict:
     )
 
 
-def _question(plea: PermissionRequest, context: CallContext, project: str) -> ApprovalQuestion:
-    arguments = canonical_arguments(plea.call.arguments)
-    policy = plea.offer.policy
+def _question(request: PermissionRequest, context: CallContext, project: str) -> ApprovalQuestion:
+    arguments = canonical_arguments(request.call.arguments)
+    policy = request.offer.policy
     return ApprovalQuestion(
-        tool=plea.call.name,
-        source=plea.offer.source,
+        tool=request.call.name,
+        source=request.offer.source,
         arguments=arguments,
-        digest=digest_of(plea.call.name, plea.offer.source, arguments, context.run_id),
-        reasons=plea.reasons,
+        digest=digest_of(request.call.name, request.offer.source, arguments, context.run_id),
+        reasons=request.reasons,
         session_id=context.session_id,
         project=project,
-        is_tainted=plea.is_tainted,
+        is_tainted=request.is_tainted,
         is_exec=policy is not None and policy.exec,
-        is_deferred=plea.is_deferred,
+        is_deferred=request.is_deferred,
     )

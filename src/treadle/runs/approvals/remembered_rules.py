@@ -1,4 +1,4 @@
-"""What an approval is bound to, and which calls a remembered rule agrees to. Pure."""
+"""The digest that an approval is bound to, and the matching of calls against remembered rules. Pure."""
 
 import hashlib
 import re
@@ -13,15 +13,15 @@ from treadle.engine.approval_reasons import BY_NAME
 from treadle.journal.approvals_interface import ApprovalQuestion, ApprovalRule, RuleRow
 
 _SHELL = re.compile(r"[;&|<>`$(){}\n\r\\!#*?~\[\]]")
-"""What lets one command line hold another: a pattern never agrees to it."""
+"""Characters that let one command line contain another: a pattern never matches them."""
 
-_ODD = re.compile(r"[\x00-\x1f\x7f]")
+_CONTROL_CHARS = re.compile(r"[\x00-\x1f\x7f]")
 PATTERN_CHARS_MAX = 1_000
 PATTERNS_MAX = 20
 
 
 def canonical_arguments(arguments: str) -> str:
-    """Return arguments in the one spelling that digests are taken of; what is no JSON stays as it is."""
+    """Return arguments as canonical JSON, the form that digests are computed from; other text is unchanged."""
     try:
         return canonical_json(read_json(arguments)).decode() if arguments.strip() else "{}"
     except (BadJson, UnicodeError):
@@ -29,16 +29,16 @@ def canonical_arguments(arguments: str) -> str:
 
 
 def digest_of(tool: str, source: str, arguments: str, run_id: str = "") -> str:
-    """Return the sha256 of a call: with a run, of the one that is approved; without, of every such call."""
+    """Return the sha256 of a call: of one call in a run, or without a run of every equal call."""
     fields = {"tool": tool, "source": source, "arguments": arguments, "run": run_id}
     return hashlib.sha256(canonical_json(fields)).hexdigest()
 
 
 def agrees(row: RuleRow, question: ApprovalQuestion) -> bool:
-    """Tell whether a rule answers a question with yes.
+    """Return whether a rule approves a request.
 
-    After untrusted output only a rule for this very call does, or one that was given then. What a person must allow by
-    name is allowed by a rule for this very call, or by a pattern that is exactly its path.
+    After untrusted output only a rule for this exact call does, or one that was given for tainted calls. Arguments that
+    only a person may allow need a rule for this exact call, or a pattern that equals its path.
     """
     rule = row.rule
     if (rule.tool, rule.source) != (question.tool, question.source):
@@ -57,7 +57,7 @@ def agrees(row: RuleRow, question: ApprovalQuestion) -> bool:
 
 
 def make_rule(kind: str, question: ApprovalQuestion, patterns: dict[str, str], *, is_everywhere: bool) -> ApprovalRule:
-    """Make the rule that a person wants remembered with a decision.
+    """Make the rule that is stored with a decision.
 
     Raises: ProtocolError, naming the field.
     """
@@ -94,7 +94,7 @@ def _check_patterns(patterns: dict[str, str], question: ApprovalQuestion) -> Non
 
 
 def _fits(patterns: dict[str, str], question: ApprovalQuestion) -> bool:
-    """Tell whether every named argument is a text that fits its pattern; arguments that are not named are free."""
+    """Return whether every named argument is a string that matches its pattern; other arguments are not restricted."""
     try:
         values: Any = read_json(question.arguments)
     except BadJson:
@@ -106,7 +106,7 @@ def _fits(patterns: dict[str, str], question: ApprovalQuestion) -> bool:
 
 
 def _names_path(patterns: dict[str, str], question: ApprovalQuestion) -> bool:
-    """Tell whether patterns hold exactly the path of a call, with no other argument that must be allowed by name."""
+    """Return whether the patterns name exactly the path of a call that needs no other person-only argument."""
     try:
         values: Any = read_json(question.arguments)
     except BadJson:
@@ -121,11 +121,11 @@ def _names_path(patterns: dict[str, str], question: ApprovalQuestion) -> bool:
 
 
 def _is_fit(value: Any, glob: str, *, is_exec: bool) -> bool:
-    """Match one argument: nothing that climbs out of a folder, hides a line, or holds a second command fits."""
+    """Match one argument; path traversal, control characters and a second command never match."""
     if not isinstance(value, str) or not fnmatchcase(value, glob):
         return False
     if value == glob:
         return True
-    if ".." in re.split(r"[/\\]", value) or _ODD.search(value):
+    if ".." in re.split(r"[/\\]", value) or _CONTROL_CHARS.search(value):
         return False
     return not (is_exec and _SHELL.search(value))

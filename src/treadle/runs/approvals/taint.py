@@ -1,6 +1,6 @@
-"""Whose untrusted output stands in a conversation already, of tools that a run does not offer itself. Pure.
+"""Finds the tools whose untrusted output is in a conversation, although the run does not offer them. Pure.
 
-What a run offers, its turn knows. A tool that was offered before and is not now has still been read.
+The run's state tracks the tools that it offers itself.
 """
 
 from collections.abc import Mapping, Sequence
@@ -13,9 +13,9 @@ from treadle.engine.approval_reasons import NEVER_READ
 def tainted_before(
     history: Sequence[AnyItem], offers: Mapping[str, Offer], tools: Sequence[ServerTool]
 ) -> dict[str, str]:
-    """Return the names of such tools with where they come from; `tools` are all that there are, offered or not.
+    """Return the names and sources of such tools; `tools` are all current ones, offered or not.
 
-    Of a tool that is gone nobody can say any more whose words it gave: they count as anybody's, from nowhere.
+    A tool that no longer exists counts as untrusted, with an empty source.
     """
     run_here = {item.call_id: item for item in history if type(item) is CallItem and item.side == "server"}
     if not run_here:

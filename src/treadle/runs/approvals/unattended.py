@@ -1,18 +1,18 @@
-"""Who may say that a call runs, where nobody can be asked. The desk in `approval/` asks people."""
+"""The approver for processes where no person can be asked: denies every call that needs approval."""
 
 from treadle.core.tool_definitions import CallContext
-from treadle.engine.ports import PendingApproval, PermissionRequest, Verdict
+from treadle.engine.ports import ApprovalVerdict, PendingApproval, PermissionRequest
 
 
 class DenyAll:
-    """Answers every question with no."""
+    """Denies every request."""
 
-    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | Verdict:
-        """Deny the call and tell the model why."""
-        why = "; ".join(plea.reasons)
-        reason = f"The tool {plea.call.name!r} needs a person's approval ({why}), and there is nobody to ask here."
-        return Verdict(approved=False, reason=reason)
+    async def ask(self, request: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
+        """Deny the call, with the reason for the model."""
+        why = "; ".join(request.reasons)
+        reason = f"The tool {request.call.name!r} needs a person's approval ({why}), and there is nobody to ask here."
+        return ApprovalVerdict(approved=False, reason=reason)
 
-    async def hear(self, approval_id: str, context: CallContext) -> Verdict:
-        """Deny what somebody else was asked."""
-        return Verdict(approved=False, reason="There is nobody to ask here.")
+    async def wait(self, approval_id: str, context: CallContext) -> ApprovalVerdict:
+        """Deny a request that another approver made."""
+        return ApprovalVerdict(approved=False, reason="There is nobody to ask here.")

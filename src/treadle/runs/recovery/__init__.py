@@ -1,1 +1,1 @@
-"""Continues runs whose process died, from their journal."""
+"""Recovers runs whose process died, from their journal."""

@@ -1,8 +1,8 @@
-"""Which abandoned runs this process leaves to others, because it lacks the tools that they need.
+"""Checks whether this process has the tools that an abandoned run needs; if not, the run is left to other processes.
 
-A tool that a run has called may have had its effect. A process that lacks it, or has another of its name, would tell
-the model so, and the model would try something else: the run waits for a process that has it. A tool that a run was
-only offered is waited for as long as another process has it.
+A tool that the run has called may have had its effect. If this process lacked it, the model would be told so and try
+something else; so the run waits for a process that has it. For a tool that was only offered, the run waits as long as
+another process has it.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,16 +16,16 @@ _ESSENCES: Memo[Sequence[ServerTool], dict[str, str]] = Memo(
 )
 
 
-class Lacking(Exception):
-    """This process lacks tools that the run needs, or has others of their names."""
+class ToolsMissing(Exception):
+    """This process lacks tools that the run needs, or has different ones under their names."""
 
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(", ".join(names))
         self.names = tuple(names)
 
 
-class Needs:
-    """Knows which runs were left, until this process has other tools, or no other has them any more."""
+class RequiredTools:
+    """The runs left to other processes, until the tools here change, or no other process has the required ones."""
 
     def __init__(self, tools: Callable[[], Sequence[ServerTool]], elsewhere: Callable[[Iterable[str]], bool]) -> None:
         self._tools = tools
@@ -34,7 +34,7 @@ class Needs:
         self._left: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
     def left(self) -> dict[str, tuple[str, ...]]:
-        """Return the runs that are left to others, with the names of what is lacking."""
+        """Return the runs that are left to others, with the names of the missing tools."""
         tools = self._tools()
         if tools is not self._seen:
             self._seen = tools
@@ -45,7 +45,7 @@ class Needs:
         return {run_id: names for run_id, (names, _) in self._left.items()}
 
     def check(self, record: RunRecord) -> None:
-        """Leave a run to others whose tools are not all here.
+        """Check that all tools of a run are here, and record it as left to others if not.
 
         Raises: Lacking.
         """
@@ -54,16 +54,16 @@ class Needs:
         lacking = {name: what for name, what in frame.tools.items() if there.get(name) != what}
         if not lacking:
             return
-        called = {entry.name for entry in record.recorded if entry.kind == "tool_call"}
+        called = {entry.name for entry in record.entries if entry.kind == "tool_call"}
         called |= {planned.call.name for planned in frame.carried.calls} if frame.carried is not None else set()
         is_needed = any(name in called or name in there for name in lacking)
         offered = () if is_needed else tuple(lacking.values())
         if is_needed or self._elsewhere(offered):
             self.left()  # forgets what was found with other tools
             self._left[record.blueprint.row.id] = tuple(sorted(lacking)), offered
-            raise Lacking(sorted(lacking))
+            raise ToolsMissing(sorted(lacking))
 
-    def keep(self, run_ids: Iterable[str]) -> None:
-        """Forget all but these runs: the others were taken over elsewhere, or ended."""
-        kept = {*run_ids}
-        self._left = {run_id: why for run_id, why in self._left.items() if run_id in kept}
+    def retain(self, run_ids: Iterable[str]) -> None:
+        """Drop all but these runs: the others were recovered by another process, or have ended."""
+        retained = {*run_ids}
+        self._left = {run_id: why for run_id, why in self._left.items() if run_id in retained}

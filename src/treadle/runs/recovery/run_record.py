@@ -1,6 +1,6 @@
-"""What happens to runs whose process died: they are gone on with from their journal, or, where that cannot be, ended.
+"""Reads a run's journal into what recovery and replay need, and ends runs that cannot be recovered.
 
-The run's loop is made again from what is frozen in the journal and driven through the record, `engine.recorded_run`.
+The loop is rebuilt from the stored frame and driven through the recorded steps, see `engine.recorded_run`.
 """
 
 import contextlib
@@ -20,69 +20,69 @@ from treadle.core.tool_definitions import LOCAL, Outcome, failure, flat_failure
 from treadle.engine.recorded_run import RecordedRun
 from treadle.engine.run_loop import UNKNOWN, Ports, RunLoop
 from treadle.journal.journal_interface import RunJournal, RunRow, Store
-from treadle.runs.remote_run_reader import heard
-from treadle.runs.replay.comparing_journal import Comparison
-from treadle.runs.replay.event_replay import UNREADABLE, Damaged, EventReplay
+from treadle.runs.remote_run_reader import read_live_events
+from treadle.runs.replay.comparing_journal import EntryComparison
+from treadle.runs.replay.event_replay import UNREADABLE, DamagedJournal, EventReplay
 from treadle.runs.run_setup import Blueprint, make_loop, read_frame
 
 ATTEMPTS_MAX = 5
-"""How many processes may drive a run before it is given up."""
-_FIRST = frozenset({"plan", "approval_decision", "approval_request"})
-"""What a run begins with: its first round, or what became of the calls that an earlier run left."""
+"""How many processes may try to drive a run before it is ended."""
+_OPENING = frozenset({"plan", "approval_decision", "approval_request"})
+"""The first steps of a run: its first round, or the decisions and requests of carried calls."""
 NOT_RUN = failure("interrupted", "Not run: the process that should have run it was stopped.")
 
 
-class Unreadable(Exception):
-    """A run's journal does not say enough to go on with it."""
+class UnreadableRun(Exception):
+    """A run cannot be rebuilt from its journal."""
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A run as its journal has it: what its loop is made from, what is known, and how it began."""
+    """A run as its journal has it: what its loop is built from, its recorded steps, and its opening."""
 
     blueprint: Blueprint
-    past: RecordedRun
+    steps: RecordedRun
     added: tuple[AnyItem, ...]
     opening: list[Numbered]
-    recorded: list[Entry]
+    entries: list[Entry]
     opened: int = 1
 
     @property
     def rest(self) -> list[Entry]:
-        """Return what is recorded after the first steps."""
-        return self.recorded[self.opened :]
+        """Return the entries after the first steps."""
+        return self.entries[self.opened :]
 
-    def loop(self, ports: Ports, *, wall_s: float | None = None, is_past: bool = True) -> RunLoop:
-        """Make the loop again and check that it begins as it did.
+    def loop(self, ports: Ports, *, wall_s: float | None = None) -> RunLoop:
+        """Rebuild the loop and check that its first steps equal the recorded ones.
 
         Raises: Diverged.
         """
-        loop = make_loop(self.blueprint, ports, past=self.past if is_past else None, wall_s=wall_s)
-        begun = [entry for _, entry in loop.begin() if entry is not None]
-        Comparison(self.recorded[: self.opened]).take(begun)
+        loop = make_loop(self.blueprint, ports, recorded=self.steps, wall_s=wall_s)
+        first = [entry for _, entry in loop.begin() if entry is not None]
+        EntryComparison(self.entries[: self.opened]).take(first)
         return loop
 
 
 async def read_record(store: Store, row: RunRow, before: Sequence[AnyItem]) -> RunRecord:
-    """Read all that is known of a run; `before` is the conversation it continues.
+    """Read the record of a run; `before` is the conversation it continues.
 
     Raises: Unreadable, NotFound.
     """
     try:
         return await _read(store, row, before, await store.entries(row.id))
-    except (*UNREADABLE, Damaged) as error:
-        raise Unreadable(f"The journal of {row.id} cannot be gone on with.") from error
+    except (*UNREADABLE, DamagedJournal) as error:
+        raise UnreadableRun(f"The journal of {row.id} cannot be gone on with.") from error
 
 
 async def _read(store: Store, row: RunRow, before: Sequence[AnyItem], entries: list[Entry]) -> RunRecord:
     frame = read_frame(entries)
     own = [entry for entry in entries if not entry.is_input]
-    first = next((position for position, entry in enumerate(own) if entry.kind in _FIRST), None)
+    first = next((position for position, entry in enumerate(own) if entry.kind in _OPENING), None)
     if frame is None or first is None or row.request is None:
-        raise Unreadable(f"The journal of {row.id} was begun by an older Treadle, or its content is gone.")
-    teller = EventReplay()
-    told = [teller.tell(entry) for entry in own]
+        raise UnreadableRun(f"The journal of {row.id} was begun by an older Treadle, or its content is gone.")
+    replay = EventReplay()
+    events = [replay.events_of(entry) for entry in own]
     added = tuple(item_of_entry(entry) for entry in entries if entry.is_input)
-    live = [] if row.ended_at is not None else await heard(store, row.id, teller.told)
+    live = [] if row.ended_at is not None else await read_live_events(store, row.id, replay.event_count)
     blueprint = Blueprint(
         row=row,
         request=msgspec.json.decode(row.request, type=Request),
@@ -92,10 +92,10 @@ async def _read(store: Store, row: RunRow, before: Sequence[AnyItem], entries: l
     opened = 1 if frame.carried is None else len(frame.carried.calls)
     return RunRecord(
         blueprint=blueprint,
-        past=RecordedRun(entries, live),
+        steps=RecordedRun(entries, live),
         added=added,
-        opening=[numbered for events in told[: first + opened] for numbered in events],
-        recorded=own[first:],
+        opening=[numbered for events in events[: first + opened] for numbered in events],
+        entries=own[first:],
         opened=opened,
     )
 
@@ -103,13 +103,13 @@ async def _read(store: Store, row: RunRow, before: Sequence[AnyItem], entries: l
 async def close_run(
     store: Store, journal: RunJournal, now: float, error: ErrorInfo = INTERRUPTED, *, is_stored: bool = True
 ) -> RunEnded:
-    """End a run that nobody goes on with: every open call gets its result, then comes the end; its questions are void.
+    """End a run that no process will drive, with a result for each open call; its approval requests are withdrawn.
 
     Raises: as `RunJournal.finish`.
     """
     entries: list[Entry] = []
     results: list[Entry] = []
-    # An entry that cannot be read must not keep the run open for ever; its calls are closed when it is continued.
+    # A damaged entry must not keep the run open forever; its calls are closed when a later run continues it.
     with contextlib.suppress(*UNREADABLE):
         entries = await store.entries(journal.run_id)
         results = _missing_results(entries, now)
@@ -128,7 +128,7 @@ async def close_run(
 
 
 def _missing_results(entries: list[Entry], now: float) -> list[Entry]:
-    """Return a result for every server call that has none: only one that had started may have had an effect."""
+    """Return a result for every server call without one; only a call that had started may have had an effect."""
     own = [entry for entry in entries if not entry.is_input]
     items = [item_of_entry(entry) for entry in own if entry.kind in ("tool_call", "tool_result")]
     answered = {entry.call_id for entry in own if entry.kind == "tool_result"}
@@ -142,7 +142,7 @@ def _missing_results(entries: list[Entry], now: float) -> list[Entry]:
 
 
 def _source(entry: Entry) -> str:
-    """Return what a call's entry says of where its tool comes from."""
+    """Return the source of the tool in a call's entry."""
     data: Any = read_json(bytes(entry.data)) if entry.data else {}
     source: Any = cast("dict[str, Any]", data).get("source") if isinstance(data, dict) else None
     return source if isinstance(source, str) else ""

@@ -1,7 +1,7 @@
-"""A stored run as a cassette: its requests written again, its replies spelled as its upstream would send them.
+"""Exports a stored run as a cassette: its requests encoded again, its replies as the provider would send them.
 
-The pieces are those of the journal's tape, one chunk for each; the times are when things were journalled. What a
-protocol cannot spell exactly is found by reading every reply back, and said.
+Each recorded event becomes one chunk; the times are those of the journal. Every reply is decoded again, and what does
+not come back exactly is reported.
 """
 
 from collections.abc import Iterator, Sequence
@@ -54,26 +54,26 @@ _STREAM = {"content-type": "text/event-stream"}
 _JSON = {"content-type": "application/json"}
 _STATUS: dict[Stop, Status] = {"length": "incomplete", "filtered": "incomplete", "calls": "requires_action"}
 _HOW: dict[str, How] = {"finished": "eof", "failed": "reset", "expired": "timeout"}
-"""How the network looked to a call that ended so; everything else was given up from here."""
+"""How the connection ended for each ending of a model call; all others were closed by Treadle."""
 
 _BOUND_ID = "item_id"
-"""The kind of blob that holds the id which a provider's sealed reasoning is bound to."""
+"""The kind of blob that holds the id which a provider's encrypted reasoning is bound to."""
 
 _UNBOUND = "rs_unbound"
-"""The id of reasoning that is bound to none, while it is spelled."""
+"""A placeholder id during encoding for reasoning that is bound to none."""
 
-_Passed = ItemAdded | TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta | ItemDone
+_ItemEvent = ItemAdded | TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta | ItemDone
 
 
-class Taped(msgspec.Struct, frozen=True, kw_only=True):
-    """A cassette, and what of the run it does not say exactly."""
+class CassetteExport(msgspec.Struct, frozen=True, kw_only=True):
+    """A cassette, and notes on what it does not reproduce exactly."""
 
     cassette: Cassette
     notes: tuple[str, ...] = ()
 
 
-def tape_run(run: StoredRun, endpoint: Endpoint, model: str = "") -> Taped:
-    """Write a run as a cassette of this endpoint; `model` is what the endpoint calls the model of the run."""
+def export_run(run: StoredRun, endpoint: Endpoint, model: str = "") -> CassetteExport:
+    """Export a run as a cassette of this endpoint; `model` is the endpoint's name for the model of the run."""
     header = Header(
         version=VERSION,
         upstream=endpoint.name,
@@ -84,26 +84,26 @@ def tape_run(run: StoredRun, endpoint: Endpoint, model: str = "") -> Taped:
     calls: list[Call] = []
     notes: list[str] = []
     for number, made in enumerate(run.calls, 1):
-        call, inexact = tape_call(made, endpoint, model)
+        call, inexact = export_call(made, endpoint, model)
         calls.append(call)
         notes += [f"model call {number}: {note}" for note in inexact]
-    return Taped(cassette=Cassette(header=header, calls=tuple(calls)), notes=tuple(notes))
+    return CassetteExport(cassette=Cassette(header=header, calls=tuple(calls)), notes=tuple(notes))
 
 
-def tape_call(made: ModelCall, endpoint: Endpoint, model: str = "") -> tuple[Call, list[str]]:
-    """Write one model call as it would go to this endpoint and come back, and say what of it is not exact."""
+def export_call(made: ModelCall, endpoint: Endpoint, model: str = "") -> tuple[Call, list[str]]:
+    """Export one model call as this endpoint would exchange it, with notes on what is not exact."""
     plan = msgspec.structs.replace(made.plan, model=model) if model else made.plan
-    call = _tape_call(made, plan, endpoint)
+    call = _export_call(made, plan, endpoint)
     return call, list(_differences(made, plan, endpoint, call))
 
 
-def _tape_call(made: ModelCall, plan: Plan, endpoint: Endpoint) -> Call:
+def _export_call(made: ModelCall, plan: Plan, endpoint: Endpoint) -> Call:
     opened = open_call(endpoint.protocol, plan, CountingIds(), endpoint.name, endpoint.profile(plan.model))
     asked = CassetteRequest(
         at=made.asked_at, path=opened.path, headers=dict(opened.headers), **text_or_base64(opened.body)
     )
     took_s = round(max(0.0, made.replied_at - made.asked_at), 6)
-    if made.error is not None and not any(isinstance(event, _Passed) for event in made.events):
+    if made.error is not None and not any(isinstance(event, _ItemEvent) for event in made.events):
         body = write_error(endpoint.protocol, made.error)
         answered = CassetteResponse(status=max(400, made.error.status), after_s=took_s, headers=_JSON)
         chunks = (Chunk(after_s=0.0, **text_or_base64(body)),)
@@ -119,13 +119,13 @@ def _tape_call(made: ModelCall, plan: Plan, endpoint: Endpoint) -> Call:
 
 
 def _pieces(made: ModelCall, plan: Plan, endpoint: Endpoint, adapted: Adapted) -> Iterator[bytes]:
-    """Spell the reply with the protocol's own encoder, the frames of one event as one piece."""
+    """Encode the reply with the protocol's client encoder, the frames of one event as one chunk."""
     surface = Surface(stream=True, include_usage=True)
     request = Request(protocol=endpoint.protocol, model=plan.model, surface=surface, tools=adapted.plan.tools)
     ids = CountingIds(namespace="u")
     encoder = PROTOCOLS[endpoint.protocol].encoder(request, ids)
     started = RunStarted(run_id=ids.new("run"), response_id=ids.new("resp"), model=plan.model, created_at=made.asked_at)
-    own_words = _OWN_WORDS.get(endpoint.protocol)
+    own_words = _WITH_OWN_STATE.get(endpoint.protocol)
     for event in (started, *_sent(made.events, adapted)):
         sent = event if own_words is None or not isinstance(event, ItemAdded | ItemDone) else own_words(event)
         if piece := b"".join(encoder.feed(sent)):
@@ -133,14 +133,14 @@ def _pieces(made: ModelCall, plan: Plan, endpoint: Endpoint, adapted: Adapted) -
 
 
 def _sent(events: Sequence[ModelEvent], adapted: Adapted) -> Iterator[RunEvent]:
-    """Tell the events of a model call as those of a run of one round, with the names that the upstream knows."""
+    """Yield the events of a model call as those of a run of one round, with the provider's tool names."""
     wrapped: set[int] = set()
     for event in events:
         match event:
             case ItemAdded(item=CallItem() as call):
                 if call.name in adapted.wrapped:
                     wrapped.add(event.index)
-                yield ItemAdded(index=event.index, item=_sent_call(call, adapted, is_begun=True))
+                yield ItemAdded(index=event.index, item=_sent_call(call, adapted, is_start=True))
             case ItemDone(item=CallItem() as call):
                 done = _sent_call(call, adapted)
                 if event.index in wrapped:
@@ -158,21 +158,23 @@ def _sent(events: Sequence[ModelEvent], adapted: Adapted) -> Iterator[RunEvent]:
 
 
 def _own_state(event: ItemAdded | ItemDone) -> ItemAdded | ItemDone:
-    """Return an item whose opaque state is shown as its maker shows it: bare, under the id that it is bound to."""
+    """Return an item with its opaque state as its provider sends it: unwrapped, under the id that it is bound to."""
     item = event.item
     if not isinstance(item, ReasoningItem):
         return event
     bound = next((blob.data for blob in item.blobs if blob.kind == _BOUND_ID), _UNBOUND)
-    bare = tuple(Blob(provider="", kind=blob.kind, data=blob.data) for blob in item.blobs if blob.kind != _BOUND_ID)
-    return msgspec.structs.replace(event, item=msgspec.structs.replace(item, id=bound, blobs=bare))
+    unwrapped = tuple(
+        Blob(provider="", kind=blob.kind, data=blob.data) for blob in item.blobs if blob.kind != _BOUND_ID
+    )
+    return msgspec.structs.replace(event, item=msgspec.structs.replace(item, id=bound, blobs=unwrapped))
 
 
-_OWN_WORDS = {"responses": _own_state, "messages": _own_state}
-"""How opaque state is told as its provider tells it, in the protocols that otherwise seal it for clients."""
+_WITH_OWN_STATE = {"responses": _own_state, "messages": _own_state}
+"""How opaque state is unwrapped, in the protocols whose client encoder seals it."""
 
 
 def _unsealed(piece: bytes, event: RunEvent) -> bytes:
-    """Put Gemini's own signature where it was sealed for a client, and take out an id that nobody gave."""
+    """Replace the sealed signature by Gemini's own, and remove the placeholder id."""
     piece = piece.replace(f'"id":"{_UNBOUND}",'.encode(), b"")
     item = event.item if isinstance(event, ItemDone) else None
     if not isinstance(item, CallItem | ReasoningItem | MessageItem) or len(item.blobs) != 1:
@@ -180,35 +182,35 @@ def _unsealed(piece: bytes, event: RunEvent) -> bytes:
     return piece.replace(seal(item.blobs).encode(), item.blobs[0].data.encode())
 
 
-def _sent_call(call: CallItem, adapted: Adapted, *, is_begun: bool = False) -> CallItem:
-    """Return a call as a client's own, in the words of the upstream; its id stays, so that results find it again."""
+def _sent_call(call: CallItem, adapted: Adapted, *, is_start: bool = False) -> CallItem:
+    """Return a call as a client call with the provider's tool name; the id stays, so that results still match."""
     sent = msgspec.structs.replace(call, side="client", name=adapted.names.there(call.name), upstream_id=None)
     if call.name in adapted.wrapped:
-        arguments = "" if is_begun else wrapped_input(call.arguments)
+        arguments = "" if is_start else wrapped_input(call.arguments)
         return msgspec.structs.replace(sent, kind="function", arguments=arguments)
     return sent
 
 
 def _differences(made: ModelCall, plan: Plan, endpoint: Endpoint, call: Call) -> Iterator[str]:
-    """Read a reply back as a replay would, and say what does not come back as it was."""
+    """Decode a reply as a playback would, and yield what does not come back as it was."""
     if made.ending != "finished":
         return
     opened = open_call(endpoint.protocol, plan, CountingIds(), endpoint.name, endpoint.profile(plan.model))
     events = [event for chunk in call.chunks for event in opened.decoder.feed((chunk.text or "").encode())]
     if not any(isinstance(event, Finished | Failed) for event in events):
         events += opened.decoder.finish()
-    read = [event.item for event in events if isinstance(event, ItemDone)]
-    said = [event.item for event in made.events if isinstance(event, ItemDone)]
-    if [type(item) for item in read] != [type(item) for item in said]:
-        yield f"{len(said)} items are spelled as {len(read)}"
+    decoded = [event.item for event in events if isinstance(event, ItemDone)]
+    recorded = [event.item for event in made.events if isinstance(event, ItemDone)]
+    if [type(item) for item in decoded] != [type(item) for item in recorded]:
+        yield f"{len(recorded)} items are spelled as {len(decoded)}"
         return
-    for item, again in zip(said, read, strict=True):
+    for item, again in zip(recorded, decoded, strict=True):
         if _compared(item) != _compared(again):
             yield f"{_name(item)} is not spelled exactly"
 
 
 def _compared(item: AnyItem) -> object:
-    """Return what of an item must come back: all but the ids and sides that Treadle gives it."""
+    """Return the parts of an item that must come back: all but the ids and sides that Treadle assigns."""
     bare = msgspec.structs.replace(item, id="")
     if isinstance(bare, CallItem):
         return bare.call_id, bare.name, bare.kind, _canonical(bare.arguments), bare.blobs

@@ -1,4 +1,4 @@
-"""The journal of a run that is driven again: what is written already is compared and not written twice."""
+"""The journal of a recovered or replayed run: entries that are recorded already are compared, not written twice."""
 
 from asyncio import Future
 from collections.abc import Sequence
@@ -13,13 +13,13 @@ from treadle.journal.write_futures import done
 
 
 class Diverged(StoreError):
-    """A run that was driven again came to another entry than the one that is written."""
+    """A recovered or replayed run produced an entry that differs from the recorded one."""
 
     code = "replay_diverged"
 
 
-class Comparison:
-    """Compares entries with those of a record, in order; times are not compared."""
+class EntryComparison:
+    """Compares entries with the recorded ones, in order; times are ignored."""
 
     def __init__(self, recorded: Sequence[Entry]) -> None:
         self._recorded = recorded
@@ -27,16 +27,16 @@ class Comparison:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether the whole record has come by."""
+        """Return whether all recorded entries were compared."""
         return self._position == len(self._recorded)
 
     @property
     def expected(self) -> Entry | None:
-        """Return the next entry of the record."""
+        """Return the next recorded entry."""
         return None if self.is_over else self._recorded[self._position]
 
     def take(self, entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
-        """Return which of the entries the record holds, as it holds them, and those that come after its end.
+        """Return the recorded entries that match, and the entries after the end of the record.
 
         Raises: Diverged.
         """
@@ -52,35 +52,35 @@ class Comparison:
         return known, list(entries[len(known) :])
 
 
-class Continuation:
-    """Fits `RunJournal`: goes on after the recorded entries."""
+class RecoveryJournal:
+    """Fits `RunJournal`: writes only what comes after the recorded entries."""
 
     def __init__(self, journal: RunJournal, recorded: Sequence[Entry]) -> None:
         self._journal = journal
-        self._comparison = Comparison(recorded)
+        self._comparison = EntryComparison(recorded)
 
     @property
     def run_id(self) -> str:
-        """Return the run this journal writes to."""
+        """Return the id of the run."""
         return self._journal.run_id
 
     @property
     def epoch(self) -> int:
-        """Return which owner this is, counted from 1."""
+        """Return the number of this owner, counted from 1."""
         return self._journal.epoch
 
     @property
     def attempt(self) -> int:
-        """Return how many owners there were that did not give the run up of their own will."""
+        """Return how many owners have not released the run voluntarily."""
         return self._journal.attempt
 
     @property
     def inner(self) -> RunJournal:
-        """Return the journal that really writes."""
+        """Return the wrapped journal."""
         return self._journal
 
     def append(self, entries: Sequence[Entry]) -> "Future[int]":
-        """Write what is not written yet.
+        """Write the entries that are not recorded yet.
 
         Raises: Diverged, and as `RunJournal.append`.
         """
@@ -88,7 +88,7 @@ class Continuation:
         return done(known[-1].seq) if known and not fresh else self._journal.append(fresh)
 
     def finish(self, entries: Sequence[Entry], ended: RunEnded, *, forget: Sequence[str] = ()) -> "Future[int]":
-        """Write what is not written yet, and the end.
+        """Write the entries that are not recorded yet, and the end.
 
         Raises: Diverged, and as `RunJournal.finish`.
         """
@@ -96,20 +96,20 @@ class Continuation:
         return self._journal.finish(fresh, ended, forget=forget)
 
     def renew(self) -> "Future[int]":
-        """Make the lease run from now."""
+        """Renew the lease."""
         return self._journal.renew()
 
     async def release(self) -> None:
-        """Give the run up."""
+        """Release the run."""
         await self._journal.release()
 
     async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
-        """Let other processes read what the run says."""
+        """Write a live chunk for readers in other processes."""
         await self._journal.tell(chunk, keep_from=keep_from)
 
 
 def timeless(entry: Entry) -> Entry:
-    """Return an entry without its number and without what a clock put into it."""
+    """Return an entry without its sequence number and its times."""
     data = entry.data
     if entry.kind == "status" and data is not None:
         ended = msgspec.json.decode(data, type=dict[str, msgspec.Raw])
@@ -118,7 +118,7 @@ def timeless(entry: Entry) -> Entry:
 
 
 def _difference(expected: Entry, entry: Entry) -> str:
-    """Say where two entries differ, by names and not by content."""
+    """Describe where two entries differ, by field names and not by content."""
     if expected.kind != entry.kind:
         return f"Entry {expected.seq} is a {expected.kind!r}, and this time it was a {entry.kind!r}."
     fields = [

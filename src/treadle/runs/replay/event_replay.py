@@ -1,7 +1,7 @@
-"""A run told again from its journal: the same events in the same order and the same pieces as its first readers saw.
+"""Replays a run's events from its journal: the same events in the same order and deltas as its first readers got.
 
-The pieces of a model call are on the tape of its `reply` entry, so its items wait until that has come. A journal
-without tapes (of an older Treadle, or of a call that was never closed) is told with each text in one piece.
+The deltas of a model call are in the log of its `reply` entry, so its items are held until that entry. Without a log
+(in journals of older versions, or of a call that never ended) each text is replayed as one delta.
 """
 
 from collections.abc import Sequence
@@ -24,16 +24,22 @@ from treadle.core.events import (
 from treadle.core.items import AnyItem, CallItem, MessageItem, ResultItem
 from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
 from treadle.core.request import Note
-from treadle.engine import delta_log as tape
-from treadle.engine.approval_reasons import DecisionRecord, RequestRecord, as_run, decision_step, request_step
+from treadle.engine import delta_log
+from treadle.engine.approval_reasons import (
+    DecisionRecord,
+    RequestRecord,
+    decision_step,
+    request_step,
+    with_decided_arguments,
+)
 from treadle.engine.recorded_run import ReplyRecord
 
 UNREADABLE = (msgspec.MsgspecError, ValueError, KeyError, AssertionError)
-"""What reading an entry meets that nobody wrote so."""
+"""The errors of reading a damaged entry."""
 
 
-class Damaged(StoreError):
-    """A journal holds what cannot be read: somebody changed it, or a disk did."""
+class DamagedJournal(StoreError):
+    """A journal cannot be read: it was changed, or the disk failed."""
 
     code = "journal_damaged"
     status = 500
@@ -49,7 +55,7 @@ class _Plan(msgspec.Struct):
     final: bool = False
 
 
-class _Bookkeeping(msgspec.Struct):
+class _ToolData(msgspec.Struct):
     source: str = ""
     duration_s: float = 0.0
     bytes: int = 0
@@ -66,28 +72,28 @@ class EventReplay:
     """Turns the entries of one run into its events, entry by entry."""
 
     def __init__(self) -> None:
-        self.told = 0
+        self.event_count = 0
         self._next_index = 0
         self._held: list[tuple[int, AnyItem | Noted]] | None = None
         self._calls: dict[str, tuple[int, CallItem]] = {}
         self._started: set[str] = set()
-        self._has_tape = False
+        self._has_delta_log = False
 
-    def tell(self, entry: Entry) -> list[Numbered]:
-        """Return the events that this entry lets be told, numbered by it where it is theirs.
+    def events_of(self, entry: Entry) -> list[Numbered]:
+        """Return the events that follow from this entry, with its sequence number where they are stored in it.
 
         Raises: Damaged.
         """
         if entry.is_input:
             return []
         try:
-            events = self._tell(entry)
+            events = self._replay(entry)
         except UNREADABLE as error:
-            raise Damaged(f"Entry {entry.seq} of the run's journal cannot be read.") from error
-        self.told += len(events)
+            raise DamagedJournal(f"Entry {entry.seq} of the run's journal cannot be read.") from error
+        self.event_count += len(events)
         return events
 
-    def _tell(self, entry: Entry) -> list[Numbered]:
+    def _replay(self, entry: Entry) -> list[Numbered]:
         data = entry.data or msgspec.Raw(b"{}")
         match entry.kind:
             case "plan":
@@ -99,7 +105,7 @@ class EventReplay:
                 )
                 return [*held, Numbered(event=started, seq=entry.seq)]
             case "reply":
-                return self._play(msgspec.json.decode(data, type=ReplyRecord).tape)
+                return self._replay_call(msgspec.json.decode(data, type=ReplyRecord).tape)
             case "note":
                 noted = Noted(note=msgspec.json.decode(data, type=Note))
                 if self._held is None:
@@ -107,30 +113,30 @@ class EventReplay:
                 self._held.append((entry.seq, noted))
                 return []
             case "error":
-                # The run was ended from outside, perhaps before the model's first word: nothing was recovered.
+                # The run was ended from outside, perhaps before the model's first event: nothing was recovered.
                 return self._release()
             case "tool_early":
-                # Its start is told where the turn runs its calls.
+                # Its start is replayed where the round runs its calls.
                 return []
             case kind if kind in ITEM_KINDS and kind != "tool_result":
                 return self._item(entry)
             case _:
-                return [*self._abandon(), *self._last_numbered(self._events(entry, data), entry.seq)]
+                return [*self._release_interrupted(), *self._last_numbered(self._events(entry, data), entry.seq)]
 
     def _item(self, entry: Entry) -> list[Numbered]:
-        """Hold an item until its call's tape comes; what a call left unfinished was told by its tape already."""
+        """Hold an item until the delta log of its model call; a partial message was replayed by that log already."""
         item = item_of_entry(entry)
         if self._held is not None:
             self._held.append((entry.seq, item))
             return []
-        if isinstance(item, MessageItem) and item.is_partial and self._has_tape:
+        if isinstance(item, MessageItem) and item.is_partial and self._has_delta_log:
             return []
-        return self._untaped(entry.seq, item)
+        return self._whole_item(entry.seq, item)
 
-    def _play(self, record: tape.Tape) -> list[Numbered]:
+    def _replay_call(self, log: delta_log.DeltaLog) -> list[Numbered]:
         held, self._held = self._held or [], None
-        self._has_tape = True
-        events = tape.play(record, held)
+        self._has_delta_log = True
+        events = delta_log.replay_events(log, held)
         for numbered in events:
             match numbered.event:
                 case ItemDone(index=index, item=CallItem() as call):
@@ -140,25 +146,25 @@ class EventReplay:
             self._next_index = max(self._next_index, getattr(numbered.event, "index", -1) + 1)
         return events
 
-    def _abandon(self) -> list[Numbered]:
-        """Release what was held of a call that no process ended: the pieces that its clients got are lost."""
+    def _release_interrupted(self) -> list[Numbered]:
+        """Release the held items of a model call that never ended; the deltas that its clients got are lost."""
         if self._held is None:
             return []
         return [Numbered(event=RunRecovered()), *self._release()]
 
     def _release(self) -> list[Numbered]:
-        """Tell what was held of a call that has no tape."""
+        """Return the events of the held items of a model call without a delta log."""
         held, self._held = self._held or [], None
         events: list[Numbered] = []
-        for seq, thing in held:
-            events += [Numbered(event=thing, seq=seq)] if isinstance(thing, Noted) else self._untaped(seq, thing)
+        for seq, item in held:
+            events += [Numbered(event=item, seq=seq)] if isinstance(item, Noted) else self._whole_item(seq, item)
         return events
 
-    def _untaped(self, seq: int, item: AnyItem) -> list[Numbered]:
+    def _whole_item(self, seq: int, item: AnyItem) -> list[Numbered]:
         index, self._next_index = self._next_index, self._next_index + 1
         if isinstance(item, CallItem):
             self._calls[item.call_id] = (index, item)
-        events = tape.untaped(index, item)
+        events = delta_log.events_of_item(index, item)
         if not (isinstance(item, MessageItem) and item.is_partial):
             events.append(ItemDone(index=index, item=item))
         return self._last_numbered(events, seq)
@@ -175,55 +181,55 @@ class EventReplay:
             case "approval_decision":
                 return [self._decision(entry, msgspec.json.decode(data, type=DecisionRecord))]
             case "tool_start":
-                return self._start(entry, msgspec.json.decode(data, type=_Bookkeeping).source)
+                return self._start(entry, msgspec.json.decode(data, type=_ToolData).source)
             case "tool_result":
-                return self._result(entry, msgspec.json.decode(data, type=_Bookkeeping))
+                return self._result(entry, msgspec.json.decode(data, type=_ToolData))
             case _:
                 return []
 
     def _request(self, entry: Entry, record: RequestRecord) -> RunEvent:
-        """Tell what is asked."""
+        """Return the event of an approval request."""
         index, call = self._known(entry, record)
         return request_step(index, call, record, entry.at)[0]
 
     def _decision(self, entry: Entry, record: DecisionRecord) -> RunEvent:
-        """Tell what was decided; from here on the call is told as it runs."""
+        """Return the event of a decision; from here on the call has the decided arguments."""
         index, call = self._known(entry, record)
-        self._calls[call.call_id] = (index, as_run(call, record))
+        self._calls[call.call_id] = (index, with_decided_arguments(call, record))
         return decision_step(index, call, record, entry.at)[0]
 
     def _known(self, entry: Entry, record: RequestRecord | DecisionRecord) -> tuple[int, CallItem]:
-        """Return the call that a question is about; one that an earlier run made is known only from here on."""
+        """Return the call of an approval; a call carried over from an earlier run is in the record itself."""
         if record.call is not None:
             self._calls[record.call.call_id] = (record.index, record.call)
             self._next_index = max(self._next_index, record.index + 1)
         return self._calls[entry.call_id or ""]
 
     def _start(self, entry: Entry, source: str) -> list[RunEvent]:
-        """Tell the start of a call once, however often it was begun again."""
+        """Return the start of a call, once, however often it was restarted."""
         index, call = self._calls[entry.call_id or ""]
         if call.call_id in self._started:
             return []
         self._started.add(call.call_id)
         return [ToolStarted(index=index, call=call, source=source)]
 
-    def _result(self, entry: Entry, kept: _Bookkeeping) -> list[RunEvent]:
-        """Tell a result; a call that never really ran has no start of its own in the journal."""
+    def _result(self, entry: Entry, data: _ToolData) -> list[RunEvent]:
+        """Return the events of a result; a call that never ran has no start entry, so its start is added."""
         item = item_of_entry(entry)
         assert isinstance(item, ResultItem)
         index, call = self._calls[item.call_id]
         started: list[RunEvent] = []
         if item.call_id not in self._started:
-            started = [ToolStarted(index=index, call=call, source=kept.source)]
+            started = [ToolStarted(index=index, call=call, source=data.source)]
         finished = ToolFinished(
             index=index,
             call=call,
             result=item,
-            source=kept.source,
-            duration_s=kept.duration_s,
-            output_bytes=kept.bytes,
-            truncated=kept.truncated,
-            sandbox=kept.sandbox,
+            source=data.source,
+            duration_s=data.duration_s,
+            output_bytes=data.bytes,
+            truncated=data.truncated,
+            sandbox=data.sandbox,
         )
         return [*started, finished]
 
@@ -232,7 +238,7 @@ class EventReplay:
         return [*live, *(Numbered(event=event, seq=seq) for event in events[-1:])]
 
 
-def tell_all(entries: Sequence[Entry]) -> list[Numbered]:
-    """Tell a whole journal."""
-    teller = EventReplay()
-    return [numbered for entry in entries for numbered in teller.tell(entry)]
+def replay_journal(entries: Sequence[Entry]) -> list[Numbered]:
+    """Return all events of a journal."""
+    replay = EventReplay()
+    return [numbered for entry in entries for numbered in replay.events_of(entry)]

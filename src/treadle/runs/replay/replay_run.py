@@ -1,4 +1,4 @@
-"""A run driven again: to prove that it takes the same way, or to take another one from some round on."""
+"""Replays an ended run to verify that it takes the same steps, and builds requests that fork a run at a round."""
 
 from asyncio import Future
 from collections.abc import AsyncGenerator, Sequence
@@ -12,21 +12,22 @@ from treadle.core.items import AnyItem, CallItem
 from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
 from treadle.core.plan import Plan
 from treadle.core.request import Note, Request
+from treadle.core.shared_ports import Clock
 from treadle.core.tool_definitions import CallContext, Outcome
-from treadle.engine.ports import Clock, PendingApproval, PermissionRequest, Verdict
+from treadle.engine.ports import ApprovalVerdict, PendingApproval, PermissionRequest
 from treadle.engine.recorded_run import RecordedRun
 from treadle.engine.run_loop import Ports
 from treadle.journal.write_futures import done
 from treadle.runs.recovery.run_record import RunRecord
-from treadle.runs.replay.comparing_journal import Comparison, Diverged
-from treadle.runs.replay.event_replay import tell_all
+from treadle.runs.replay.comparing_journal import Diverged, EntryComparison
+from treadle.runs.replay.event_replay import replay_journal
 
 FORKED = "forked"
-"""The code of the note that says what a run was forked from."""
+"""The code of the note that names the run a fork was made from."""
 
 
 class Proof(msgspec.Struct, frozen=True, kw_only=True):
-    """What a proof found. `problem` says where the way parted, if it did."""
+    """The result of a replay. `problem` says where it diverged, if it did."""
 
     rounds: int
     calls: int
@@ -36,31 +37,31 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_same(self) -> bool:
-        """Tell whether the run took the same way, byte for byte."""
+        """Return whether the replay equals the recorded run, byte for byte."""
         return self.problem is None
 
 
 class RecordedModel:
-    """A model that says again what it said, call by call, whatever it is asked."""
+    """A model that replays recorded answers, call by call, whatever the plan."""
 
-    def __init__(self, past: RecordedRun) -> None:
-        self._past = past
-        self._asked = 0
+    def __init__(self, recorded: RecordedRun) -> None:
+        self._recorded = recorded
+        self._calls_made = 0
 
     async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
         """Yield the next recorded reply.
 
         Raises: UpstreamError, when there is none.
         """
-        number, self._asked = self._asked, self._asked + 1
-        known = self._past.round(number)
+        number, self._calls_made = self._calls_made, self._calls_made + 1
+        known = self._recorded.round(number)
         if known is None or known.reply is None:
             raise UpstreamError(f"The record has no model call {number + 1}.", code="record_over")
-        yield self._past.hear(number, known.reply.base)
+        yield self._recorded.model_events(number, known.reply.base)
 
 
-class _Nobody:
-    """Stands for everything that a proof must not need: a model, a toolbox, somebody to ask."""
+class _NoPorts:
+    """Fails on every use of a model, toolbox or approver: a replay must not need them."""
 
     async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
         raise Diverged("The model was asked for more than the journal has.")
@@ -69,18 +70,18 @@ class _Nobody:
     async def run(self, call: CallItem, context: CallContext) -> Outcome:
         raise Diverged(f"The tool {call.name!r} was called, and the journal has no result of it.")
 
-    async def ask(self, plea: PermissionRequest, context: CallContext) -> PendingApproval | Verdict:
-        raise Diverged(f"The tool {plea.call.name!r} wanted an approval that the journal does not have.")
+    async def ask(self, request: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
+        raise Diverged(f"The tool {request.call.name!r} wanted an approval that the journal does not have.")
 
-    async def hear(self, approval_id: str, context: CallContext) -> Verdict:
+    async def wait(self, approval_id: str, context: CallContext) -> ApprovalVerdict:
         raise Diverged(f"The approval {approval_id} was waited for, and the journal has no decision of it.")
 
 
-class _Judge:
-    """The journal of a proof: it only compares."""
+class _ComparingJournal:
+    """A journal that only compares."""
 
     def __init__(self, recorded: Sequence[Entry]) -> None:
-        self.comparison = Comparison(recorded)
+        self.comparison = EntryComparison(recorded)
 
     def append(self, entries: Sequence[Entry], ended: RunEnded | None = None) -> "Future[int]":
         known, fresh = self.comparison.take(entries)
@@ -89,16 +90,16 @@ class _Judge:
         return done(known[-1].seq)
 
 
-async def prove(record: RunRecord, entries: Sequence[Entry], clock: Clock, ids: IdSource) -> Proof:
-    """Drive an ended run again and compare every entry and every event with the first time."""
-    nobody = _Nobody()
-    ports = Ports(model=nobody, toolbox=nobody, clock=clock, approver=nobody, ids=ids)
-    judge = _Judge(record.rest)
-    told = list(record.opening)
+async def verify_replay(record: RunRecord, entries: Sequence[Entry], clock: Clock, ids: IdSource) -> Proof:
+    """Replay an ended run, and compare every entry and every event with the recorded ones."""
+    no_ports = _NoPorts()
+    ports = Ports(model=no_ports, toolbox=no_ports, clock=clock, approver=no_ports, ids=ids)
+    journal = _ComparingJournal(record.rest)
+    replayed = list(record.opening)
     problem: str | None = None
     try:
-        await record.loop(ports).run(judge, told.extend)
-        problem = _rest(judge.comparison.expected) or _parting(tell_all(entries), told)
+        await record.loop(ports).run(journal, replayed.extend)
+        problem = _missing_entries(journal.comparison.expected) or _first_difference(replay_journal(entries), replayed)
     except Diverged as error:
         problem = error.message
     own = [entry for entry in entries if not entry.is_input]
@@ -106,7 +107,7 @@ async def prove(record: RunRecord, entries: Sequence[Entry], clock: Clock, ids: 
         rounds=sum(entry.kind == "plan" for entry in own),
         calls=sum(entry.kind == "tool_call" for entry in own),
         entries=len(own),
-        events=len(told),
+        events=len(replayed),
         problem=problem,
     )
 
@@ -114,18 +115,18 @@ async def prove(record: RunRecord, entries: Sequence[Entry], clock: Clock, ids: 
 def fork_request(
     record: RunRecord, entries: Sequence[Entry], *, round_number: int = 1, model: str | None = None
 ) -> Request:
-    """Return a request that goes on from just before a round of a run, perhaps with another model.
+    """Return a request that continues from just before a round of a run, optionally with another model.
 
-    What the run said and did before that round becomes input; no tool runs again.
+    The run's items before that round become input; no tool runs again.
     Raises: RequestError for a round that the run does not have.
     """
     request = record.blueprint.request
-    kept: list[AnyItem] = []
+    earlier: list[AnyItem] = []
     rounds = 0
     for entry in entries:
         rounds += entry.kind == "plan"
         if rounds < round_number and entry.kind in ITEM_KINDS and not entry.is_input:
-            kept.append(item_of_entry(entry))
+            earlier.append(item_of_entry(entry))
     if not 1 <= round_number <= rounds:
         raise RequestError(f"There is no round {round_number}: the run has {rounds}.", param="round")
     notes = [note for note in request.notes if note.code != FORKED]
@@ -137,7 +138,7 @@ def fork_request(
     return msgspec.structs.replace(
         request,
         model=model or record.blueprint.row.model,
-        items=(*record.added, *kept),
+        items=(*record.added, *earlier),
         previous_response_id=None,
         background=False,
         is_fresh=True,
@@ -145,14 +146,14 @@ def fork_request(
     )
 
 
-def _rest(expected: Entry | None) -> str | None:
+def _missing_entries(expected: Entry | None) -> str | None:
     if expected is None:
         return None
     return f"The run ended, and the journal goes on with entry {expected.seq} ({expected.kind})."
 
 
-def _parting(first: Sequence[Numbered], again: Sequence[Numbered]) -> str | None:
-    """Say where two tellings of a run part, if they do; when things happened is not compared."""
+def _first_difference(first: Sequence[Numbered], again: Sequence[Numbered]) -> str | None:
+    """Describe the first difference between two event sequences, if any; times are ignored."""
     for number, (one, other) in enumerate(zip(first, again, strict=False), 1):
         if _timeless(one) != _timeless(other):
             return f"Event {number} was {_name(one)}, and this time {_name(other)}."

@@ -1,23 +1,23 @@
-"""The process that takes a run in drives it, and goes on with every run that was abandoned."""
+"""The runner for a single process: it drives the runs that it starts, and recovers all abandoned ones."""
 
 from treadle.runs.runners.runner_interface import RunHost
 
 
 class LocalRunner:
-    """Fits `Runner`. The one for a single process."""
+    """Fits `RunDriver`."""
 
-    places = False
-    look_s: float | None = None
+    places_runs = False
+    poll_s: float | None = None
 
-    def room(self, driven: int) -> int | None:
+    def capacity(self, driven: int) -> int | None:
         """Return no bound."""
         return None
 
     async def open(self, host: RunHost) -> None:
-        """Need nothing."""
+        """Do nothing."""
 
     async def place(self, run_id: str) -> None:
-        """Need nothing: it is claimed with what was abandoned."""
+        """Do nothing: it is claimed with the abandoned runs."""
 
     async def close(self) -> None:
-        """Hold nothing."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""What a process does beside its heartbeat so that no run in the background waits for nothing."""
+"""Background tasks beside the heartbeat that claim waiting runs early, and place runs that no process drives."""
 
 import asyncio
 import contextlib
@@ -7,23 +7,25 @@ from collections.abc import Awaitable, Callable, Container
 
 from treadle.core.errors import TreadleError
 from treadle.journal.journal_interface import Store
-from treadle.runs.runners.runner_interface import RunDriver, Unplaced
+from treadle.runs.runners.runner_interface import PlacementFailed, RunDriver
 
 log = logging.getLogger("treadle.runs")
 
 RECONCILE_S = 60.0
-"""How often it is looked whether somebody sees to every run that is placed from outside."""
+"""How often to check that every background run is placed."""
 RECONCILE_MAX = 1_000
 _PAGE = 100
 
 
-async def look(every_s: float, take_over: Callable[[], Awaitable[object]], has_room: asyncio.Event) -> None:
-    """Take what has no owner, more often than the heart beats, and at once when there is room again; for ever."""
+async def poll_abandoned(
+    every_s: float, take_over: Callable[[], Awaitable[object]], has_capacity: asyncio.Event
+) -> None:
+    """Claim runs without an owner, more often than the heartbeat, and at once when there is capacity again; forever."""
     while True:
-        has_room.clear()
+        has_capacity.clear()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(every_s):
-                await has_room.wait()
+                await has_capacity.wait()
         try:
             await take_over()
         except TreadleError as error:
@@ -31,11 +33,11 @@ async def look(every_s: float, take_over: Callable[[], Awaitable[object]], has_r
 
 
 async def reconcile(runner: RunDriver, store: Store, driven: Container[str]) -> None:
-    """Place every run in the background that nobody drives here, for ever: another runner may have begun it."""
+    """Place every background run that is not driven here, forever: it may have been started under another runner."""
     while True:
         try:
             await _place_all(runner, store, driven)
-        except (TreadleError, Unplaced) as error:
+        except (TreadleError, PlacementFailed) as error:
             log.warning("runs in the background not placed: %s", error)
         await asyncio.sleep(RECONCILE_S)
 

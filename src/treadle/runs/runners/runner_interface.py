@@ -1,4 +1,4 @@
-"""The port of runners: who drives runs in the background, and which abandoned runs a process goes on with."""
+"""The interface of runners, which decide which process drives background runs and recovers abandoned ones."""
 
 from typing import Protocol
 
@@ -7,16 +7,16 @@ import msgspec
 from treadle.core.events import Status
 
 
-class Unplaced(Exception):
-    """A run could not be given to anybody; whoever took it in drives it."""
+class PlacementFailed(Exception):
+    """A run could not be placed; the process that started it must drive it."""
 
 
-class Leaving(Exception):
-    """This process is about to end: somebody else must see to the run."""
+class ShuttingDown(Exception):
+    """This process is shutting down: another one must drive the run."""
 
 
 class RunnerTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """How runs are placed from outside: a process that is silent for so long has lost them, and drives so many."""
+    """Terms of placed runs: a process that sends no heartbeat for so long loses them; `runs_max` bounds its number."""
 
     heartbeat_s: float = 10.0
     runs_max: int = 0
@@ -26,17 +26,17 @@ DEFAULT_TERMS = RunnerTerms()
 
 
 class RunHost(Protocol):
-    """A process that drives runs, as its runner sees it."""
+    """A process that drives runs, as its runner uses it."""
 
-    async def see_to(self, run_id: str) -> Status | None:
-        """Drive a run to its end, or wait for whoever does; return how it ended, None if there is no such run.
+    async def drive_to_end(self, run_id: str) -> Status | None:
+        """Drive a run to its end, or wait until another process has; return its status, None if there is no such run.
 
         Raises: Leaving, StoreError.
         """
         ...
 
     async def cancel(self, run_id: str) -> bool:
-        """Cancel a run wherever it is driven, and wait for its end; False if it had ended.
+        """Cancel a run, also in another process, and wait for its end; False if it had ended.
 
         Raises: StoreError.
         """
@@ -44,36 +44,36 @@ class RunHost(Protocol):
 
 
 class RunDriver(Protocol):
-    """Decides who drives. `driven` is always the number of runs in the background that this process drives now."""
+    """Decides which process drives a run. `driven` is the number of background runs that this process drives now."""
 
     @property
-    def places(self) -> bool:
-        """Tell whether runs in the background are placed from outside, so that no process looks for them itself."""
+    def places_runs(self) -> bool:
+        """Return whether the runner places background runs, so that processes do not claim them by themselves."""
         ...
 
     @property
-    def look_s(self) -> float | None:
-        """Return how often abandoned runs are looked for beside the heartbeat; None is never."""
+    def poll_s(self) -> float | None:
+        """Return how often to poll for abandoned runs beside the heartbeat; None is never."""
         ...
 
-    def room(self, driven: int) -> int | None:
-        """Return how many more runs this process may take; None is any number."""
+    def capacity(self, driven: int) -> int | None:
+        """Return how many more runs this process may claim; None is unbounded."""
         ...
 
     async def open(self, host: RunHost) -> None:
-        """Begin; `host` is what may be asked from now on.
+        """Start; `host` is ready to be called.
 
         Raises: ConfigError.
         """
         ...
 
     async def place(self, run_id: str) -> None:
-        """See that somebody drives a run that is durable and has no owner; without effect if that is so already.
+        """Find a process for a run that is durable and has no owner; no effect if it has one already.
 
         Raises: Unplaced.
         """
         ...
 
     async def close(self) -> None:
-        """Take no more runs, and wait for those that are seen to here; without effect the second time."""
+        """Take no more runs, and wait for those that are driven here; idempotent."""
         ...

@@ -1,8 +1,8 @@
-"""Temporal decides which process drives a run in the background: one workflow a run, whose one activity drives it.
+"""The runner that lets Temporal place background runs: one workflow for each run, with one activity that drives it.
 
-Only the run's id is ever sent there; what happens in the run stands in the journal. A process that dies or hangs stops
-its heartbeats, and Temporal gives the run to another, which waits until the lease of the first has ended. A workflow
-that is cancelled there cancels its run; a run that is cancelled here ends its workflow.
+Only the run's id is sent to Temporal; the steps are in the journal. If a process dies or hangs, its heartbeats stop and
+Temporal gives the run to another one, which waits for the lease to end. Cancelling the workflow cancels its run, and
+cancelling the run ends its workflow.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from temporalio.service import RPCError
 from temporalio.worker import Worker
 
 from treadle.core.errors import ConfigError, TreadleError
-from treadle.runs.runners.runner_interface import DEFAULT_TERMS, Leaving, RunHost, RunnerTerms, Unplaced
+from treadle.runs.runners.runner_interface import DEFAULT_TERMS, PlacementFailed, RunHost, RunnerTerms, ShuttingDown
 
 log = logging.getLogger("treadle.runs")
 
@@ -27,9 +27,9 @@ ACTIVITY = "treadle-drive"
 CONNECT_S = 10.0
 PLACE_S = 5.0
 RUNS_MAX = 100
-"""Runs that one process drives at once unless the settings say otherwise."""
+"""The default number of runs that one process drives at once."""
 _RUN_AGE = timedelta(days=7)
-"""Longer than any run may take: a run ends by its own limits, long before."""
+"""Longer than any run may take: its own limits end it long before."""
 _AGAIN = RetryPolicy(
     initial_interval=timedelta(seconds=1), backoff_coefficient=2.0, maximum_interval=timedelta(seconds=10)
 )
@@ -41,7 +41,7 @@ class RunWorkflow:
 
     @workflow.run
     async def run(self, run_id: str, heartbeat_s: float) -> str:
-        """Have some process see to the run, as often as needed; return how it ended."""
+        """Have some process drive the run, retried as often as needed; return its status."""
         return await workflow.execute_activity(
             ACTIVITY,
             run_id,
@@ -53,11 +53,11 @@ class RunWorkflow:
         )
 
 
-class Temporal:
-    """Fits `Runner`. For those who run Temporal already."""
+class TemporalRunner:
+    """Fits `RunDriver`."""
 
-    places = True
-    look_s: float | None = None
+    places_runs = True
+    poll_s: float | None = None
 
     def __init__(
         self,
@@ -78,14 +78,14 @@ class Temporal:
         self._client: Client | None = None
         self._host: RunHost | None = None
         self._worker: asyncio.Task[None] | None = None
-        self._leaving = asyncio.Event()
+        self._closing = asyncio.Event()
 
-    def room(self, driven: int) -> int | None:
-        """Return no bound: the bound is on what Temporal gives this process."""
+    def capacity(self, driven: int) -> int | None:
+        """Return no bound: the worker bounds what Temporal gives this process."""
         return None
 
     async def open(self, host: RunHost) -> None:
-        """Connect, and begin to take runs.
+        """Connect, and start to take runs.
 
         Raises: ConfigError, when there is no Temporal at that address or it has no such namespace.
         """
@@ -107,12 +107,12 @@ class Temporal:
         self._worker = asyncio.create_task(self._work(self._client), name="treadle-temporal")
 
     async def place(self, run_id: str) -> None:
-        """Start the workflow of a run, unless it goes on already.
+        """Start the workflow of a run, unless it is running.
 
         Raises: Unplaced.
         """
         if self._client is None:
-            raise Unplaced("not connected")
+            raise PlacementFailed("not connected")
         try:
             await self._client.start_workflow(
                 WORKFLOW,
@@ -124,16 +124,16 @@ class Temporal:
                 rpc_timeout=timedelta(seconds=PLACE_S),
             )
         except RPCError as error:
-            raise Unplaced(f"Temporal did not take it: {error.message}") from error
+            raise PlacementFailed(f"Temporal did not take it: {error.message}") from error
 
     async def close(self) -> None:
-        """Take no more runs, and wait for those that are seen to here; without effect the second time."""
-        self._leaving.set()
+        """Take no more runs, and wait for those that are driven here; idempotent."""
+        self._closing.set()
         if self._worker is not None:
             await asyncio.wait([self._worker])
 
     async def _work(self, client: Client) -> None:
-        """Take runs until this process leaves; where Temporal is away the library itself tries again."""
+        """Take runs until this process shuts down; while Temporal is unavailable its library retries."""
         worker = Worker(
             client,
             task_queue=self._queue,
@@ -144,17 +144,17 @@ class Temporal:
         )
         try:
             async with worker:
-                await self._leaving.wait()
+                await self._closing.wait()
         except RuntimeError as error:
             log.error("Temporal gives this process no runs any more: %s", error)
 
     @activity.defn(name=ACTIVITY)
     async def _drive(self, run_id: str) -> str:
-        assert self._host is not None, "runs are taken when there is somebody to drive them"
-        beating = asyncio.create_task(self._beat())
+        assert self._host is not None, "`open` comes first"
+        beating = asyncio.create_task(self._heartbeat())
         try:
-            return await self._host.see_to(run_id) or "gone"
-        except Leaving:
+            return await self._host.drive_to_end(run_id) or "gone"
+        except ShuttingDown:
             raise ApplicationError("This process is leaving.", type="leaving") from None
         except TreadleError as error:
             raise ApplicationError(error.message, type=error.info.code) from None
@@ -166,13 +166,13 @@ class Temporal:
         finally:
             beating.cancel()
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         while True:
             activity.heartbeat()
             await asyncio.sleep(self._terms.heartbeat_s / 3)
 
 
 def _is_asked_to_cancel() -> bool:
-    """Tell whether somebody wants the run to end: a heartbeat that came late only means that another may see to it."""
+    """Return whether the run was cancelled on purpose: after a late heartbeat another worker may continue it."""
     details = activity.cancellation_details()
     return details is not None and details.cancel_requested

@@ -1,7 +1,6 @@
-"""Plans of stored and living runs: one line for each model call, each whole with what changed since the one before,
-and the model calls of all runs that had an equal one.
+"""Lists the plans of a run, reads one with its difference from the one before, and finds model calls with equal plans.
 
-A whole plan is made again from the journal and proved by its fingerprint; the lines are read from the journal alone.
+A plan is rebuilt from the journal and verified by its fingerprint.
 """
 
 from collections.abc import Sequence
@@ -79,7 +78,7 @@ class _NoteData(msgspec.Struct):
 
 
 async def list_plans(store: Store, row: RunRow) -> list[PlanLine]:
-    """Return a line for each model call of a run that counts, also of one that goes on.
+    """Return a line for each model call of a run that is not void; the run may still be active.
 
     Raises: NotFound.
     """
@@ -134,7 +133,7 @@ def _lines(entries: Sequence[Entry]) -> list[PlanLine]:
             case "plan" if not entry.is_input:
                 lines.append(_line(entry, len(lines) + 1))
             case "void":
-                # The call was cut off; the same plan is asked again.
+                # The call was interrupted and is repeated with the same plan.
                 lines.pop()
             case "note" if lines and entry.data is not None:
                 note = msgspec.json.decode(entry.data, type=_NoteData)

@@ -1,6 +1,6 @@
-"""The model calls of a stored run, read back: the exact plan of each, what was said, and how it ended.
+"""Reads the model calls of a stored run: the exact plan of each, its events, and how it ended.
 
-A plan is made again from the journal and proved by the fingerprint that was journalled with it.
+A plan is rebuilt from the journal and verified by the fingerprint that was journalled with it.
 """
 
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
 from treadle.core.plan import Plan, Planner
 from treadle.core.tool_definitions import AUTO, Offer, ToolChoice, ToolSpec
 from treadle.engine.recorded_run import Ending, ReplyRecord
-from treadle.engine.run_state import rejoined
+from treadle.engine.run_state import merge_carried_results
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.runs.conversation_history import read_history
-from treadle.runs.recovery.run_record import RunRecord, Unreadable, read_record
+from treadle.runs.recovery.run_record import RunRecord, UnreadableRun, read_record
 from treadle.runs.run_setup import Blueprint
 
 
@@ -58,9 +58,9 @@ class _PlanData(msgspec.Struct):
 
 
 async def read_run(store: Store, row: RunRow) -> StoredRun:
-    """Read an ended run back.
+    """Read an ended run.
 
-    Raises: Conflict, when it goes on, is of an older Treadle, or does not give the plans it was made with.
+    Raises: Conflict, when it is active, of an older version, or does not give the plans it was made with.
     """
     if row.status not in ENDED:
         raise Conflict(f"The run {row.id!r} is still going on.", param="run")
@@ -68,17 +68,17 @@ async def read_run(store: Store, row: RunRow) -> StoredRun:
 
 
 async def read_so_far(store: Store, row: RunRow) -> StoredRun:
-    """Read a run back as far as it has come; a model call that is going on counts as interrupted.
+    """Read a run as far as it has come; a model call in progress counts as interrupted.
 
     Raises: Conflict, when it is of an older Treadle, or does not give the plans it was made with.
     """
     before = [] if row.previous_id is None else await read_history(store, row.previous_id)
     try:
         record = await read_record(store, row, before)
-    except Unreadable as error:
+    except UnreadableRun as error:
         raise Conflict(f"{error} Only a run that was stored whole can be made again.", param="run") from None
     offers = offers_of(record.blueprint)
-    calls = _Reader(record, offers).read(record.recorded)
+    calls = _Reader(record, offers).read(record.entries)
     return StoredRun(row=row, added=record.added, offers=offers, calls=tuple(calls))
 
 
@@ -89,7 +89,7 @@ def offers_of(blueprint: Blueprint) -> dict[str, Offer]:
 
 
 class _Reader:
-    """Goes through the entries of a run and puts its model calls together."""
+    """Builds the model calls of a run from its entries."""
 
     def __init__(self, record: RunRecord, offers: dict[str, Offer]) -> None:
         request = record.blueprint.request
@@ -97,7 +97,7 @@ class _Reader:
         self._planner = Planner(record.blueprint.row.model, specs, request.options)
         if request.instructions:
             self._planner.add([text_message("system", request.instructions)])
-        head, self._carried = record.blueprint.taken_up()
+        head, self._carried = record.blueprint.initial_history()
         self._planner.add(head)
         self._record = record
         self._number = -1
@@ -112,19 +112,19 @@ class _Reader:
         for entry in entries:
             if not entry.is_input:
                 self._take(entry)
-        self._close()
+        self._end_call()
         return self._calls
 
     def _take(self, entry: Entry) -> None:
         match entry.kind:
             case "plan":
-                self._close()
+                self._end_call()
                 self._number += 1
-                self._plan = self._made(entry), entry.at
+                self._plan = self._plan_of(entry), entry.at
             case "reply" if entry.data is not None:
                 self._reply = msgspec.json.decode(entry.data, type=ReplyRecord), entry.at
             case "void":
-                # What was cut off does not count; the same plan is asked again.
+                # The interrupted call is void and is repeated with the same plan.
                 self._plan, self._reply, self._items, self._results = None, None, [], []
             case kind if kind in ITEM_KINDS:
                 item = item_of_entry(entry)
@@ -135,18 +135,18 @@ class _Reader:
             case _:
                 pass
 
-    def _made(self, entry: Entry) -> Plan:
+    def _plan_of(self, entry: Entry) -> Plan:
         data = msgspec.json.decode(entry.data or b"{}", type=_PlanData)
         plan = self._planner.plan(data.tool_choice)
         if plan.fingerprint != data.fingerprint:
             raise Conflict(f"The plan of entry {entry.seq} cannot be made again from the journal.", param="run")
         return plan
 
-    def _close(self) -> None:
-        """Put the current call down, and let the next plan read what it gave."""
+    def _end_call(self) -> None:
+        """Finish the current call, and add its items and results to the history of the next plan."""
         if self._plan is None:
             if self._carried is not None:
-                self._planner.add(rejoined(self._carried, self._results))
+                self._planner.add(merge_carried_results(self._carried, self._results))
                 self._carried, self._results = None, []
             return
         plan, asked_at = self._plan
@@ -154,7 +154,7 @@ class _Reader:
         self._calls.append(
             ModelCall(
                 plan=plan,
-                events=tuple(self._record.past.hear(self._number, reply.base)),
+                events=tuple(self._record.steps.model_events(self._number, reply.base)),
                 items=tuple(self._items),
                 results=tuple(self._results),
                 reply=reply,

@@ -1,6 +1,6 @@
-"""A run as a tree, read from its journal: its rounds, in each what was said and called, and what came of every call.
+"""Builds a run's trace from its journal: its rounds, with their texts and calls, and the outcome of every call.
 
-It reads a run that goes on as well as one that has ended, and never fails on an entry that it cannot read. Pure.
+It reads active and ended runs, and never fails on an unreadable entry. Pure.
 """
 
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ from treadle.engine.approval_reasons import DecisionRecord, RequestRecord
 from treadle.engine.recorded_run import ReplyRecord
 
 TEXT_CHARS_MAX = 20_000
-"""What is shown of one text; all of it is in the journal."""
+"""How much of one text is shown; the journal has all of it."""
 
 CallState = Literal["open", "waiting", "running", "done", "failed", "denied", "expired", "client"]
 RoundState = Literal["going", "finished", "failed", "expired", "aborted", "interrupted", "void"]
@@ -133,7 +133,7 @@ class _VoidData(msgspec.Struct):
 
 
 def trace_of(entries: Sequence[Entry], cost: Cost) -> Trace:
-    """Return the tree of a run; `cost` knows what a usage of a model costs."""
+    """Return the trace of a run; `cost` returns what a usage of a model costs."""
     builder = _Builder(cost)
     for entry in entries:
         try:
@@ -144,7 +144,7 @@ def trace_of(entries: Sequence[Entry], cost: Cost) -> Trace:
 
 
 class _Builder:
-    """Puts the tree together, entry by entry."""
+    """Builds the trace, entry by entry."""
 
     def __init__(self, cost: Cost) -> None:
         self._cost = cost
@@ -155,7 +155,7 @@ class _Builder:
         self._tools_sha256 = ""
 
     def take(self, entry: Entry) -> None:
-        """Take one entry into account."""
+        """Add one entry."""
         if entry.is_input:
             if entry.kind == "user":
                 self._question = entry.content or ""
@@ -178,21 +178,21 @@ class _Builder:
                 call.setdefault("started_at", entry.at)
                 call.update(source=found.source, effect=found.effect, attempts=call.get("attempts", 0) + 1)
             case "approval_request":
-                self._ask(entry, msgspec.json.decode(data, type=RequestRecord))
+                self._add_request(entry, msgspec.json.decode(data, type=RequestRecord))
             case "approval_decision":
-                self._decide(entry, msgspec.json.decode(data, type=DecisionRecord))
+                self._add_decision(entry, msgspec.json.decode(data, type=DecisionRecord))
             case kind if kind in ITEM_KINDS:
                 self._item(entry, data)
             case _:
                 pass
 
     def unreadable(self, entry: Entry) -> None:
-        """Say that an entry could not be read."""
+        """Add a note on an entry that could not be read."""
         message = f"Entry {entry.seq} ({entry.kind}) of the journal cannot be read."
         self._note(Note(code="unreadable_entry", action="dropped", message=message))
 
     def trace(self) -> Trace:
-        """Return the tree."""
+        """Return the trace."""
         calls = {call_id: _finished(fields) for call_id, fields in self._calls.items()}
         rounds: list[TracedRound] = []
         for fields in self._rounds:
@@ -206,7 +206,7 @@ class _Builder:
         errors = sum(each.error is not None for each in rounds)
         errors += sum(call.state in bad for each in rounds for call in each.calls)
         return Trace(
-            question=_shown(self._question),
+            question=_cut(self._question),
             rounds=tuple(rounds),
             notes=tuple(self._notes),
             usage=usage,
@@ -266,12 +266,12 @@ class _Builder:
         else:
             self._notes.append(note)
 
-    def _ask(self, entry: Entry, record: RequestRecord) -> None:
+    def _add_request(self, entry: Entry, record: RequestRecord) -> None:
         self._call(entry)["approval"] = TracedApproval(
             id=record.approval_id, reasons=record.reasons, asked_at=entry.at, expires_at=record.expires_at or None
         )
 
-    def _decide(self, entry: Entry, record: DecisionRecord) -> None:
+    def _add_decision(self, entry: Entry, record: DecisionRecord) -> None:
         call = self._call(entry)
         if record.call is not None:
             call.update(_described(record.call, entry.at))
@@ -297,7 +297,7 @@ class _Builder:
         elif self._rounds and entry.kind in ("assistant", "reasoning") and entry.content:
             lane = "text" if entry.kind == "assistant" else "reasoning"
             known = self._rounds[-1][lane]
-            self._rounds[-1][lane] = _shown(f"{known}\n\n{entry.content}" if known else entry.content)
+            self._rounds[-1][lane] = _cut(f"{known}\n\n{entry.content}" if known else entry.content)
 
     def _result(self, entry: Entry, item: ResultItem, found: _CallData) -> None:
         text = text_of(item.output)
@@ -306,7 +306,7 @@ class _Builder:
             ended_at=entry.at,
             duration_s=found.duration_s,
             rc=item.rc,
-            output=_shown(text),
+            output=_cut(text),
             envelope=_envelope(item),
             summary=item.summary,
             output_bytes=found.bytes or len(text.encode("utf-8", "replace")),
@@ -318,7 +318,7 @@ class _Builder:
             call["source"] = found.source
 
     def _call(self, entry: Entry) -> dict[str, Any]:
-        """Return the fields of an entry's call; one that an earlier run made belongs to the round that takes it up."""
+        """Return the fields of an entry's call; one carried over from an earlier run is in a round 0."""
         call_id = entry.call_id or ""
         if call_id not in self._calls:
             self._calls[call_id] = {"call_id": call_id, "name": entry.name or "", "called_at": entry.at}
@@ -334,8 +334,8 @@ def _described(item: CallItem, at: float) -> dict[str, Any]:
         "name": item.name,
         "side": item.side,
         "origin": item.origin,
-        "arguments": _shown(item.arguments),
-        "raw": None if item.raw is None else _shown(item.raw),
+        "arguments": _cut(item.arguments),
+        "raw": None if item.raw is None else _cut(item.raw),
         "called_at": at,
     }
 
@@ -357,13 +357,13 @@ def _state(fields: dict[str, Any], *, is_error: bool) -> CallState:
 
 
 def _envelope(item: ResultItem) -> Envelope:
-    """Return the envelope of a result; data that is too long to be shown is its text, cut."""
+    """Return the envelope of a result; data that is too long is replaced by its text, cut."""
     envelope = envelope_of(item)
     if len(envelope.data) <= TEXT_CHARS_MAX:
         return envelope
-    data = msgspec.Raw(write_json(_shown(bytes(envelope.data).decode())))
+    data = msgspec.Raw(write_json(_cut(bytes(envelope.data).decode())))
     return msgspec.structs.replace(envelope, data=data)
 
 
-def _shown(text: str) -> str:
+def _cut(text: str) -> str:
     return text if len(text) <= TEXT_CHARS_MAX else text[:TEXT_CHARS_MAX]

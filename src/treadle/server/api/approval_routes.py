@@ -83,7 +83,7 @@ async def index(service: Service, exchange: Exchange) -> None:
     rows = await service.runtime.store.approvals.page(
         limit + 1, key_id=exchange.reach, status=wanted, run_id=query.get("run"), before=before
     )
-    shown = [_approvals(service).standing(row) for row in rows[:limit]]
+    shown = [_approvals(service).current_status(row) for row in rows[:limit]]
     page = ApprovalPage(
         approvals=[view(row) for row in shown if wanted is None or row.status == wanted],
         has_more=len(rows) > limit,

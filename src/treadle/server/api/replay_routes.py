@@ -9,7 +9,7 @@ from treadle.journal.jsonl_export import write_run
 from treadle.journal.session_operations import chain_of
 from treadle.providers.cassettes.file_format import write_cassette
 from treadle.runs import RunHandle
-from treadle.runs.replay.cassette_export import tape_run
+from treadle.runs.replay.cassette_export import export_run
 from treadle.runs.replay.replay_run import Proof
 from treadle.runs.views.recorded_rounds import read_run
 from treadle.server.api.run_routes import RunView, acting, find_run, view_of
@@ -58,10 +58,10 @@ async def replay(service: Service, exchange: Exchange) -> None:
     if wanted.live_tools:
         exchange.client.check_decides("Running tools again")
         await service.admit(acting(exchange, row))
-        handle = await service.runtime.runs.run_tools_again(row, allowed=exchange.client.tools)
+        handle = await service.runtime.runs.rerun_tools(row, allowed=exchange.client.tools)
         await _answer_started(service, exchange, handle)
         return
-    proof = await service.runtime.runs.prove(row)
+    proof = await service.runtime.runs.verify_replay(row)
     await exchange.answer_json(200, {"run": row.id, "is_same": proof.is_same, **msgspec.structs.asdict(proof)})
 
 
@@ -85,7 +85,7 @@ async def _journal(service: Service, row: RunRow) -> bytes:
 
 async def _cassette(service: Service, row: RunRow) -> bytes:
     endpoint, name = endpoint_of(service.runtime, row.model)
-    return write_cassette(tape_run(await read_run(service.runtime.store, row), endpoint, name).cassette)
+    return write_cassette(export_run(await read_run(service.runtime.store, row), endpoint, name).cassette)
 
 
 async def _scenario(service: Service, row: RunRow) -> bytes:

@@ -19,7 +19,7 @@ from treadle.providers.cassettes.file_format import Call, CassetteRequest, Casse
 from treadle.providers.cassettes.recorder import recorded_file
 from treadle.providers.provider_endpoint import Endpoint
 from treadle.providers.resilience import GuardedModel
-from treadle.runs.replay.cassette_export import tape_call
+from treadle.runs.replay.cassette_export import export_call
 from treadle.runs.views.recorded_rounds import ModelCall, read_so_far
 from treadle.runtime import Runtime
 from treadle.server.api.run_routes import find_run
@@ -109,7 +109,7 @@ def _folder(runtime: Runtime) -> Path | None:
 def _view(calls: Sequence[ModelCall], endpoint: Endpoint, name: str, place: tuple[Path | None, str]) -> WireView:
     """Put together what is shown of the last of the calls."""
     made, number = calls[-1], len(calls)
-    written, notes = tape_call(made, endpoint, name)
+    written, notes = export_call(made, endpoint, name)
     recorded = _recorded(place, endpoint, written)
     call = recorded or written
     if recorded is None and endpoint is STAND_IN:

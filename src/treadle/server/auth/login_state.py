@@ -5,7 +5,7 @@ while people use it, which is how long a logout elsewhere takes to be known here
 """
 
 from treadle.core.errors import TreadleError
-from treadle.engine.ports import Clock
+from treadle.core.shared_ports import Clock
 from treadle.journal.journal_interface import Store
 from treadle.server.auth.page_access import COOKIE_S, PageGate
 from treadle.server.auth.signed_tickets import SignedTicket

@@ -14,7 +14,7 @@ import msgspec
 
 from treadle.core.errors import TreadleError
 from treadle.core.json import write_json
-from treadle.engine.ports import Clock
+from treadle.core.shared_ports import Clock
 
 POLL_S = 1.0
 CHANGES_MAX = 2_000

@@ -16,7 +16,7 @@ from treadle.core.journal_entries import Entry, item_of_entry
 from treadle.core.usage import Usage
 from treadle.journal.journal_interface import RunRow, SessionRow, Store
 from treadle.journal.session_operations import chain_of
-from treadle.runs.replay.event_replay import tell_all
+from treadle.runs.replay.event_replay import replay_journal
 from treadle.server.chat_page.questions import file_name_of
 from treadle.server.chat_page.run_view import ChatRunView, Mode, Part, ending, note_of
 from treadle.server.server_state import Service
@@ -133,7 +133,7 @@ def _siblings(runs: Sequence[RunRow]) -> dict[str | None, list[str]]:
 
 async def _read_turn(service: Service, run: RunRow, siblings: list[str], mode: Mode) -> SessionTurn:
     entries = await service.runtime.store.entries(run.id)
-    screen, said = ChatRunView(mode), tell_all(entries)
+    screen, said = ChatRunView(mode), replay_journal(entries)
     usage = run.usage
     told: dict[str, Any] = {"status": run.status, "ended_at": run.ended_at, **note_of(run.status, run.stop, run)}
     for numbered in said:

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from treadle.core.events import RunEnded
 from treadle.core.request import Note
-from treadle.engine.ports import Clock
-from treadle.runs.event_feed import FeedBatches, Hear
+from treadle.core.shared_ports import Clock
+from treadle.runs.event_feed import BatchHandler, FeedBatches
 
 
 class EventSource(Protocol):
@@ -35,8 +35,8 @@ class EventSource(Protocol):
         """Return what the cache did for the answer: `hit`, `miss`, or nothing."""
         ...
 
-    def events(self, *, hear: Hear | None = None) -> FeedBatches:
-        """Return what happens, in batches, until the end; `hear` may take them at once."""
+    def events(self, *, on_batch: BatchHandler | None = None) -> FeedBatches:
+        """Return what happens, in batches, until the end; `on_batch` may take them at once."""
         ...
 
     def stored_events(self) -> FeedBatches:

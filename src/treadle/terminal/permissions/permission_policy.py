@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.core.events import ApprovalRequested
 from treadle.core.json import BadJson, read_json, write_json
-from treadle.engine.approval_reasons import BY_NAME, is_of_policy, protected_in
+from treadle.engine.approval_reasons import BY_NAME, is_policy_reason, protected_paths
 from treadle.terminal.conversation.host_interface import CallDecision
 from treadle.terminal.permissions.known_programs import writes_git
 from treadle.terminal.permissions.remembered_permissions import Allowances, Allowed, Scope
@@ -65,12 +65,12 @@ class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_plain(self) -> bool:
         """Tell whether it is asked for what the tool is, and not for what was read or how it came to be."""
-        return all(is_of_policy(reason, self.tool) for reason in self.reasons)
+        return all(is_policy_reason(reason, self.tool) for reason in self.reasons)
 
     @property
     def protected(self) -> tuple[str, ...]:
         """Return the protected paths that it asks to write."""
-        return tuple(os.path.normpath(each) for each in protected_in(self.arguments)) if self.source == LOCAL else ()
+        return tuple(os.path.normpath(each) for each in protected_paths(self.arguments)) if self.source == LOCAL else ()
 
     @property
     def is_git_write(self) -> bool:
@@ -80,7 +80,7 @@ class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def named_rules(self) -> list[Allowed]:
         """Return the rule for the one protected path that it writes, where nothing else must be asked about."""
-        is_plain = all(is_of_policy(reason, self.tool) or reason.startswith(BY_NAME) for reason in self.reasons)
+        is_plain = all(is_policy_reason(reason, self.tool) or reason.startswith(BY_NAME) for reason in self.reasons)
         is_one = is_plain and self.is_edit and len(self.protected) == 1
         return [Allowed(tool=PROTECTED, path=self.protected[0])] if is_one else []
 

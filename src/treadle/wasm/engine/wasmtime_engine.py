@@ -77,7 +77,7 @@ def _load() -> Any:
     return wasmtime
 
 
-class _Clock:
+class _EpochTicker:
     """Advances the epoch of every engine while at least one guest runs."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class _Clock:
             pause.wait(TICK_S)
 
 
-_clock = _Clock()
+_clock = _EpochTicker()
 _engines: dict[EngineSpec, "Engine"] = {}
 _lock = threading.Lock()
 

@@ -17,7 +17,7 @@ from treadle.core.tool_definitions import GUEST, CallContext, Outcome, ServerToo
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Toolbox
 from treadle.protocols.chat import read_request
-from treadle.runs import Instead, RunHandle, Runs
+from treadle.runs import RunHandle, RunOverrides, Runs
 from treadle.runs.dependencies import ToolProvider
 from treadle.runs.tool_offers import narrow
 from treadle.telemetry import trace_parent
@@ -78,7 +78,7 @@ class ConversationRuns:
             sender = visit.sender
             if sender.admit is not None:
                 await sender.admit(request.model)
-            instead = Instead(tools=offered, toolbox=toolbox)
+            instead = RunOverrides(tools=offered, toolbox=toolbox)
             limits = self._limits_of(ask)
             handle = await self._runs.start(request, key_id=sender.key_id, limits=limits, instead=instead)
         except TreadleError as error:

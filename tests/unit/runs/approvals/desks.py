@@ -13,7 +13,7 @@ from treadle.engine.ports import PendingApproval, PermissionRequest
 from treadle.journal.journal_interface import SessionRow
 from treadle.journal.sqlite.store import SqliteStore
 from treadle.runs.approvals.decisions import Approvals
-from treadle.runs.approvals.durable_approver import ApprovalDesk, DeskRules
+from treadle.runs.approvals.durable_approver import ApproverRules, DurableApprover
 from unit.engine.fakes import FakeClock, call, server
 
 CONTEXT = CallContext(run_id="run_1", session_id="sess_1")
@@ -25,22 +25,22 @@ WAIT_S = 10.0
 class Office:
     """Everything that a question passes through."""
 
-    def __init__(self, store: SqliteStore, clock: FakeClock, rules: DeskRules) -> None:
+    def __init__(self, store: SqliteStore, clock: FakeClock, rules: ApproverRules) -> None:
         ids = CountingIds()
         self.store = store
         self.clock = clock
-        self.desk = ApprovalDesk(store, clock, ids, rules)
+        self.desk = DurableApprover(store, clock, ids, rules)
         self.service = Approvals(store, clock, ids)
 
-    async def ticket(self, plea: PermissionRequest = PLEA, context: CallContext = CONTEXT) -> PendingApproval:
+    async def ticket(self, request: PermissionRequest = PLEA, context: CallContext = CONTEXT) -> PendingApproval:
         """Ask, and be told to wait."""
-        ticket = await self.desk.ask(plea, context)
+        ticket = await self.desk.ask(request, context)
         assert isinstance(ticket, PendingApproval), ticket
         return ticket
 
 
 @asynccontextmanager
-async def office(rules: DeskRules | None = None, **run: Any) -> AsyncIterator[Office]:
+async def office(rules: ApproverRules | None = None, **run: Any) -> AsyncIterator[Office]:
     """Open an office with the runs run_1 and run_2 and the session sess_1."""
     clock = FakeClock()
     store = SqliteStore(":memory:", clock=clock.now)
@@ -49,7 +49,7 @@ async def office(rules: DeskRules | None = None, **run: Any) -> AsyncIterator[Of
         await store.create_session(SessionRow(id="sess_1", created_at=1.0, updated_at=1.0))
         for name in ("1", "2"):
             await store.start_run(run_row(name, **run), [], owner="me", lease_s=60)
-        yield Office(store, clock, rules or DeskRules())
+        yield Office(store, clock, rules or ApproverRules())
     finally:
         await store.close()
 

@@ -10,7 +10,7 @@ from treadle.config import ServerSection, Settings, StoreSection
 from treadle.core.events import ApprovalRequested, ToolFinished
 from treadle.core.tool_definitions import CallContext, ServerTool, ToolSpec
 from treadle.providers.direct_call_model import DirectModel, direct_request
-from treadle.runs import Instead
+from treadle.runs import RunOverrides
 from treadle.runs.approvals.bound_toolbox import BoundToolbox
 from treadle.runs.approvals.decisions import Answer
 from treadle.tools.function_tools import function_tool
@@ -69,7 +69,9 @@ async def test_an_approval_does_not_pass_to_another_tool_of_the_same_name(tmp_pa
 
     settings = Settings(server=ServerSection(mcp=True), store=StoreSection(url=f"sqlite:///{tmp_path}/t.db"))
     async with Runtime(settings, tools=[wipe]) as runtime, asyncio.timeout(BOUND_S):
-        handle = await runtime.runs.start(direct_request("wipe", {"path": "x"}), instead=Instead(model=DirectModel()))
+        handle = await runtime.runs.start(
+            direct_request("wipe", {"path": "x"}), instead=RunOverrides(model=DirectModel())
+        )
         finished: list[ToolFinished] = []
         async for batch in handle.events():
             for numbered in batch:

@@ -4,10 +4,10 @@ import pytest
 
 from treadle.core.errors import Conflict, NotFound, ProtocolError
 from treadle.core.tool_definitions import CallContext
-from treadle.engine.ports import Verdict
+from treadle.engine.ports import ApprovalVerdict
 from treadle.journal.approvals_interface import DECIDED
 from treadle.runs.approvals.decisions import ARGUMENTS_BYTES_MAX, REASON_CHARS_MAX, Answer, Remember
-from treadle.runs.approvals.durable_approver import DeskRules
+from treadle.runs.approvals.durable_approver import ApproverRules
 from unit.runs.approvals.desks import CONTEXT, PLEA, office, other_call
 
 YES, NO = Answer(approve=True, by="ann"), Answer(approve=False, by="bob", reason="no")
@@ -36,7 +36,7 @@ async def test_the_loser_of_a_race_leaves_no_rule() -> None:
 
 async def test_what_is_past_its_time_is_shown_and_kept_as_expired() -> None:
     """Before anybody has written it down, and after somebody tried to decide."""
-    async with office(DeskRules(wait_s=30.0, stored_s=30.0)) as at:
+    async with office(ApproverRules(wait_s=30.0, stored_s=30.0)) as at:
         ticket = await at.ticket()
         at.clock.time += 30
         assert (await at.service.find(ticket.approval_id)).status == "expired"
@@ -128,7 +128,7 @@ async def test_what_is_remembered_is_what_was_approved() -> None:
         await at.service.decide(ticket.approval_id, answer)
         await at.ticket(other_call("call_2"))
         agreed = await at.desk.ask(other_call("call_3", '{"a": "mild"}'), CONTEXT)
-        assert isinstance(agreed, Verdict)
+        assert isinstance(agreed, ApprovalVerdict)
         assert agreed.approved
 
 
@@ -148,7 +148,7 @@ async def test_patterns_are_checked_against_what_was_approved() -> None:
 
 async def test_a_rule_is_kept_where_it_was_wanted() -> None:
     """In the session of the run, or in the whole project."""
-    async with office(DeskRules(project="/p")) as at:
+    async with office(ApproverRules(project="/p")) as at:
         for call_id, scope in (("c1", "session"), ("c2", "project")):
             ticket = await at.ticket(other_call(call_id, f'{{"id":"{call_id}"}}'))
             remember = Remember(kind="call", scope=scope)  # type: ignore[arg-type]

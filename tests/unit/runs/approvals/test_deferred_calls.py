@@ -180,10 +180,10 @@ async def test_a_tool_that_is_not_the_same_any_more_does_not_run(source: str | N
     hands = Hands()
     async with process(FakeModel(*REPLIES), hands) as at:
         previous, ids = await asked(at)
-        tools = list(at.runs._rooms.tools.tools())
+        tools = list(at.runs._deps.tools.tools())
         kept = [tool for tool in tools if tool.name != "wipe"]
         changed = [msgspec.structs.replace(tool, source=source) for tool in tools if tool.name == "wipe" and source]
-        at.runs._rooms = msgspec.structs.replace(at.runs._rooms, tools=Shelf(*kept, *changed))
+        at.runs._deps = msgspec.structs.replace(at.runs._deps, tools=Shelf(*kept, *changed))
         told = await follow(at, going_on(previous, (ids["b"], True), (ids["c"], True)))
         assert [each.event.result.rc for each in told if _is(each, ToolFinished)] == [rc, rc]
         assert hands.ran == ["a"]
@@ -194,9 +194,9 @@ async def test_a_tool_that_changes_once_its_call_was_taken_up_does_not_run(monke
     hands = Hands()
     async with process(FakeModel(*REPLIES), hands) as at:
         previous, ids = await asked(at)
-        tools = at.runs._rooms.tools.tools()
+        tools = at.runs._deps.tools.tools()
         shelf = Shelf(*tools)
-        at.runs._rooms = msgspec.structs.replace(at.runs._rooms, tools=shelf)
+        at.runs._deps = msgspec.structs.replace(at.runs._deps, tools=shelf)
         use = SqliteApprovals.use
 
         async def swapped(approvals: SqliteApprovals, approval_ids: tuple[str, ...], used_by: str) -> None:
@@ -254,7 +254,7 @@ async def test_a_run_that_carries_on_goes_on_wherever_it_was_cut(cut: int) -> No
             await at.store.approvals.decide(row.id, row.decision)
         left = await at.store.start_run(_begun(second), whole[:cut], owner="dead", lease_s=1)
         await left.release()
-        assert await at.runs.take_over() == [second.id]
+        assert await at.runs.claim_abandoned() == [second.id]
         handle = at.runs.find_live(second.id)
         assert handle is not None
         told = [each async for batch in handle.events() for each in batch]
@@ -286,7 +286,7 @@ async def test_a_revived_run_does_not_carry_on_what_another_one_has() -> None:
         await at.store.approvals.use([row.id for row in approvals], first.id)
         left = await at.store.start_run(_begun(second), whole[:4], owner="dead", lease_s=1)
         await left.release()
-        await at.runs.take_over()
+        await at.runs.claim_abandoned()
         ended = await at.store.find_run(second.id)
         assert ended is not None
         assert (ended.status, hands.ran) == ("failed", [])

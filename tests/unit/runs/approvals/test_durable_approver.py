@@ -7,18 +7,18 @@ import msgspec
 import pytest
 
 from treadle.core.errors import StoreError
-from treadle.engine.ports import Verdict
+from treadle.engine.ports import ApprovalVerdict
 from treadle.journal.approvals_interface import ApprovalQuestion
 from treadle.journal.sqlite.approvals import SqliteApprovals
 from treadle.runs.approvals.decisions import Answer, Remember
-from treadle.runs.approvals.durable_approver import DeskRules
+from treadle.runs.approvals.durable_approver import ApproverRules
 from treadle.runs.approvals.remembered_rules import digest_of
 from unit.runs.approvals.desks import CONTEXT, PLEA, WAIT_S, office, other_call
 
 
 async def test_a_question_is_kept_with_all_that_a_person_needs() -> None:
     """Tool, source, canonical arguments, reasons, session and the digest that the answer is bound to."""
-    async with office(DeskRules(project="/p"), key_id="key_1") as at:
+    async with office(ApproverRules(project="/p"), key_id="key_1") as at:
         ticket = await at.ticket()
         row = await at.service.find(ticket.approval_id)
         digest = digest_of("wipe", "python", '{"a":"x","b":1}', "run_1")
@@ -71,7 +71,7 @@ async def test_an_approval_does_not_pass_to_other_arguments() -> None:
         ticket = await at.ticket()
         await at.service.decide(ticket.approval_id, Answer(approve=True))
         answer = await at.desk.ask(other_call("call_1", '{"a":"other"}'), CONTEXT)
-        assert isinstance(answer, Verdict)
+        assert isinstance(answer, ApprovalVerdict)
         assert (answer.approved, "other arguments" in answer.reason) == (False, True)
 
 
@@ -79,12 +79,12 @@ async def test_who_waits_hears_the_decision() -> None:
     """With who decided, why and the changed arguments."""
     async with office() as at:
         ticket = await at.ticket()
-        hearing = asyncio.create_task(at.desk.hear(ticket.approval_id, CONTEXT))
+        hearing = asyncio.create_task(at.desk.wait(ticket.approval_id, CONTEXT))
         await asyncio.sleep(0)
         assert not hearing.done()
         answer = Answer(approve=True, by="ann", reason="fine", arguments='{"a":"y"}')
         await at.service.decide(ticket.approval_id, answer)
-        assert await asyncio.wait_for(hearing, WAIT_S) == Verdict(
+        assert await asyncio.wait_for(hearing, WAIT_S) == ApprovalVerdict(
             approved=True,
             code="approved",
             reason="fine",
@@ -106,7 +106,7 @@ async def test_a_store_that_is_away_ends_no_waiting(monkeypatch: pytest.MonkeyPa
             return await find(self, approval_id, **named)
 
         monkeypatch.setattr(SqliteApprovals, "find", failing)
-        hearing = asyncio.create_task(at.desk.hear(ticket.approval_id, CONTEXT))
+        hearing = asyncio.create_task(at.desk.wait(ticket.approval_id, CONTEXT))
         async with asyncio.timeout(WAIT_S):
             while failures:  # noqa: ASYNC110 that it failed is told to nobody
                 await asyncio.sleep(0)
@@ -115,15 +115,15 @@ async def test_a_store_that_is_away_ends_no_waiting(monkeypatch: pytest.MonkeyPa
         assert (verdict.approved, verdict.by) == (True, "ann")
         failures.append(StoreError("damaged", code="store_corrupt"))
         with pytest.raises(StoreError):
-            await at.desk.hear(ticket.approval_id, CONTEXT)
+            await at.desk.wait(ticket.approval_id, CONTEXT)
 
 
 async def test_a_question_that_nobody_answers_expires() -> None:
     """It is not denied, and nobody can approve it afterwards."""
-    async with office(DeskRules(wait_s=30.0, stored_s=30.0)) as at:
+    async with office(ApproverRules(wait_s=30.0, stored_s=30.0)) as at:
         ticket = await at.ticket()
         at.clock.time += 30
-        verdict = await asyncio.wait_for(at.desk.hear(ticket.approval_id, CONTEXT), WAIT_S)
+        verdict = await asyncio.wait_for(at.desk.wait(ticket.approval_id, CONTEXT), WAIT_S)
         assert (verdict.approved, verdict.code) == (False, "expired")
         row = await at.store.approvals.find(ticket.approval_id)
         assert row is not None
@@ -132,26 +132,26 @@ async def test_a_question_that_nobody_answers_expires() -> None:
 
 async def test_a_decision_at_the_last_moment_stands() -> None:
     """The desk finds the time over while somebody has decided in it."""
-    async with office(DeskRules(wait_s=30.0, stored_s=30.0)) as at:
+    async with office(ApproverRules(wait_s=30.0, stored_s=30.0)) as at:
         ticket = await at.ticket()
         await at.service.decide(ticket.approval_id, Answer(approve=True))
         at.clock.time += 31
-        verdict = await asyncio.wait_for(at.desk.hear(ticket.approval_id, CONTEXT), WAIT_S)
+        verdict = await asyncio.wait_for(at.desk.wait(ticket.approval_id, CONTEXT), WAIT_S)
         assert verdict.approved
 
 
 async def test_a_question_that_is_gone_is_no_approval() -> None:
     """The content of the run was deleted while it waited."""
     async with office() as at:
-        verdict = await at.desk.hear("apr_none", CONTEXT)
+        verdict = await at.desk.wait("apr_none", CONTEXT)
         assert (verdict.approved, verdict.code) == (False, "cancelled")
 
 
 async def test_a_closed_desk_asks_nobody_and_says_so() -> None:
     """No row is filed; the reasons are in the refusal."""
-    async with office(DeskRules(is_open=False)) as at:
+    async with office(ApproverRules(is_open=False)) as at:
         verdict = await at.desk.ask(PLEA, CONTEXT)
-        assert isinstance(verdict, Verdict)
+        assert isinstance(verdict, ApprovalVerdict)
         assert (verdict.approved, "wipe is destructive" in verdict.reason) == (False, True)
         assert await at.service.page() == []
 
@@ -163,7 +163,7 @@ async def test_a_remembered_rule_answers_for_the_person() -> None:
         await at.service.decide(ticket.approval_id, Answer(approve=True, remember=Remember(kind="call")))
         [rule] = await at.service.rules()
         again = await at.desk.ask(other_call("call_2"), CONTEXT)
-        assert again == Verdict(approved=True, by=f"rule {rule.id}")
+        assert again == ApprovalVerdict(approved=True, by=f"rule {rule.id}")
         await at.ticket(other_call("call_3", '{"a":"other"}'))
         await at.service.forget_rule(rule.id)
         await at.ticket(other_call("call_4"))
@@ -188,5 +188,5 @@ async def test_a_rule_does_not_reach_past_untrusted_output() -> None:
         ticket = await at.ticket()
         remember = Remember(kind="tool")
         await at.service.decide(ticket.approval_id, Answer(approve=True, remember=remember))
-        assert isinstance(await at.desk.ask(other_call("call_2"), CONTEXT), Verdict)
+        assert isinstance(await at.desk.ask(other_call("call_2"), CONTEXT), ApprovalVerdict)
         await at.ticket(other_call("call_3", is_tainted=True))

@@ -1,7 +1,7 @@
 """Which calls belong to a turn that was left open, and how its conversation is parted."""
 
 from treadle.core.items import AnyItem, CallItem, ReasoningItem, ResultItem, text_message
-from treadle.runs.approvals.pending_turn import goes_on, order_of, split
+from treadle.runs.approvals.pending_turn import has_new_message, order_of, split
 
 
 def made(*call_ids: str) -> list[AnyItem]:
@@ -35,5 +35,5 @@ def test_a_conversation_is_parted_at_the_calls_of_the_turn() -> None:
 
 def test_only_somebody_who_speaks_goes_on() -> None:
     """Results and the model's own words do not."""
-    assert goes_on([*gave("c"), USER])
-    assert not goes_on([*gave("c"), SAID, THOUGHT])
+    assert has_new_message([*gave("c"), USER])
+    assert not has_new_message([*gave("c"), SAID, THOUGHT])

@@ -9,7 +9,7 @@ from treadle.core.items import CallItem
 from treadle.core.journal_entries import entry_of_item
 from treadle.core.tool_definitions import AUTO, GUEST, Offer, ServerTool, ToolPolicy, ToolSpec
 from treadle.engine.limits import GATEWAY_LIMITS
-from treadle.runs.recovery.required_tools import Lacking, Needs
+from treadle.runs.recovery.required_tools import RequiredTools, ToolsMissing
 from treadle.runs.recovery.run_record import RunRecord
 from treadle.runs.run_setup import FramedOffer, RunFrame
 
@@ -34,7 +34,7 @@ def record(*offered: ServerTool, called: str = "", side: Any = "server") -> RunR
             blueprint=SimpleNamespace(
                 row=SimpleNamespace(id="run_1"), frame=RunFrame(offers=offers, choice=AUTO, limits=GATEWAY_LIMITS)
             ),
-            recorded=[entry_of_item(call, at=1.0)] if called else [],
+            entries=[entry_of_item(call, at=1.0)] if called else [],
         ),
     )
 
@@ -58,9 +58,9 @@ def test_what_is_lacking_decides_who_goes_on(
     there: list[ServerTool], asked: RunRecord, elsewhere: bool, left: tuple[str, ...]
 ) -> None:
     """A tool that was called is waited for; one that was only offered while another process has it; others are not."""
-    needs = Needs(lambda: there, lambda _: elsewhere)
+    needs = RequiredTools(lambda: there, lambda _: elsewhere)
     if left:
-        with pytest.raises(Lacking) as caught:
+        with pytest.raises(ToolsMissing) as caught:
             needs.check(asked)
         assert caught.value.names == left
     else:
@@ -72,20 +72,20 @@ def test_a_run_is_looked_at_again_when_tools_change() -> None:
     """Here, or at those that had what is lacking; and it is forgotten when it is not abandoned any more."""
     there: list[list[ServerTool]] = [[]]
     has = [True]
-    needs = Needs(lambda: there[0], lambda _: has[0])
-    with pytest.raises(Lacking):
+    needs = RequiredTools(lambda: there[0], lambda _: has[0])
+    with pytest.raises(ToolsMissing):
         needs.check(record(tool("pay"), called="pay"))
     has[0] = False
     assert needs.left() == {"run_1": ("pay",)}
     there[0] = [tool("pay")]
     assert needs.left() == {}
     there[0], has[0] = [], True
-    with pytest.raises(Lacking):
+    with pytest.raises(ToolsMissing):
         needs.check(record(tool("pay")))
     assert needs.left() == {"run_1": ("pay",)}
     has[0] = False
     assert needs.left() == {}
-    with pytest.raises(Lacking):
+    with pytest.raises(ToolsMissing):
         needs.check(record(tool("pay"), called="pay"))
-    needs.keep([])
+    needs.retain([])
     assert needs.left() == {}

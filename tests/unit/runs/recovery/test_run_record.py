@@ -16,8 +16,8 @@ from treadle.journal.journal_interface import RunJournal, RunRow
 from treadle.journal.sqlite.store import SqliteStore
 from treadle.runs import Runs
 from treadle.runs.active_run import LiveRun
-from treadle.runs.recovery.revive_runs import Reviver
-from treadle.runs.replay.event_replay import Damaged
+from treadle.runs.recovery.revive_runs import RunRecovery
+from treadle.runs.replay.event_replay import DamagedJournal
 from treadle.runs.run_supervisor import HANDED_OVER
 from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, ok, say
 from unit.runs.test_run_service import asking, events_of, running
@@ -88,12 +88,12 @@ async def test_a_run_goes_on_wherever_it_was_cut(cut):
     tools = toolbox()
     async with running(rest_of(entries), tools, *TOOLS) as (runs, store):
         await left_behind(store, row, entries)
-        assert await runs.take_over() == [row.id]
+        assert await runs.claim_abandoned() == [row.id]
         ended = await finished(runs, row.id)
         after = await store.entries(row.id)
         found = await store.find_run(row.id)
         assert found is not None
-        proof = await runs.prove(found)
+        proof = await runs.verify_replay(found)
     assert ended.status == "completed"
     assert after[:cut] == entries
     assert [entry.seq for entry in after] == list(range(1, len(after) + 1))
@@ -114,12 +114,12 @@ async def test_a_read_that_had_begun_when_its_process_died_is_not_said_to_have_n
     assert [entry.kind for entry in entries][-2:] == ["tool_call", "tool_early"]
     async with running(FakeModel(*REPLIES), toolbox(), *TOOLS) as (runs, store):
         await left_behind(store, row, entries)
-        await runs.take_over()
+        await runs.claim_abandoned()
         assert (await finished(runs, row.id)).status == "completed"
         after = await store.entries(row.id)
         found = await store.find_run(row.id)
         assert found is not None
-        proof = await runs.prove(found)
+        proof = await runs.verify_replay(found)
     assert proof.is_same, proof.problem
     first = next(entry for entry in after if entry.kind == "tool_result")
     assert (first.call_id, "Begun early, and its result is not used" in first.content) == ("a", True)
@@ -131,7 +131,7 @@ async def test_a_call_that_runs_again_is_marked_again_with_the_same_key():
     start = next(n for n, entry in enumerate(whole) if entry.kind == "tool_start")
     async with running(rest_of(whole[: start + 2]), toolbox(), *TOOLS) as (runs, store):
         await left_behind(store, row, whole[: start + 2])
-        await runs.take_over()
+        await runs.claim_abandoned()
         await finished(runs, row.id)
         after = await store.entries(row.id)
     starts = [
@@ -151,9 +151,9 @@ async def test_rounds_that_are_driven_again_are_counted_by_nobody_and_known_to_t
     caplog.set_level(logging.INFO, "treadle.runs")
     async with running(rest_of(whole[: cut + 1]), toolbox(), *TOOLS) as (runs, store):
         await left_behind(store, row, whole[: cut + 1])
-        await runs.take_over()
+        await runs.claim_abandoned()
         await finished(runs, row.id)
-        metrics = runs._rooms.metrics
+        metrics = runs._deps.metrics
     told = [vars(record) for record in caplog.records if hasattr(record, "iteration")]
     assert [(each["tool_call_id"], each["iteration"]) for each in told] == [("c", 2), ("d", 2), ("e", 2)]
     assert metrics.rounds.counts[()] == 1
@@ -167,7 +167,7 @@ async def test_what_a_cut_model_call_had_said_is_taken_back_and_the_call_made_ag
     model = FakeModel(*REPLIES)
     async with running(model, toolbox(), *TOOLS) as (runs, store):
         await left_behind(store, row, entries)
-        await runs.take_over()
+        await runs.claim_abandoned()
         assert (await finished(runs, row.id)).rounds == 3
         after = await store.entries(row.id)
     kinds = [entry.kind for entry in after][FIRST_CUT : FIRST_CUT + 5]
@@ -184,7 +184,7 @@ async def test_a_conversation_goes_on_without_what_was_taken_back():
     model = FakeModel(*REPLIES, say("again"))
     async with running(model, toolbox(), *TOOLS) as (runs, store):
         await left_behind(store, row, whole[: FIRST_CUT + 1])
-        await runs.take_over()
+        await runs.claim_abandoned()
         await finished(runs, row.id)
         await events_of(runs, asking("next", previous_response_id=row.response_id))
     calls = [item for item in model.plans[-1].items if isinstance(item, CallItem)]
@@ -199,7 +199,7 @@ async def test_a_run_is_given_up_after_five_processes():
         for owner in range(4):
             assert await store.claim_abandoned(f"dead{owner}", 1, 1)
             await store.end_leases(f"dead{owner}")
-        await runs.take_over()
+        await runs.claim_abandoned()
         found = await store.find_run(row.id)
         assert found is not None
         assert (found.status, found.error.code if found.error else None) == ("failed", "interrupted")
@@ -212,10 +212,10 @@ async def test_a_run_whose_result_cannot_be_read_is_ended_with_one_result_for_ea
     damaged = [*whole[:at], msgspec.structs.replace(whole[at], data=None), *whole[at + 1 : TOGETHER + 1]]
     async with running(FakeModel(say("never")), toolbox(), *TOOLS) as (runs, store):
         await left_behind(store, row, damaged)
-        assert await runs.take_over() == [row.id]
+        assert await runs.claim_abandoned() == [row.id]
         found = await store.find_run(row.id)
         after = await store.entries(row.id)
-        with pytest.raises(Damaged, match=f"Entry {at + 1} of the run's journal cannot be read"):
+        with pytest.raises(DamagedJournal, match=f"Entry {at + 1} of the run's journal cannot be read"):
             await runs.replay(row.id)
     assert found is not None
     assert found.status == "failed"
@@ -230,9 +230,9 @@ async def test_a_run_whose_conversation_cannot_be_read_is_ended():
     async with running(FakeModel(say("never")), toolbox(), *TOOLS) as (runs, store):
         await (await store.start_run(first, damaged, owner="dead", lease_s=1)).finish([], RunEnded(status="completed"))
         await left_behind(store, msgspec.structs.replace(row, previous_id=first.id), whole[:FIRST_CUT])
-        assert await runs.take_over() == [row.id]
+        assert await runs.claim_abandoned() == [row.id]
         found = await store.find_run(row.id)
-        with pytest.raises(Damaged, match="run_first"):
+        with pytest.raises(DamagedJournal, match="run_first"):
             await runs.start(asking(previous_response_id=first.response_id))
     assert found is not None
     assert found.status == "failed"
@@ -242,28 +242,28 @@ async def test_a_bug_with_one_run_does_not_keep_the_others_from_going_on(monkeyp
     """Nor the process from starting; the run is claimed again when its lease has ended."""
     row, whole = await recorded()
     other = msgspec.structs.replace(row, id="run_other", response_id="resp_other")
-    revive = Reviver.revive
+    revive = RunRecovery.recover
 
-    async def broken(reviver: Reviver, claimed: RunRow, journal: RunJournal) -> LiveRun | None:
+    async def broken(reviver: RunRecovery, claimed: RunRow, journal: RunJournal) -> LiveRun | None:
         if claimed.id == row.id:
             raise LookupError("a bug")
         return await revive(reviver, claimed, journal)
 
-    monkeypatch.setattr(Reviver, "revive", broken)
+    monkeypatch.setattr(RunRecovery, "recover", broken)
     async with running(rest_of(whole[:FIRST_CUT]), toolbox(), *TOOLS) as (runs, store):
         await left_behind(store, row, whole[:FIRST_CUT])
         await left_behind(store, other, whole[:FIRST_CUT])
-        assert sorted(await runs.take_over()) == sorted([row.id, other.id])
+        assert sorted(await runs.claim_abandoned()) == sorted([row.id, other.id])
         assert (await finished(runs, other.id)).status == "completed"
 
 
 async def test_a_run_that_is_claimed_while_the_process_leaves_is_handed_over(monkeypatch: pytest.MonkeyPatch):
     """Nobody is left here to see it through: none of its tools is begun, and whoever claims it next goes on."""
     row, whole = await recorded()
-    gate, entered, revive, tools = asyncio.Event(), asyncio.Event(), Reviver.revive, toolbox()
+    gate, entered, revive, tools = asyncio.Event(), asyncio.Event(), RunRecovery.recover, toolbox()
     revived: list[LiveRun] = []
 
-    async def slow(reviver: Reviver, claimed: RunRow, journal: RunJournal) -> LiveRun | None:
+    async def slow(reviver: RunRecovery, claimed: RunRow, journal: RunJournal) -> LiveRun | None:
         entered.set()
         await gate.wait()
         live = await revive(reviver, claimed, journal)
@@ -271,10 +271,10 @@ async def test_a_run_that_is_claimed_while_the_process_leaves_is_handed_over(mon
         revived.append(live)
         return live
 
-    monkeypatch.setattr(Reviver, "revive", slow)
+    monkeypatch.setattr(RunRecovery, "recover", slow)
     async with running(rest_of(whole[:FIRST_CUT]), tools, *TOOLS) as (runs, store):
         await left_behind(store, row, whole[:FIRST_CUT])
-        taking = asyncio.create_task(runs.take_over())
+        taking = asyncio.create_task(runs.claim_abandoned())
         await asyncio.wait_for(entered.wait(), 5)
         await asyncio.wait_for(runs.close(), 5)
         gate.set()
@@ -293,7 +293,7 @@ async def test_a_run_that_would_take_another_way_is_ended_and_not_guessed_at():
     changed = [msgspec.structs.replace(e, content="other") if e.kind == "user" else e for e in whole[:6]]
     async with running(rest_of(changed), toolbox(), *TOOLS) as (runs, store):
         await left_behind(store, row, changed)
-        await runs.take_over()
+        await runs.claim_abandoned()
         found = await store.find_run(row.id)
         assert found is not None
         assert (found.status, found.error.code if found.error else None) == ("failed", "replay_diverged")
@@ -315,7 +315,7 @@ async def test_a_run_that_somebody_wanted_cancelled_ends_cancelled_when_it_is_ta
         after = await store.entries(row.id)
         assert results_of(after) == Counter({"a": 1, "b": 1})
         assert model.plans == []
-        assert (await runs.prove(found)).is_same
+        assert (await runs.verify_replay(found)).is_same
 
 
 ENDINGS: dict[str, Request] = {"plain": asking(), "required": asking(instructions="x", max_tool_calls=1)}
@@ -330,7 +330,7 @@ async def test_an_ended_run_is_proved_from_its_journal(ending):
         row = await store.find_run(told[0].event.run_id)
         assert row is not None
         ran = list(tools.ran)
-        proof = await runs.prove(row)
+        proof = await runs.verify_replay(row)
         assert proof.is_same, proof.problem
         assert proof.events == len(told)
         assert tools.ran == ran
@@ -349,5 +349,5 @@ async def test_a_run_that_was_cancelled_before_its_model_was_asked_is_proved():
         assert model.plans == []
         found = await store.find_run(handle.run_id)
         assert found is not None
-        proof = await runs.prove(found)
+        proof = await runs.verify_replay(found)
     assert proof.is_same, proof.problem

@@ -22,7 +22,7 @@ from treadle.journal.sqlite.store import SqliteStore
 from treadle.runs import RunDependencies, Runs, RunsOptions
 from treadle.runs.active_run import RunHandle
 from treadle.runs.approvals.decisions import Answer, Approvals
-from treadle.runs.approvals.durable_approver import ApprovalDesk, DeskRules
+from treadle.runs.approvals.durable_approver import ApproverRules, DurableApprover
 from treadle.telemetry import Metrics
 from unit.engine.fakes import FakeClock, FakeModel, FakeToolbox, ask_for, call, ok, say
 from unit.runs.test_run_service import QuietClock, Table, asking
@@ -78,7 +78,7 @@ class Process:
 
 @asynccontextmanager
 async def process(
-    model: FakeModel, toolbox: FakeToolbox, rules: DeskRules | None = None, namespace: str = ""
+    model: FakeModel, toolbox: FakeToolbox, rules: ApproverRules | None = None, namespace: str = ""
 ) -> AsyncIterator[Process]:
     """A process on a private store."""
     clock, ids = QuietClock(), CountingIds(namespace=namespace)
@@ -94,9 +94,9 @@ async def process(
         clock=clock,
         ids=ids,
         metrics=Metrics(),
-        approver=ApprovalDesk(store, pause, ids, rules),
+        approver=DurableApprover(store, pause, ids, rules),
     )
-    runs = Runs(rooms, RunsOptions(defers=False))
+    runs = Runs(rooms, RunsOptions(defers_approvals=False))
     await runs.open()
     try:
         yield Process(runs, store, Approvals(store, pause, ids))
@@ -109,7 +109,7 @@ async def proved(at: Process, run_id: str) -> None:
     """The journal alone gives the same run again."""
     row = await at.store.find_run(run_id)
     assert row is not None
-    proof = await at.runs.prove(row)
+    proof = await at.runs.verify_replay(row)
     assert proof.is_same, proof.problem
 
 
@@ -167,7 +167,7 @@ async def test_a_run_goes_on_wherever_it_was_cut(cut: int) -> None:
     model = FakeModel(*REPLIES[heard:], say("never"))
     async with process(model, hands, namespace="b") as at:
         await left_behind(at, row, entries, approvals)
-        assert await at.runs.take_over() == [row.id]
+        assert await at.runs.claim_abandoned() == [row.id]
         handle = at.runs.find_live(row.id)
         assert handle is not None
         told = await asyncio.wait_for(at.attend(handle), WAIT_S)
@@ -196,7 +196,7 @@ async def test_a_question_filed_but_not_yet_journalled_is_the_same_question() ->
         for approval in approvals:
             await at.store.approvals.file(msgspec.structs.replace(approval, status="pending", decision=None))
         await journal.release()
-        await at.runs.take_over()
+        await at.runs.claim_abandoned()
         handle = at.runs.find_live(row.id)
         assert handle is not None
         told = await asyncio.wait_for(at.attend(handle), WAIT_S)
@@ -211,7 +211,7 @@ async def test_a_run_that_is_given_up_withdraws_its_questions() -> None:
     lost = msgspec.structs.replace(row, model="missing")
     async with process(FakeModel(REPLIES[1]), Hands(), namespace="b") as at:
         await left_behind(at, lost, whole[: FIRST_CUT + KINDS.index("tool_start")], approvals)
-        assert await at.runs.take_over() == [row.id]
+        assert await at.runs.claim_abandoned() == [row.id]
         found = await at.store.find_run(row.id)
         assert found is not None
         assert found.status == "failed"
@@ -223,7 +223,7 @@ async def test_a_run_that_is_given_up_withdraws_its_questions() -> None:
 async def test_a_run_whose_question_expired_is_proved() -> None:
     """Nobody came: the model reads that, and the record says expired."""
     hands = Hands()
-    async with process(FakeModel(*REPLIES), hands, DeskRules(wait_s=0.0, stored_s=0.0)) as at:
+    async with process(FakeModel(*REPLIES), hands, ApproverRules(wait_s=0.0, stored_s=0.0)) as at:
         handle = await at.runs.start(asking())
         told = [each async for batch in handle.events() for each in batch]
         assert [each.event.status for each in told if isinstance(each.event, ApprovalDecided)] == ["expired"] * 2

@@ -10,14 +10,14 @@ from treadle.core.tool_definitions import ToolSpec
 from treadle.engine.recorded_run import ReplyRecord
 from treadle.journal.journal_interface import RunRow
 from treadle.providers.provider_endpoint import Endpoint, ProtocolName
-from treadle.runs.replay.cassette_export import Taped, tape_run
+from treadle.runs.replay.cassette_export import CassetteExport, export_run
 from treadle.runs.views.recorded_rounds import ModelCall, StoredRun
 
 ROW = RunRow(id="r", response_id="p", conversation_id="c", protocol="chat", model="m", created_at=0.0)
 PLAN = Plan(items=(text_message("user", "hi"),), model="m", tools=(ToolSpec(name="f"),))
 
 
-def taped(protocol: ProtocolName, *items: AnyItem) -> Taped:
+def taped(protocol: ProtocolName, *items: AnyItem) -> CassetteExport:
     """Tape a run of one model call that said these items."""
     events: list[ModelEvent] = []
     for index, item in enumerate(items):
@@ -39,7 +39,7 @@ def taped(protocol: ProtocolName, *items: AnyItem) -> Taped:
         replied_at=12.0,
     )
     endpoint = Endpoint(name="up", base_url="http://up.invalid/v1", protocol=protocol)
-    return tape_run(StoredRun(row=ROW, added=(), offers={}, calls=(call,)), endpoint)
+    return export_run(StoredRun(row=ROW, added=(), offers={}, calls=(call,)), endpoint)
 
 
 def blob(kind: str, data: str) -> Blob:

@@ -21,7 +21,7 @@ async def test_a_run_that_is_gone_on_with_is_forgotten_with_its_end(cut: int) ->
     entries = whole[:cut]
     async with running(rest_of(entries), toolbox(), *TOOLS) as (runs, store):
         await left_behind(store, msgspec.structs.replace(row, store=False), entries)
-        assert await runs.take_over() == [row.id]
+        assert await runs.claim_abandoned() == [row.id]
         assert (await finished(runs, row.id)).status == "completed"
         assert await store.entries(row.id, for_next=True) == []
         found = await store.find_run(row.id)
@@ -37,7 +37,7 @@ async def test_a_run_that_is_given_up_is_forgotten_with_its_end() -> None:
         for number in range(ATTEMPTS_MAX):
             assert await store.claim_abandoned(f"dead_{number}", 1, 5)
             await store.end_leases(f"dead_{number}")
-        await runs.take_over()
+        await runs.claim_abandoned()
         assert await store.entries(row.id, for_next=True) == []
         found = await store.find_run(row.id)
     assert found is not None
@@ -67,6 +67,6 @@ async def test_an_open_turn_is_forgotten_by_whoever_ends_the_run_that_took_it_up
         journal = await store.start_run(msgspec.structs.replace(kept, **fresh), entries, owner="dead", lease_s=1)
         await journal.finish([], OPEN)
         await left_behind(store, msgspec.structs.replace(row, **fresh), whole[:plan])
-        await runs.take_over()
+        await runs.claim_abandoned()
         assert (await finished(runs, second)).status == ("failed" if fails else "completed")
         assert bool(await store.entries(first, for_next=True)) == fails

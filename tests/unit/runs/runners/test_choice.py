@@ -9,8 +9,8 @@ from treadle.config import Settings, StoreSection
 from treadle.config.runner_settings import RunnerSection
 from treadle.core.errors import ConfigError
 from treadle.runs.runners.local_runner import LocalRunner
-from treadle.runs.runners.runner_interface import Unplaced
-from treadle.runs.runners.shared_store_runner import Claims
+from treadle.runs.runners.runner_interface import PlacementFailed
+from treadle.runs.runners.shared_store_runner import SharedStoreRunner
 from treadle.runtime.store_and_limits import make_runner
 
 POSTGRES = StoreSection(url="postgresql://treadle@/db")
@@ -21,10 +21,10 @@ SQLITE = StoreSection(url="sqlite:///t.db")
     ("store", "kind", "workers", "wanted"),
     [
         (SQLITE, "auto", 1, LocalRunner),
-        (SQLITE, "auto", 2, Claims),
-        (POSTGRES, "auto", 1, Claims),
+        (SQLITE, "auto", 2, SharedStoreRunner),
+        (POSTGRES, "auto", 1, SharedStoreRunner),
         (POSTGRES, "process", 4, LocalRunner),
-        (SQLITE, "claims", 1, Claims),
+        (SQLITE, "claims", 1, SharedStoreRunner),
         (StoreSection(persistence="off"), "claims", 1, LocalRunner),
     ],
 )
@@ -39,8 +39,8 @@ def test_the_store_and_the_workers_decide_unless_somebody_does(
 def test_the_bound_of_a_process_is_that_of_the_settings() -> None:
     """What is left of it is the room; without one there is always some."""
     bounded = make_runner(Settings(store=POSTGRES, runner=RunnerSection(background_max=3)), {})
-    assert [bounded.room(driven) for driven in (0, 2, 3, 9)] == [3, 1, 0, 0]
-    assert make_runner(Settings(store=POSTGRES), {}).room(1_000) is None
+    assert [bounded.capacity(driven) for driven in (0, 2, 3, 9)] == [3, 1, 0, 0]
+    assert make_runner(Settings(store=POSTGRES), {}).capacity(1_000) is None
 
 
 def test_a_missing_library_is_said_with_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,7 +65,7 @@ async def test_a_temporal_that_is_not_there_is_said_with_its_address() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         address = f"127.0.0.1:{taken.getsockname()[1]}"
     runner = make_runner(Settings(runner=RunnerSection(kind="temporal", temporal=address)), {})
-    with pytest.raises(Unplaced):
+    with pytest.raises(PlacementFailed):
         await runner.place("run_1")
     with pytest.raises(ConfigError, match=address) as caught:
         await runner.open(None)  # type: ignore[arg-type]

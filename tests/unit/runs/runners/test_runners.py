@@ -16,8 +16,8 @@ from treadle.journal.sqlite.store import SqliteStore
 from treadle.runs import RunDependencies, Runs, RunsOptions
 from treadle.runs.active_run import RunHandle
 from treadle.runs.runners.local_runner import LocalRunner
-from treadle.runs.runners.runner_interface import Leaving, RunDriver, RunHost, Unplaced
-from treadle.runs.runners.shared_store_runner import Claims
+from treadle.runs.runners.runner_interface import PlacementFailed, RunDriver, RunHost, ShuttingDown
+from treadle.runs.runners.shared_store_runner import SharedStoreRunner
 from treadle.runtime import RandomIds
 from treadle.telemetry import Metrics
 from unit.engine.fakes import FakeModel, FakeToolbox, Reply, say
@@ -44,8 +44,8 @@ class Held(FakeModel):
 class Placed:
     """A runner that notes what it was asked to place, and may refuse."""
 
-    places = True
-    look_s: float | None = None
+    places_runs = True
+    poll_s: float | None = None
 
     def __init__(self, problem: str = "") -> None:
         self.problem = problem
@@ -54,7 +54,7 @@ class Placed:
         self.host: RunHost | None = None
         self.closed = 0
 
-    def room(self, driven: int) -> int | None:
+    def capacity(self, driven: int) -> int | None:
         return None
 
     async def open(self, host: RunHost) -> None:
@@ -62,7 +62,7 @@ class Placed:
 
     async def place(self, run_id: str) -> None:
         if self.problem:
-            raise Unplaced(self.problem)
+            raise PlacementFailed(self.problem)
         self.placed.append(run_id)
         self.has_placed.set()
 
@@ -114,7 +114,7 @@ async def ended(handle: RunHandle) -> RunEnded:
 
 async def test_a_process_without_a_bound_drives_what_it_takes_in(store: SqliteStore) -> None:
     """With either runner of our own: no detour over the store."""
-    for runner in (LocalRunner(), Claims()):
+    for runner in (LocalRunner(), SharedStoreRunner()):
         async with process(store, FakeModel(say("hello")), runner) as runs:
             handle = await runs.start(asked())
             assert runs.find_live(handle.run_id) is not None
@@ -133,8 +133,8 @@ async def test_only_the_end_of_a_run_in_the_background_makes_room(
         again.set()
         return await claim(owner, *args, **only)
 
-    runner = Claims(1)
-    runner.look_s = WAIT_S * 2
+    runner = SharedStoreRunner(1)
+    runner.poll_s = WAIT_S * 2
     async with process(store, FakeModel(*[say("hello")] * 4), runner) as runs:
         monkeypatch.setattr(store, "claim_abandoned", counted)
         for _ in range(3):
@@ -149,14 +149,14 @@ async def test_only_the_end_of_a_run_in_the_background_makes_room(
 async def test_a_full_process_leaves_a_run_to_one_that_has_room(store: SqliteStore) -> None:
     """It is durable and readable at once, nobody's until the other looks, and counts as no failed attempt."""
     full, free = Held(say("busy")), FakeModel(say("from the other"))
-    async with process(store, full, Claims(1)) as first:
+    async with process(store, full, SharedStoreRunner(1)) as first:
         busy = await first.start(asked())
         handle = await first.start(asked())
         assert (handle.is_attached, first.find_live(handle.run_id)) == (False, None)
         row = await store.find_run(handle.run_id)
         assert row is not None
         assert row.status == "running"
-        async with process(store, free, Claims(1), "two"):
+        async with process(store, free, SharedStoreRunner(1), "two"):
             assert (await ended(handle)).status == "completed"
         assert len(free.plans) == 1
         full.go.set()
@@ -166,7 +166,7 @@ async def test_a_full_process_leaves_a_run_to_one_that_has_room(store: SqliteSto
 async def test_a_run_that_waits_is_taken_as_soon_as_there_is_room(store: SqliteStore) -> None:
     """The same process takes it when the run before it ends."""
     model = Held(say("one"))
-    async with process(store, model, Claims(1)) as runs:
+    async with process(store, model, SharedStoreRunner(1)) as runs:
         first, second, third = [await runs.start(asked()) for _ in range(3)]
         model.go.set()
         assert {(await ended(each)).status for each in (first, second, third)} == {"completed"}
@@ -175,7 +175,7 @@ async def test_a_run_that_waits_is_taken_as_soon_as_there_is_room(store: SqliteS
 async def test_the_bound_is_for_the_background_alone(store: SqliteStore) -> None:
     """A client that waits for its answer never waits for room."""
     model = Held(say("one"))
-    async with process(store, model, Claims(1)) as runs:
+    async with process(store, model, SharedStoreRunner(1)) as runs:
         await runs.start(asked())
         handle = await runs.start(asked(background=False))
         assert runs.find_live(handle.run_id) is not None
@@ -186,7 +186,7 @@ async def test_the_bound_is_for_the_background_alone(store: SqliteStore) -> None
 async def test_a_run_that_waits_can_be_cancelled(store: SqliteStore) -> None:
     """Whoever is asked takes it for that alone, room or not."""
     model = Held(say("one"))
-    async with process(store, model, Claims(1)) as runs:
+    async with process(store, model, SharedStoreRunner(1)) as runs:
         await runs.start(asked())
         handle = await runs.start(asked())
         assert await runs.cancel(handle.run_id)
@@ -197,7 +197,7 @@ async def test_a_run_that_waits_holds_its_session(store: SqliteStore) -> None:
     """Its seat in the process is free again, its lease is not."""
     await store.create_session(SessionRow(id="s1", name="s", created_at=1.0, updated_at=1.0))
     model = Held(say("one"))
-    async with process(store, model, Claims(1)) as runs:
+    async with process(store, model, SharedStoreRunner(1)) as runs:
         await runs.start(asked())
         handle = await runs.start(asked(), session_id="s1")
         with pytest.raises(Exception, match="still going on"):
@@ -215,10 +215,10 @@ async def test_what_is_placed_from_outside_is_driven_by_whoever_is_told(store: S
     async with process(store, model, first) as one, process(store, model, second, "two") as two:
         handle = await one.start(asked())
         assert first.placed == [handle.run_id]
-        await one.take_over()
-        assert await two.take_over() == []
+        await one.claim_abandoned()
+        assert await two.claim_abandoned() == []
         assert second.host is not None
-        assert await second.host.see_to(handle.run_id) == "completed"
+        assert await second.host.drive_to_end(handle.run_id) == "completed"
         assert (await ended(handle)).status == "completed"
         own = await one.start(asked(background=False))
         assert own.run_id not in first.placed
@@ -232,7 +232,7 @@ async def test_whoever_is_told_twice_waits_for_the_one_who_drives(store: SqliteS
     model = Held(say("once"))
     async with process(store, model, first) as one, process(store, model, second, "two") as two:
         handle = await one.start(asked())
-        both = [asyncio.create_task(runs.see_to(handle.run_id)) for runs in (one, two)]
+        both = [asyncio.create_task(runs.drive_to_end(handle.run_id)) for runs in (one, two)]
         await model.asked.wait()
         model.go.set()
         async with asyncio.timeout(WAIT_S):
@@ -250,7 +250,7 @@ async def test_what_cannot_be_placed_is_driven_here(store: SqliteStore) -> None:
 async def test_a_run_that_is_not_there_is_seen_to_at_once(store: SqliteStore) -> None:
     """It was deleted meanwhile: there is nothing to do."""
     async with process(store, FakeModel(say("-")), Placed()) as runs:
-        assert await runs.see_to("run_none") is None
+        assert await runs.drive_to_end("run_none") is None
 
 
 async def test_runs_that_nobody_placed_are_found(store: SqliteStore) -> None:
@@ -269,12 +269,12 @@ async def test_a_process_that_leaves_hands_over_and_takes_nothing_any_more(store
     model = Held(say("late"))
     async with process(store, model, Placed()) as runs:
         handle = await runs.start(asked())
-        seeing = asyncio.create_task(runs.see_to(handle.run_id))
+        seeing = asyncio.create_task(runs.drive_to_end(handle.run_id))
         await model.asked.wait()
         await runs.close()
-        with pytest.raises(Leaving):
+        with pytest.raises(ShuttingDown):
             await seeing
-        assert await runs.take_over() == []
+        assert await runs.claim_abandoned() == []
     async with process(store, FakeModel(say("later")), LocalRunner(), "two") as other:
         assert (await ended(other.attach(await _row(store, handle.run_id)))).status == "completed"
 
@@ -288,9 +288,9 @@ async def test_the_runs_of_a_process_known_to_be_dead_go_on_at_once(store: Sqlit
     ):
         handle = await dead.start(asked(background=False))
         await model.asked.wait()
-        await other.bury("nobody")
+        await other.recover_owner("nobody")
         assert other.find_live(handle.run_id) is None
-        await other.bury("one")
+        await other.recover_owner("one")
         assert (await ended(other.attach(await _row(store, handle.run_id)))).status == "completed"
 
 

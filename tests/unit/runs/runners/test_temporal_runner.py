@@ -8,7 +8,7 @@ pytest.importorskip("temporalio", reason="the extra treadle[temporal] is not ins
 from temporalio.activity import ActivityCancellationDetails
 from temporalio.testing import ActivityEnvironment
 
-from treadle.runs.runners.temporal_runner import Temporal
+from treadle.runs.runners.temporal_runner import TemporalRunner
 
 
 class _Host:
@@ -18,7 +18,7 @@ class _Host:
         self.begun = asyncio.Event()
         self.cancelled: list[str] = []
 
-    async def see_to(self, run_id: str) -> None:
+    async def drive_to_end(self, run_id: str) -> None:
         self.begun.set()
         await asyncio.Event().wait()
 
@@ -38,7 +38,7 @@ class _Host:
 )
 async def test_only_who_asks_for_it_cancels_a_run(why: ActivityCancellationDetails, cancelled: list[str]) -> None:
     """A heartbeat that came too late, or a process that leaves, hands the run to somebody else as it is."""
-    host, runner, environment = _Host(), Temporal("nowhere:1", namespace="n", queue="q"), ActivityEnvironment()
+    host, runner, environment = _Host(), TemporalRunner("nowhere:1", namespace="n", queue="q"), ActivityEnvironment()
     runner._host = host  # pyright: ignore[reportPrivateUsage, reportAttributeAccessIssue]
     driving = asyncio.ensure_future(environment.run(runner._drive, "run_1"))  # pyright: ignore[reportPrivateUsage]
     await host.begun.wait()
