@@ -11,9 +11,9 @@ import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
-import apsw
 import msgspec
 
 from treadle.core.errors import Conflict, NotFound, TreadleError
@@ -21,16 +21,14 @@ from treadle.core.events import ENDED, RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.journal.journal_interface import RUN_ENDED, Chunk, RunJournal, RunRow, StoredTurn
 from treadle.journal.keys_interface import Charge, KeyBudget, Reservation, ReservationResult, add_up
+from treadle.journal.sql_steps import Access, RunSteps, Steps
 from treadle.journal.sqlite import leased_writes as fence
-from treadle.journal.sqlite import queries as query
-from treadle.journal.sqlite import retention
-from treadle.journal.sqlite.connection import select
-from treadle.journal.sqlite.keys import SqliteKeys, charge, free, pay
+from treadle.journal.sqlite.connection import run_steps, select
+from treadle.journal.sqlite.keys import SqliteKeys, charge, pay
 from treadle.journal.sqlite.row_mapping import bind_json, chain_entries, ended_columns, root_place, run_columns
 from treadle.journal.sqlite.run_writer import SqliteRunJournal
 from treadle.journal.sqlite.store import SqliteStore
-from treadle.journal.sqlite.workspaces import WorkspaceRuns
-from treadle.journal.sqlite.writer_thread import Job, WriterThread
+from treadle.journal.sqlite.writer_thread import WriterThread
 from treadle.journal.store_url import MEMORY
 from treadle.journal.write_futures import done, failed
 
@@ -69,11 +67,11 @@ class MemoryStore(SqliteStore):
     @property
     def keys(self) -> SqliteKeys:
         """Return where keys are kept: in the same database, to which no run is written for being charged."""
-        return _Keys(self, self._read, self._write, self._beside)
+        return _Keys(self, self._access(), self._write_beside)
 
-    async def _beside(self, job: Job[T]) -> T:
+    async def _write_beside(self, steps: Callable[[], Steps[T]]) -> T:
         """Write what concerns no run that is held."""
-        return super()._open_writer().run_now(job)
+        return super()._open_writer().run_now(partial(run_steps, steps))
 
     def charge(self, charges: Sequence[Charge]) -> tuple[set[str], list[Charge]]:
         """Charge the runs that are held, or were, to their keys, once; return which it were, and what is of others.
@@ -92,13 +90,8 @@ class MemoryStore(SqliteStore):
             else:
                 others.append(each)
         if owed:
-            sums = add_up(owed)
-
-            def settle(connection: apsw.Connection) -> None:
-                charge(connection, sums)
-                free(connection, [each.run_id for _, each in owed])
-
-            super()._open_writer().run_now(settle)
+            steps = partial(charge, add_up(owed), [each.run_id for _, each in owed])
+            super()._open_writer().run_now(partial(run_steps, steps))
         for _, each in owed:
             if self._unpaid.pop(each.run_id, None) is None:
                 self._held[each.run_id].is_charged = True
@@ -118,7 +111,7 @@ class MemoryStore(SqliteStore):
         if run_or_response_id in self._response_ids:
             self.lay_down()
         writer = super()._open_writer()
-        has_had = await writer.submit(lambda connection: retention.delete_run(connection, run_or_response_id))
+        has_had = await writer.submit(partial(run_steps, partial(self._retention.delete_run, run_or_response_id)))
         self._has_rows = bool(writer.run_now(lambda connection: select(connection, _ANY)))
         self._watch.wake_all()
         return has_had
@@ -135,7 +128,7 @@ class MemoryStore(SqliteStore):
         """Return the runs held by this owner that somebody asked to cancel: whoever did laid them down."""
         if not self._has_rows:
             return []
-        return await super()._open_writer().submit(lambda connection: query.cancel_requests(connection, owner))
+        return await super()._open_writer().submit(partial(run_steps, partial(self._queries.cancel_requests, owner)))
 
     def now(self) -> float:
         """Return the time; for the runs held here.
@@ -196,15 +189,15 @@ class MemoryStore(SqliteStore):
             end = ended_columns(run.ended)
             writer.run_now(fence.Append(hold, (), chained.place, nothing, run.until, end, forget=forget))
         if run.is_charged:
-            writer.run_now(lambda connection: pay(connection, row.id))
+            writer.run_now(partial(run_steps, partial(pay, row.id)))
         return SqliteRunJournal(self._desk_of(writer), hold, chained.place, run.lease_s)
 
 
 class _Keys(SqliteKeys):
     """Keys beside runs that are held."""
 
-    def __init__(self, store: MemoryStore, read: WorkspaceRuns, write: WorkspaceRuns, jot: WorkspaceRuns) -> None:
-        super().__init__(read, write, jot)
+    def __init__(self, store: MemoryStore, access: Access, write_beside: RunSteps) -> None:
+        super().__init__(access, write_beside)
         self._store = store
 
     async def settle(self, charges: Sequence[Charge]) -> set[str]:
