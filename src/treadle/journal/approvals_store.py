@@ -177,7 +177,7 @@ class StoredApprovals(Tables):
             RuleRow(
                 id=dialect.text(rule_id),
                 key_id=dialect.text(owner),
-                session_id=dialect.read_text(session_id),
+                session_id=dialect.text_or_none(session_id),
                 created_at=created_at,
                 rule=_rule.decode(dialect.read_json(rule)),
             )
@@ -205,7 +205,7 @@ class StoredApprovals(Tables):
             status=status,
             created_at=created_at,
             expires_at=expires_at,
-            used_by=dialect.read_text(used_by),
+            used_by=dialect.text_or_none(used_by),
             question=_question.decode(dialect.read_json(question)),
             decision=None if decision is None else _decision.decode(dialect.read_json(decision)),
         )

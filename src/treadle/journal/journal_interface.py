@@ -30,6 +30,7 @@ A run is the unit. Its row says what was asked and how it ended, its entries say
 """
 
 from asyncio import Future
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
@@ -44,7 +45,6 @@ from treadle.journal.keys_interface import KeyStore
 from treadle.journal.login_tickets_interface import TicketStore
 from treadle.journal.replicas_interface import ReplicaStore
 from treadle.journal.run_row_hash import SealedRow
-from treadle.journal.store_counters import StoreStats
 from treadle.journal.workspaces_interface import WorkspaceStore
 
 INLINE_BYTES_MAX = 65_536
@@ -139,6 +139,15 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     head_run_id: str | None = None
     kind: SessionKind = "session"
     metadata: msgspec.Raw | None = None
+
+
+class StoreStats(msgspec.Struct, kw_only=True):
+    """Errors by code since the store was opened, its pool now, and how often its listener reconnected."""
+
+    errors: Counter[str] = msgspec.field(default_factory=Counter[str])
+    pool_in_use: int = 0
+    pool_waiting: int = 0
+    reconnects: int = 0
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):

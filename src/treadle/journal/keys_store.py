@@ -1,5 +1,8 @@
-# ruff: noqa: D102 - the methods are documented in keys_interface
-"""Stores keys and reads what they owe and used, in either database. Charging and reserving are each database's own."""
+# ruff: noqa: D102 - the methods are documented in keys_interface and login_tickets_interface
+"""Stores keys, what they owe and used, and spent login tickets, in either database.
+
+Charging keys and reserving their budget is each database's own.
+"""
 
 from collections.abc import Iterable
 from typing import Any
@@ -8,7 +11,7 @@ import msgspec
 
 from treadle.core.usage import Usage
 from treadle.journal.keys_interface import Debt, KeyGrant, KeyRow, Spent, taken
-from treadle.journal.sql_steps import Tables, within
+from treadle.journal.sql_steps import Steps, Tables, within
 
 _FIELDS = "id, name, lookup, mac, created_at, expires_at, revoked_at, powers"
 _ADD = f"INSERT INTO keys ({_FIELDS}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8) ON CONFLICT DO NOTHING RETURNING n"
@@ -24,6 +27,10 @@ WHERE n = (SELECT n FROM keys WHERE id = $1 OR name = $1 ORDER BY (id = $1) DESC
 _REVOKED = "SELECT id FROM keys WHERE id {} AND revoked_at IS NOT NULL"
 _DEBTS = "SELECT run_id, key_id, model, ended_at, usage FROM debts WHERE ended_at <= $1 ORDER BY ended_at LIMIT $2"
 SPENT = "SELECT runs, input_tokens, output_tokens, usd FROM key_usage WHERE key_id = $1 AND period = $2"
+
+_SPEND_TICKET = "INSERT INTO spent_tickets (id, until) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING id"
+_SPENT_TICKETS = "SELECT id FROM spent_tickets WHERE until > $1"
+_FORGET_TICKETS = "DELETE FROM spent_tickets WHERE until <= $1"
 
 _powers = msgspec.json.Decoder(KeyGrant)
 _usage = msgspec.json.Decoder(Usage)
@@ -85,6 +92,22 @@ class StoredKeys(Tables):
             revoked_at=revoked_at,
             grant=_powers.decode(powers),
         )
+
+
+class StoredTickets(Tables):
+    """Fits `login_tickets_interface.TicketStore`."""
+
+    async def spend(self, ticket_id: str, until: float, now: float) -> bool:
+        bound = self._dialect.bind_plain("tickets.id", ticket_id)
+
+        def steps() -> Steps[bool]:
+            yield _FORGET_TICKETS, now
+            return bool((yield _SPEND_TICKET, bound, until))
+
+        return await self._access.write(steps)
+
+    async def spent(self, now: float) -> frozenset[str]:
+        return frozenset(self._dialect.text(row[0]) for row in await self.fetch(_SPENT_TICKETS, now))
 
 
 def read_spent(found: Any) -> Spent:

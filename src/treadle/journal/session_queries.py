@@ -151,7 +151,7 @@ class SessionQueries:
             key_id=dialect.text(key_id),
             created_at=created_at,
             updated_at=updated_at,
-            head_run_id=dialect.read_text(head_run_id),
+            head_run_id=dialect.text_or_none(head_run_id),
             kind=kind,
             metadata=dialect.read_raw(metadata),
         )

@@ -28,7 +28,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     bind_text: Callable[[str | None], Any]
     bind_plain: Callable[[str, str | None], Any]
-    read_text: Callable[[Any], str | None]
+    text_or_none: Callable[[Any], str | None]
     bind_json: Callable[[bytes], Any]
     read_json: Callable[[Any], bytes | str]
     bind_list: Callable[[Sequence[str]], Any]
@@ -47,7 +47,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
 
     def text(self, value: Any) -> str:
         """Read a text from a column that is never NULL."""
-        return self.read_text(value) or ""
+        return self.text_or_none(value) or ""
 
     def bind_raw(self, raw: msgspec.Raw | None) -> Any:
         """Return JSON as the database stores it."""

@@ -23,7 +23,7 @@ from treadle.journal.journal_interface import (
     SessionRow,
     StoredTurn,
 )
-from treadle.journal.login_tickets import StoredTickets
+from treadle.journal.keys_store import StoredTickets
 from treadle.journal.retention import EXPIRE_RUNS_MAX, Retention
 from treadle.journal.run_queries import RunQueries, RunStatements
 from treadle.journal.session_queries import SessionQueries

@@ -254,7 +254,7 @@ def _bind_list(texts: Sequence[str]) -> list[str | None]:
 DIALECT = Dialect(
     bind_text=bind_text,
     bind_plain=bind_plain,
-    read_text=read_text,
+    text_or_none=read_text,
     bind_json=bind_data,
     read_json=read_data,
     bind_list=_bind_list,

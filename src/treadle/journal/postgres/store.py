@@ -14,7 +14,7 @@ from treadle.core.errors import StoreError, TreadleError
 from treadle.core.events import ENDED
 from treadle.core.journal_entries import Entry
 from treadle.journal.approvals_store import StoredApprovals
-from treadle.journal.journal_interface import Evidence, RunJournal, RunRow, question_place
+from treadle.journal.journal_interface import Evidence, RunJournal, RunRow, StoreStats, question_place
 from treadle.journal.postgres import audit_rows as evidence
 from treadle.journal.postgres import leased_writes as fence
 from treadle.journal.postgres.connection import Connection, PostgresPool, Work, closed
@@ -39,7 +39,6 @@ from treadle.journal.postgres.step_runner import as_work, in_transaction
 from treadle.journal.postgres.write_queue import WriteQueue
 from treadle.journal.run_row_hash import root_hash
 from treadle.journal.sql_steps import Steps, within
-from treadle.journal.store_counters import StoreStats
 from treadle.journal.store_facade import StoreFacade
 from treadle.journal.store_url import PostgresAddress
 from treadle.journal.write_futures import failed

@@ -10,7 +10,7 @@ from typing import overload
 import apsw
 
 from treadle.core.errors import Conflict, NotFound, StoreError
-from treadle.journal.inspection import JournalInspection
+from treadle.journal.open_store import JournalInspection
 from treadle.journal.sqlite.connection import open_existing, select, store_error
 from treadle.journal.sqlite.migrations import look
 from treadle.journal.sqlite.open_file_lock import OpenFileLock

@@ -13,7 +13,7 @@ import apsw
 import msgspec
 
 from treadle.core.errors import StoreError
-from treadle.journal.inspection import REPLICAS_S, JournalInspection
+from treadle.journal.open_store import REPLICAS_S, JournalInspection
 from treadle.journal.sqlite.connection import open_existing, select, store_error
 
 _LEDGER = """

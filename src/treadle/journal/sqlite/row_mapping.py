@@ -266,7 +266,7 @@ def _read_json(value: str | bytes) -> str | bytes:
 DIALECT = Dialect(
     bind_text=bind_text,
     bind_plain=_bind_plain,
-    read_text=read_text,
+    text_or_none=read_text,
     bind_json=bind_json,
     read_json=_read_json,
     bind_list=bind_text_list,

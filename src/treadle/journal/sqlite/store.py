@@ -24,7 +24,7 @@ from treadle.core.errors import StoreError
 from treadle.core.events import ENDED
 from treadle.core.journal_entries import Entry
 from treadle.journal.approvals_store import StoredApprovals
-from treadle.journal.journal_interface import Evidence, RunJournal, RunRow
+from treadle.journal.journal_interface import Evidence, RunJournal, RunRow, StoreStats
 from treadle.journal.run_queries import run_number
 from treadle.journal.sql_steps import Steps
 from treadle.journal.sqlite import audit_rows as evidence
@@ -50,7 +50,6 @@ from treadle.journal.sqlite.row_mapping import (
 )
 from treadle.journal.sqlite.run_writer import BegunRun, LaidRun, SqliteRunJournal, SqliteWriterState
 from treadle.journal.sqlite.writer_thread import BATCH_JOBS_MAX, Job, WriterThread
-from treadle.journal.store_counters import StoreStats
 from treadle.journal.store_facade import StoreFacade
 from treadle.journal.write_futures import done, failed
 
