@@ -24,13 +24,13 @@ class JournalInspection(msgspec.Struct, frozen=True, kw_only=True):
     skew_s: float = 0.0
     connections_left: int | None = None
     replicas: tuple[tuple[str, str], ...] = ()
-    """The processes that were seen a moment ago, each with what it is and has as JSON; see `replicas.kept`."""
+    """The processes that were seen a moment ago, each with what it is and has as JSON; see `replicas_interface`."""
     secrets: frozenset[str] = frozenset()
     """Fingerprints of the secrets that keys were made or proved under."""
 
     @property
     def state(self) -> str:
-        """Say how far the schema is."""
+        """Return the state of the schema."""
         if not self.version:
             return "will be made"
         return f"at version {self.version}" if self.version == self.newest else "will be migrated"
@@ -72,7 +72,7 @@ def open_store(
 
 
 async def look_at_store(address: PostgresAddress) -> JournalInspection:
-    """Say which PostgreSQL answers and what is in it, without changing anything.
+    """Return which PostgreSQL answers and what is in it, without changing anything.
 
     Raises: StoreError.
     """

@@ -78,7 +78,7 @@ async def migrate(address: PostgresAddress, migrations: Sequence[Migration], now
 
 
 async def look(address: PostgresAddress) -> JournalInspection:
-    """Say which PostgreSQL answers and what is in the schema, without changing anything.
+    """Return which PostgreSQL answers and what is in the schema, without changing anything.
 
     Raises: StoreError.
     """

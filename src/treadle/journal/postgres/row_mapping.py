@@ -1,6 +1,6 @@
 """Rows: canonical structs as columns and back, exactly. Nothing here runs a statement.
 
-PostgreSQL keeps neither NUL nor a lone surrogate in a text, so each is kept as U+FDD0 (a code point that Unicode gives
+PostgreSQL stores neither NUL nor a lone surrogate in a text, so each is stored as U+FDD0 (a code point that Unicode gives
 to no character) and the four hex digits of its number, and U+FDD0 itself likewise. Equal texts stay equal, different
 ones different.
 """
@@ -76,14 +76,14 @@ class EndColumns(NamedTuple):
 
 
 def bind_text(text: str | None) -> str | None:
-    """Return the text as PostgreSQL can keep it."""
+    """Return the text as PostgreSQL can store it."""
     if text is None or (text.isascii() and "\x00" not in text):
         return text
     return _ODD.sub(_mark, text)
 
 
 def read_text(kept: str | None) -> str | None:
-    """Return the text that was kept."""
+    """Return the text that was stored."""
     return _KEPT.sub(_unmark, kept) if kept is not None and MARK in kept else kept
 
 
@@ -94,7 +94,7 @@ def bind_data(raw: bytes | memoryview) -> str:
 
 
 def read_data(kept: str) -> bytes:
-    """Return the bytes that were kept."""
+    """Return the bytes that were stored."""
     return (_KEPT.sub(_unmark, kept) if MARK in kept else kept).encode("utf-8", "surrogateescape")
 
 
@@ -131,7 +131,7 @@ def run_columns(row: RunRow) -> RunColumns:
     Raises: ProtocolError.
     """
     texts = _run_texts(row)
-    # Nearly always all of them can be kept as they are.
+    # Nearly always all of them can be stored as they are.
     together = "".join(filter(None, texts))
     if not together.isascii() or "\x00" in together:
         texts = [bind_plain(f"runs.{name}", text) for name, text in zip(_RUN_TEXTS, texts, strict=True)]
@@ -216,7 +216,7 @@ _READ_TEXTS = (
 
 
 def read_sealed(values: Sequence[Any]) -> SealedRow:
-    """Read a run's row from SEALED_FIELDS; a text that is marked where it need not be stays as it is kept."""
+    """Read a run's row from SEALED_FIELDS; a text that is marked where it need not be stays as it is stored."""
     row = SealedRow._make(values)
     texts = {name: _exactly(getattr(row, name), read_text, bind_text) for name in _SEALED_TEXTS}
     error = None if row.error is None else _exactly(row.error, read_data, bind_data)

@@ -68,7 +68,7 @@ class PostgresStore(StoreFacade):
         super().__init__(DIALECT, STATEMENTS, clock)
         self._address = address
         self._lease_clock = lease_clock
-        self._desk: PostgresWriterState | None = None
+        self._state: PostgresWriterState | None = None
         self._probe = Probe(address)
         self._held_off: StoreError | None = None
 
@@ -79,7 +79,7 @@ class PostgresStore(StoreFacade):
     @property
     def approvals(self) -> StoredApprovals:
         return StoredApprovals(
-            self._access(), lambda run_id: self._open_desk().bell.ring(run_id), "run, key_of(call_id)", None
+            self._access(), lambda run_id: self._open_state().bell.ring(run_id), "run, key_of(call_id)", None
         )
 
     @property
@@ -91,7 +91,7 @@ class PostgresStore(StoreFacade):
         return PostgresReplicas(self._read_work, self._write_work)
 
     async def open(self) -> None:
-        assert self._desk is None, "the store is open already"
+        assert self._state is None, "the store is open already"
         await migrate(self._address, read_migrations(), self._clock())
         pool, writes, bell = PostgresPool(self._address), WriteQueue(self._address), NotificationListener(self._address)
         starts = Group(pool, start_together, STARTS_WAIT_S)
@@ -99,37 +99,37 @@ class PostgresStore(StoreFacade):
         tells = Group(pool, tell_together, TELLS_WAIT_S, flying_max=1)
         # Some connections are left to those who read.
         turns = asyncio.Semaphore(max(1, pool.shared_size * 3 // 4))
-        desk = PostgresWriterState(pool, writes, bell, self._lease_clock, turns, starts, appends, tells)
-        await desk.pool.open()
-        desk.bell.open()
-        self._desk = desk
+        state = PostgresWriterState(pool, writes, bell, self._lease_clock, turns, starts, appends, tells)
+        await state.pool.open()
+        state.bell.open()
+        self._state = state
 
     async def close(self) -> None:
-        desk, self._desk = self._desk, None
+        state, self._state = self._state, None
         self._probe.close()
-        if desk is not None:
-            await desk.writes.close()
-            await desk.bell.close()
-            await desk.pool.close()
+        if state is not None:
+            await state.writes.close()
+            await state.bell.close()
+            await state.pool.close()
 
     @property
     def queued(self) -> int:
-        return 0 if self._desk is None else self._desk.writes.queued
+        return 0 if self._state is None else self._state.writes.queued
 
     async def server_time(self) -> float | None:
         return await self._read_work(lambda connection: connection.fetchval(_TIME), PING_WAIT_S)
 
     @property
     def stats(self) -> StoreStats:
-        if self._desk is None:
+        if self._state is None:
             return StoreStats()
-        pool, bell = self._desk.pool, self._desk.bell
+        pool, bell = self._state.pool, self._state.bell
         return StoreStats(
             errors=pool.errors, pool_in_use=pool.in_use, pool_waiting=pool.waiting, reconnects=bell.reconnects
         )
 
     async def probe(self) -> None:
-        self._open_desk()
+        self._open_state()
         await self._probe.check()
 
     def hold_off(self, error: StoreError | None) -> None:
@@ -147,13 +147,13 @@ class PostgresStore(StoreFacade):
         assert row.status not in ENDED, "a run cannot start with its end"
         assert owner, "a lease needs an owner"
         try:
-            desk, columns = self._ready_desk(), run_columns(row)
+            state, columns = self._ready_state(), run_columns(row)
         except TreadleError as error:
             return failed(error)
         question = question_place(entries)
         root = fence.PostgresChainHead(0, root_hash(row, question))
         batch = fence.make_batch(entries, fence.PostgresHold(0, owner, 1, row.id), root, shares_input=row.store)
-        lease, deadline = desk.lease(fence.RunLease(lease_s)), time.monotonic() + REQUEST_WAIT_S
+        lease, deadline = state.lease(fence.RunLease(lease_s)), time.monotonic() + REQUEST_WAIT_S
         beginning = fence.Beginning(columns, batch, question, owner, lease)
 
         async def work(connection: Connection) -> fence.PostgresHold:
@@ -163,26 +163,26 @@ class PostgresStore(StoreFacade):
             return await fence.find_started(connection, columns, batch.place, owner)
 
         def alone(in_doubt: bool) -> Awaitable[fence.PostgresHold]:
-            return desk.pool.certain(work, deadline - time.monotonic(), settle, in_doubt=in_doubt)
+            return state.pool.certain(work, deadline - time.monotonic(), settle, in_doubt=in_doubt)
 
         async def journal(hold: Awaitable[fence.PostgresHold]) -> RunJournal:
-            return PostgresRunJournal(desk, await hold, batch.place, lease_s)
+            return PostgresRunJournal(state, await hold, batch.place, lease_s)
 
         def land(hold: fence.PostgresHold | None, in_doubt: bool) -> None:
             if hold is None:
-                desk.writes.go_on(lambda: journal(alone(in_doubt)), future)
+                state.writes.go_on(lambda: journal(alone(in_doubt)), future)
                 return
             if not future.done():
-                future.set_result(PostgresRunJournal(desk, hold, batch.place, lease_s))
-            desk.writes.leave()
+                future.set_result(PostgresRunJournal(state, hold, batch.place, lease_s))
+            state.writes.leave()
 
         if batch.blobs:
-            return desk.writes.submit(lambda: journal(alone(False)))
-        if not desk.writes.has_room:
-            return desk.writes.submit(lambda: journal(desk.starts.write(beginning, alone)))
+            return state.writes.submit(lambda: journal(alone(False)))
+        if not state.writes.has_room:
+            return state.writes.submit(lambda: journal(state.starts.write(beginning, alone)))
         future: asyncio.Future[RunJournal] = asyncio.get_running_loop().create_future()
-        desk.writes.enter()
-        desk.starts.join(beginning, land)
+        state.writes.enter()
+        state.starts.join(beginning, land)
         return future
 
     async def claim_abandoned(
@@ -200,34 +200,34 @@ class PostgresStore(StoreFacade):
         Raises: StoreError.
         """
         assert owner, "a lease needs an owner"
-        desk = self._open_desk()
-        lease = desk.lease(fence.RunLease(lease_s))
+        state = self._open_state()
+        lease = state.lease(fence.RunLease(lease_s))
         wanted = fence.PostgresWanted(
             within(limit), bind_text(run_id), background, [bind_text(each) for each in besides]
         )
         taken = await self._write_work(lambda connection: fence.claim(connection, owner, lease, wanted))
         for _, hold, _ in taken:
-            desk.bell.ring(hold.run_id)
-        return [(read_run(values), PostgresRunJournal(desk, hold, place, lease_s)) for values, hold, place in taken]
+            state.bell.ring(hold.run_id)
+        return [(read_run(values), PostgresRunJournal(state, hold, place, lease_s)) for values, hold, place in taken]
 
     async def abandoned(self, run_ids: Sequence[str]) -> list[str]:
-        lease = self._open_desk().lease(fence.RunLease(0.0))
+        lease = self._open_state().lease(fence.RunLease(0.0))
         return await self._read_work(lambda connection: fence.abandoned(connection, run_ids, lease))
 
     async def end_leases(self, owner: str) -> int:
         assert owner, "runs without an owner have no lease to end"
         ended = await self._write_work(lambda connection: fence.end_leases(connection, owner))
         for run_id in ended:
-            self._open_desk().bell.ring(run_id)
+            self._open_state().bell.ring(run_id)
         return len(ended)
 
     async def request_cancel(self, run_id: str) -> bool:
         is_live = await self._write_work(lambda connection: fence.request_cancel(connection, run_id))
-        self._open_desk().bell.ring(run_id)
+        self._open_state().bell.ring(run_id)
         return is_live
 
     async def wait_change(self, run_id: str, timeout_s: float) -> None:
-        await self._open_desk().bell.wait(run_id, timeout_s)
+        await self._open_state().bell.wait(run_id, timeout_s)
 
     async def evidence(self, run_id: str) -> Evidence:
         return await self._read_work(lambda connection: evidence.collect(connection, run_id))
@@ -252,23 +252,23 @@ class PostgresStore(StoreFacade):
     async def _forget(self, steps: Callable[[], Steps[T]]) -> T:
         # Deleting may take its time, but a database that is away is reported soon.
         await self.ping()
-        desk = self._open_desk()
-        return await desk.writes.submit(lambda: desk.pool.certain(in_transaction(steps), FORGET_WAIT_S))
+        state = self._open_state()
+        return await state.writes.submit(lambda: state.pool.certain(in_transaction(steps), FORGET_WAIT_S))
 
     async def _read_work(self, work: Work[T], within_s: float = REQUEST_WAIT_S) -> T:
-        return await self._ready_desk().pool.certain(work, within_s)
+        return await self._ready_state().pool.certain(work, within_s)
 
     async def _write_work(self, work: Work[T], settle: Work[T | None] | None = None) -> T:
-        desk = self._ready_desk()
-        return await desk.writes.submit(lambda: desk.pool.certain(work, REQUEST_WAIT_S, settle))
+        state = self._ready_state()
+        return await state.writes.submit(lambda: state.pool.certain(work, REQUEST_WAIT_S, settle))
 
-    def _ready_desk(self) -> PostgresWriterState:
-        """Return the desk for a request: none, while it is known that the database is away."""
+    def _ready_state(self) -> PostgresWriterState:
+        """Return the state for a request: none, while it is known that the database is away."""
         if self._held_off is not None:
             raise StoreError(self._held_off.message, code=self._held_off.info.code, hint=self._held_off.hint)
-        return self._open_desk()
+        return self._open_state()
 
-    def _open_desk(self) -> PostgresWriterState:
-        if self._desk is None:
+    def _open_state(self) -> PostgresWriterState:
+        if self._state is None:
             raise closed(self._address)
-        return self._desk
+        return self._state

@@ -85,13 +85,13 @@ def open_existing(path: str, *, busy_ms: int = BUSY_TIMEOUT_MS) -> apsw.Connecti
 
 
 def store_error(error: apsw.Error, path: str) -> StoreError:
-    """Say in words what SQLite's error means for the database at `path`."""
+    """Return the StoreError for an error of SQLite in the database at `path`."""
     code, what, hint = _FAILURES.get(type(error), ("store_unavailable", "SQLite failed", "see the message"))
     return StoreError(f"the store {path}: {what} ({error})", code=code, hint=hint)
 
 
 def constraint_error(error: apsw.ConstraintError) -> TreadleError:
-    """Say in words which rule of the schema a write would have broken."""
+    """Return the error for the rule of the schema that a write would have broken."""
     extended = cast("int", getattr(error, "extendedresult", 0))  # set on every error of SQLite's, not in the stubs
     match extended:
         case apsw.SQLITE_CONSTRAINT_FOREIGNKEY:
@@ -103,7 +103,7 @@ def constraint_error(error: apsw.ConstraintError) -> TreadleError:
 
 
 def select(connection: apsw.Connection, sql: str, *values: Value) -> list[tuple[Any, ...]]:
-    """Run one statement to its end and return all rows: SQLite would otherwise keep it half executed."""
+    """Run one statement to its end and return all rows: SQLite would otherwise store it half executed."""
     return cast("list[tuple[Any, ...]]", connection.execute(sql, values).fetchall())
 
 
@@ -136,7 +136,7 @@ def _configure(connection: apsw.Connection, path: str, query_only: bool) -> None
 
 
 def _holds(*values: Any) -> bool:
-    """Tell whether a text holds another, which is casefolded already; SQLite itself folds ASCII only."""
+    """Return whether a text holds another, which is casefolded already; SQLite itself folds ASCII only."""
     text, folded = (str(value, "utf-8", "surrogateescape") if isinstance(value, bytes) else value for value in values)
     return text is not None and folded in text.casefold()
 

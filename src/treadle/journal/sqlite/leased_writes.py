@@ -231,7 +231,7 @@ class Append(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """The job that renews a lease and keeps what its run says, in the place of what it said from there on before.
+    """The job that renews a lease and keeps what its run publishes, in the place of what it said from there on before.
 
     Raises: as `Append`.
     """
@@ -269,7 +269,7 @@ def release(connection: apsw.Connection, hold: SqliteHold) -> None:
 
 
 def request_cancel(connection: apsw.Connection, run_id: Text) -> bool:
-    """Mark a run for whoever drives it; False if it has ended or is not there."""
+    """Mark a run for the owner of it; False if it has ended or is not there."""
     return bool(select(connection, _CANCEL, run_id))
 
 
@@ -314,7 +314,7 @@ def abandoned(connection: apsw.Connection, run_ids: Sequence[str], now: float) -
 
 
 def put_blobs(connection: apsw.Connection, run: int, datas: Iterable[bytes | memoryview]) -> list[str]:
-    """Keep pieces of data for a run, each once however often it comes, and return their sha256s."""
+    """Store pieces of data for a run, each once however often it comes, and return their sha256s."""
     named = [(hashlib.sha256(data).hexdigest(), data) for data in datas]
     names = [name for name, _ in named]
     asked = json.dumps(names)

@@ -96,7 +96,7 @@ _error = msgspec.json.Decoder(ErrorInfo)
 
 
 def bind_text(text: str | None) -> Text:
-    """Return the text as a value that SQLite keeps exactly."""
+    """Return the text as a value that SQLite stores exactly."""
     return text if text is None or text.isascii() else spell(text)
 
 
@@ -235,7 +235,7 @@ def _flag(value: Any) -> Any:
 
 
 def read_text(value: str | bytes | None) -> str | None:
-    """Read a text, also one that SQLite could only keep as bytes; bytes that are none are somebody's damage."""
+    """Read a text, also one that SQLite could only store as bytes; bytes that are none are somebody's damage."""
     if not isinstance(value, bytes):
         return value
     try:

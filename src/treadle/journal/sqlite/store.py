@@ -48,13 +48,13 @@ from treadle.journal.sqlite.row_mapping import (
     root_place,
     run_columns,
 )
-from treadle.journal.sqlite.run_writer import BegunRun, LaidRun, SqliteRunJournal, SqliteWriterState
+from treadle.journal.sqlite.run_writer import DeferredRun, RunToStart, SqliteRunJournal, SqliteWriterState
 from treadle.journal.sqlite.writer_thread import BATCH_JOBS_MAX, Job, WriterThread
 from treadle.journal.store_facade import StoreFacade
 from treadle.journal.write_futures import done, failed
 
 READERS = 2
-LAY_S = 0.05
+START_DEFER_S = 0.05
 """How long the start of a run of which nobody hears yet may wait for the first write to it."""
 
 FREE_BYTES_MIN = 1_048_576
@@ -74,7 +74,7 @@ class SqliteStore(StoreFacade):
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] | None = None,
     ) -> None:
-        """Keep the database at `path`.
+        """Store the database at `path`.
 
         Leases count by `clock` as it was when the first process opened it, and on from there by `monotonic`, which all
         processes of a machine share; without one by `clock` alone.
@@ -91,8 +91,8 @@ class SqliteStore(StoreFacade):
         self._reading = 0 if path == MEMORY else READERS
         self._has_forgotten = False
         self._errors: Counter[str] = Counter()
-        self._laid: list[LaidRun] = []
-        self._births: set[asyncio.Future[int]] = set()
+        self._deferred: list[DeferredRun] = []
+        self._starting: set[asyncio.Future[int]] = set()
         self._idle: SimpleQueue[apsw.Connection] = SimpleQueue()
         self._polling: SimpleQueue[apsw.Connection] = SimpleQueue()
         self._watch = ChangeWatch(self._data_version if self._reading else None, self._changes)
@@ -126,7 +126,7 @@ class SqliteStore(StoreFacade):
     async def close(self) -> None:
         if self._writer is not None:
             await self._watch.close()
-            self._lay_down()
+            self._write_deferred()
             await self._writer.close()
             # In a thread of its own that ends here: it waits for the threads that read.
             with ThreadPoolExecutor(1, thread_name_prefix="treadle-store-closer") as closer:
@@ -177,21 +177,21 @@ class SqliteStore(StoreFacade):
         assert row.status not in ENDED, "a run cannot start with its end"
         assert owner, "a lease needs an owner"
         try:
-            desk = self._open_desk()
+            state = self._open_state()
         except StoreError as error:
             return failed(error)
         columns = run_columns(row, entries)
         body = None if row.request is None else bind_json(row.request)
         root = root_place(row, entries)
-        if is_private and self._may_wait(desk.writer, columns):
-            return done(self._lay_by(LaidRun(desk, BegunRun(columns, body, owner, entries, root), lease_s)))
+        if is_private and self._may_wait(state.writer, columns):
+            return done(self._defer_start(DeferredRun(state, RunToStart(columns, body, owner, entries, root), lease_s)))
         chained = chain_entries(entries, row.id, 1, root, shares_input=row.store)
         start = fence.RunStart(columns, body, owner, self._lease_clock() + lease_s, chained)
 
         def journal(hold: fence.SqliteHold) -> RunJournal:
-            return SqliteRunJournal(desk, hold, chained.place, lease_s)
+            return SqliteRunJournal(state, hold, chained.place, lease_s)
 
-        return desk.writer.submit(start, is_durable=not is_private, then=journal)
+        return state.writer.submit(start, is_durable=not is_private, then=journal)
 
     async def claim_abandoned(
         self,
@@ -209,12 +209,12 @@ class SqliteStore(StoreFacade):
         """
         assert owner, "a lease needs an owner"
         now = self._lease_clock()
-        desk = self._open_desk()
+        state = self._open_state()
         wanted = fence.SqliteWanted(limit, bind_text(run_id), background, json.dumps([*besides]))
-        taken = await desk.writer.submit(lambda connection: fence.claim(connection, owner, now, now + lease_s, wanted))
+        taken = await state.writer.submit(lambda connection: fence.claim(connection, owner, now, now + lease_s, wanted))
         for _, hold, _ in taken:
             self._watch.wake(hold.run_id)
-        return [(read_run(values), SqliteRunJournal(desk, hold, place, lease_s)) for values, hold, place in taken]
+        return [(read_run(values), SqliteRunJournal(state, hold, place, lease_s)) for values, hold, place in taken]
 
     async def abandoned(self, run_ids: Sequence[str]) -> list[str]:
         now = self._lease_clock()
@@ -259,25 +259,25 @@ class SqliteStore(StoreFacade):
         return await self._write_job(job)
 
     def _may_wait(self, writer: WriterThread, columns: RunColumns) -> bool:
-        """Tell whether nothing can be wrong with a run, and nothing is with the database, as far as can be seen."""
+        """Return whether nothing can be wrong with a run, and nothing is with the database, as far as can be seen."""
         refers = columns.previous_id or columns.session_id or columns.idempotency_key
         is_calm = writer.is_well and writer.queued < BATCH_JOBS_MAX
         return refers is None and type(columns.model) is str and is_calm and self._reading > 0
 
-    def _lay_by(self, run: LaidRun) -> RunJournal:
-        if not self._laid:
-            asyncio.get_running_loop().call_later(LAY_S, self._lay_down)
-        self._laid.append(run)
+    def _defer_start(self, run: DeferredRun) -> RunJournal:
+        if not self._deferred:
+            asyncio.get_running_loop().call_later(START_DEFER_S, self._write_deferred)
+        self._deferred.append(run)
         return run
 
-    def _lay_down(self) -> None:
-        """Write the runs that still wait, in the order in which they began; `_births` are done when they are there."""
-        laid, self._laid = self._laid, []
-        for run in laid:
-            birth = run.lay_down()
-            if birth is not None:
-                self._births.add(birth)
-                birth.add_done_callback(self._births.discard)
+    def _write_deferred(self) -> None:
+        """Write the runs that still wait, in the order in which they began; `_starting` are done when they are there."""
+        deferred, self._deferred = self._deferred, []
+        for run in deferred:
+            starting = run.write_start()
+            if starting is not None:
+                self._starting.add(starting)
+                starting.add_done_callback(self._starting.discard)
 
     async def _read(self, steps: Callable[[], Steps[T]]) -> T:
         return await self._read_job(partial(run_steps, steps))
@@ -303,16 +303,16 @@ class SqliteStore(StoreFacade):
 
     async def _write_job(self, job: Job[T]) -> T:
         writer = self._open_writer()
-        if self._laid:
-            self._lay_down()
+        if self._deferred:
+            self._write_deferred()
         return await writer.submit(job)
 
     async def _read_job(self, job: Job[T]) -> T:
         """Read what the database holds, and all that this process has started."""
-        if self._laid:
-            self._lay_down()
-        if self._births:
-            await asyncio.wait(self._births)
+        if self._deferred:
+            self._write_deferred()
+        if self._starting:
+            await asyncio.wait(self._starting)
         return await self._read_stored_job(job)
 
     async def _read_stored_job(self, job: Job[T]) -> T:
@@ -357,10 +357,10 @@ class SqliteStore(StoreFacade):
             raise StoreError(f"the store {self._path} is not open", code="store_closed")
         return self._writer
 
-    def _open_desk(self) -> SqliteWriterState:
-        return self._desk_of(self._open_writer())
+    def _open_state(self) -> SqliteWriterState:
+        return self._state_of(self._open_writer())
 
-    def _desk_of(self, writer: WriterThread) -> SqliteWriterState:
+    def _state_of(self, writer: WriterThread) -> SqliteWriterState:
         return SqliteWriterState(writer, self._lease_clock, self._watch.wake, self._note_forgetting)
 
     def _note_forgetting(self) -> None:
