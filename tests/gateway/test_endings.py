@@ -250,7 +250,7 @@ def _expire(desk: Desk, _: Callable[[], Iterator[Read]]) -> None:
 
 async def _end_keys(desk: Desk) -> None:
     store: Any = desk.gateway.runtime.store
-    await store._write(lambda connection: connection.execute("UPDATE keys SET expires_at = 1.0"))
+    await store._write_job(lambda connection: connection.execute("UPDATE keys SET expires_at = 1.0"))
 
 
 def _leave(desk: Desk, again: Callable[[], Iterator[Read]]) -> None:

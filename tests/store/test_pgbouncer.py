@@ -58,17 +58,17 @@ async def test_the_listener_behind_a_pooler_knows_itself() -> None:
         store = PostgresStore(PostgresAddress(behind(folder)))
         await store.open()
         try:
-            desk = store._desk
-            assert desk is not None
+            state = store._state
+            assert state is not None
             async with asyncio.timeout(BOUND_S):
-                await desk.bell.is_listening.wait()
-                pid = await desk.pool.run(
+                await state.bell.is_listening.wait()
+                pid = await state.pool.run(
                     lambda each: each.fetchval(
-                        "SELECT pid FROM pg_stat_activity WHERE pid = $1 AND query LIKE '%treadle%'", desk.bell._pid
+                        "SELECT pid FROM pg_stat_activity WHERE pid = $1 AND query LIKE '%treadle%'", state.bell._pid
                     ),
                     asyncio.get_running_loop().time() + BOUND_S,
                 )
-            assert pid == desk.bell._pid
+            assert pid == state.bell._pid
         finally:
             await store.close()
 

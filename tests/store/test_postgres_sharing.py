@@ -165,7 +165,7 @@ async def test_nobody_is_notified_where_nobody_else_listens(monkeypatch: pytest.
     await only.open()
     try:
         await listening(only)
-        journal, own = await start(only), only._open_desk().bell
+        journal, own = await start(only), only._open_state().bell
         own._others_until = 0.0
         own._hear(None, own._pid, bell.CHANNEL, "")
         await journal.append([said("unheard")])
@@ -246,5 +246,5 @@ async def test_the_bell_is_hung_up_again_when_its_line_is_cut(pair: Pair) -> Non
 async def listening(*stores: PostgresStore) -> None:
     """Wait until the stores hear each other."""
     for store in stores:
-        desk = store._open_desk()
-        await asyncio.wait_for(desk.bell.is_listening.wait(), WAIT_S)
+        state = store._open_state()
+        await asyncio.wait_for(state.bell.is_listening.wait(), WAIT_S)

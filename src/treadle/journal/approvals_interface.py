@@ -1,11 +1,11 @@
-"""How approvals are kept: rows, and what a store promises about them. Who may decide and what follows is known above.
+"""What a store promises about approvals: their rows and rules. Who may decide, and what follows, is known above.
 
-A1  Once for a call: of a run and a call there is at most one approval; whoever asks again gets the one that stands.
-A2  Decided once: an approval leaves `pending` once, whoever decides and however many at the same time. The check is
-    part of the write, and whoever comes second is told what stands.
-A3  In time: what is past its time can only become `expired`.
-A4  Used once: a call that another run carries on is carried on by one run.
-A5  Heard: whoever waits for a change of the run is woken by the decision, in whatever process it was made.
+A1  Once for a call: of a run and a call there is at most one approval; a second request gets the first one.
+A2  Decided once: an approval leaves `pending` once, however many decide at the same time. The check is part of the
+    write, and a later decider is given the first decision.
+A3  In time: an approval that has expired can only become `expired`.
+A4  Used once: a call that is left to a later run is carried out by one run only.
+A5  Notified: waiters for a change of the run are woken by the decision, in whichever process it was made.
 A6  Forgotten is gone: with the content of a run go its approvals, with a session its rules.
 """
 
@@ -20,10 +20,10 @@ ApprovalStatus = Literal["pending", "approved", "denied", "expired", "cancelled"
 RuleKind = Literal["call", "tool", "pattern"]
 
 DECIDED = "approval_decided"
-"""The code of the Conflict that tells a decider that another one was first."""
+"""The code of the Conflict when a decider finds that another one was first."""
 
 USED = "approval_used"
-"""The code of the Conflict that tells a run that another one carries the call on."""
+"""The code of the Conflict when a run finds that another one carries the call on."""
 
 
 class ApprovalQuestion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -95,10 +95,10 @@ class RuleRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalStore(Protocol):
-    """Where approvals and remembered rules are kept."""
+    """Where approvals and remembered rules are stored."""
 
     async def file(self, row: ApprovalRow) -> ApprovalRow:
-        """Keep a question unless its call has one already; return the one that stands.
+        """Store a question unless its call has one already; return the one that stands.
 
         Raises: NotFound (the run).
         """
@@ -124,9 +124,9 @@ class ApprovalStore(Protocol):
         ...
 
     async def decide(self, approval_id: str, decision: ApprovalDecision) -> ApprovalRow:
-        """Decide a pending approval and wake whoever waits for its run.
+        """Decide a pending approval and wake a waiter for its run.
 
-        One that is past its time becomes expired, whatever was decided.
+        One that has expired becomes expired, whatever was decided.
         Raises: Conflict (code `approval_decided`, naming what stands), NotFound.
         """
         ...
@@ -143,11 +143,11 @@ class ApprovalStore(Protocol):
         ...
 
     async def release(self, run_id: str) -> None:
-        """Give back what a run that never began was to carry on."""
+        """Give back what a run that never started was to carry on."""
         ...
 
     async def add_rule(self, row: RuleRow) -> None:
-        """Keep a rule.
+        """Store a rule.
 
         Raises: NotFound (the session), Conflict (the id is taken).
         """
@@ -158,7 +158,7 @@ class ApprovalStore(Protocol):
         ...
 
     async def delete_rule(self, rule_id: str, *, key_id: str | None = None) -> bool:
-        """Forget a rule; tell whether there was one."""
+        """Forget a rule and return whether it was there."""
         ...
 
 
@@ -168,10 +168,10 @@ def unknown(approval_id: str) -> NotFound:
 
 
 def decided_already(row: ApprovalRow) -> Conflict:
-    """Return the error that tells a decider what stands."""
+    """Return the error for a second decision, naming the first one."""
     return Conflict(f"The approval {row.id} is {row.status} already.", code=DECIDED, param="approval")
 
 
 def used_already(approval_id: str) -> Conflict:
-    """Return the error that tells a run that it comes second."""
+    """Return the error for a call that another run carries out."""
     return Conflict(f"The call of the approval {approval_id} is carried on already.", code=USED, param="approval")

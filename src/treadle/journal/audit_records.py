@@ -1,4 +1,4 @@
-"""What is kept of one run, put together for its audit, and what is wrong with how it is kept beside its hashes.
+"""What is stored of one run, put together for its audit, and what is wrong with how it is stored beside its hashes.
 
 Found the same way on every engine. Pure.
 """
@@ -93,7 +93,7 @@ def entry_faults(
     fingerprint: object,
     expected: object,
 ) -> Iterator[str]:
-    """Say what is wrong with where an entry's data is, and with the fingerprint by which it is found.
+    """Yield what is wrong with where an entry's data is, and with the fingerprint by which it is found.
 
     The oldest entries have no fingerprint.
     """
@@ -105,7 +105,7 @@ def entry_faults(
 
 
 def _lease_faults(row: SealedRow, lease: LeaseColumns | None, kept: Sequence[KeptEntry]) -> Iterator[str]:
-    """Say what is wrong between a run and its lease: there is one as long as the run has not ended."""
+    """Yield what is wrong between a run and its lease: there is one as long as the run has not ended."""
     if lease is None:
         if row.ended_at is None:
             yield "the run has not ended, and has no lease"
@@ -119,7 +119,7 @@ def _lease_faults(row: SealedRow, lease: LeaseColumns | None, kept: Sequence[Kep
 
 
 def _blob_faults(blobs: Mapping[str, bytes | None]) -> Iterator[str]:
-    """Say which data of a run, by the sha256 it is named by, is not what its name says."""
+    """Return which data of a run, by the sha256 it is named by, is not what its name says."""
     for name, data in blobs.items():
         if data is not None and hashlib.sha256(data).hexdigest() != name:
             yield f"the data {name[:12]}… is not as it was written"

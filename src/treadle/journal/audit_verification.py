@@ -25,7 +25,7 @@ Chain = Literal["sound", "unchained", "broken", "forgotten"]
 """Whether the hashes fit: all of them, those that there are (older entries have none), not; or nothing is left."""
 
 Row = Literal["sealed", "unsealed"]
-"""Whether the hashes prove the run's row too: not for runs that were begun, or forgotten, before there were seals."""
+"""Whether the hashes prove the run's row too: not for runs that were started, or forgotten, before there were seals."""
 
 PROBLEMS_MAX = 20
 """How many problems of one run are named."""
@@ -44,7 +44,7 @@ class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_sound(self) -> bool:
-        """Tell whether nothing is wrong."""
+        """Return whether nothing is wrong."""
         return not self.problems
 
 
@@ -252,7 +252,7 @@ def _end_problems(row: SealedRow, own: Sequence[Entry]) -> Iterable[str]:
 
 
 def _says(kept: str | None, raw: msgspec.Raw | None, value: msgspec.Struct | None) -> bool:
-    """Tell whether a column says what the entry says: as that was written, or as it is written today."""
+    """Return whether a column says what the entry says: as that was written, or as it is written today."""
     if kept is None or value is None or raw is None:
         return kept is None and value is None
     return kept.encode("utf-8", "surrogatepass") in (bytes(raw), write_json(value))

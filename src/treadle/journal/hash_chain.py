@@ -79,7 +79,7 @@ def link_entries(
 
 
 def is_unicode(values: Link) -> bool:
-    """Tell whether all texts among the values are valid Unicode."""
+    """Return whether all texts among the values are valid Unicode."""
     try:
         _pack(values)
     except UnicodeEncodeError:
@@ -153,7 +153,7 @@ def audit_lines(run_id: str, kept: Iterable[KeptEntry], head: int, sha256: str, 
 
 
 def is_rooted(run_id: str, kept: Sequence[KeptEntry], root: str, sha256: str) -> bool:
-    """Tell whether the chain of a run begins with this root; one without entries ends there too."""
+    """Return whether the chain of a run begins with this root; one without entries ends there too."""
     if not kept:
         return sha256 == root
     first = kept[0]

@@ -1,12 +1,12 @@
-"""The journal's interface: what a store promises to the rooms above it. No SQL and no engine's name here.
+"""The journal's interface: what a store promises to the rooms above it. No SQL and no database's name here.
 
-A run is the unit. Its row says what was asked and how it ended, its entries say what happened. Runs chain by
+A run is the unit. Its row holds the request and how the run ended, its entries hold what happened. Runs chain by
 `previous_id`, so a conversation may branch. The promises, each with a test in tests/store:
 
- J1  Dense: the entries of a run are numbered 1, 2, 3 … in the order of writing, without a gap, whoever wrote them.
+ J1  Dense: the entries of a run are numbered 1, 2, 3 … in the order of writing, without a gap, across all writers.
  J2  Durable: a write that has returned survives the death of the process and of the machine.
- J3  Whole: what one call writes is there together or not at all, also when its caller is cancelled meanwhile.
- J4  Begun together: a run's row, its input and its lease become durable in one step; an id is never taken twice.
+ J3  Atomic: what one call writes is there together or not at all, also when its caller is cancelled in the middle.
+ J4  Started together: a run's row, its input and its lease become durable in one step; an id is never taken twice.
  J5  Fenced: only the holder of the newest epoch writes to a run; epochs only grow. The check is part of the write.
  J6  Leased: a run that has not ended is claimed only after its lease ended or was released; every write renews it.
  J7  One end: a run ends once, together with its last entries, and nothing is written to it afterwards.
@@ -15,21 +15,22 @@ A run is the unit. Its row says what was asked and how it ended, its entries say
  J9  Exact: content and data are read back byte for byte, whatever their size, NUL and lone surrogates included.
  J10 History: the items of a run and of all it continues, oldest first; a run continues only an older one, of the
      same conversation. Deleting a run in the middle joins what is left.
- J11 Forgotten is gone: after a purge, a deletion or an expiry nothing of the content can be read here any more,
-     also no blob, unless another run uses it. A purged run keeps its numbers.
- J12 Apart: a write that fails changes nothing and harms no other; after a full disk is freed, writing goes on.
+ J11 Forgotten is gone: after a purge, a deletion or an expiry none of the content can be read here any more, nor a
+     blob unless another run uses it. The row of a purged run and its counts stay.
+ J12 Isolated: a write that fails changes nothing and harms no other; once space on a full disk is freed, writes work.
  J13 Chained: every entry carries the sha256 of itself and of the entry before it, so that a changed, a lost or a
      moved entry is found by reading, and so is a changed row of its run; a purge or deletion takes whole runs out of
      the chain and no single entry.
  J14 Once: an idempotency key of an API key belongs to one run, for as long as that run has a row.
- J15 Live: what a run says before it is durable can be read by other processes soon after, in order and without a
-     gap; it is not promised to survive the death of the database, and it goes when the run ends.
- J16 One at a time: a session has at most one run that has not ended, whatever process began it.
- J17 Unstored: what a run that is not to be stored holds after its end is given to the run that goes on with it, and to
+ J15 Live: what a run publishes before it is durable can be read by other processes soon after, in order and without
+     a gap; it may be lost when the database crashes, and it is deleted when the run ends.
+ J16 One at a time: a session has at most one run that has not ended, whichever process started it.
+ J17 Unstored: what a run that is not to be stored holds after its end is given to the run that continues it, and to
      no other reader: no list, search, reference or export finds it.
 """
 
 from asyncio import Future
+from collections import Counter
 from collections.abc import Sequence
 from typing import Literal, Protocol
 
@@ -44,36 +45,35 @@ from treadle.journal.keys_interface import KeyStore
 from treadle.journal.login_tickets_interface import TicketStore
 from treadle.journal.replicas_interface import ReplicaStore
 from treadle.journal.run_row_hash import SealedRow
-from treadle.journal.store_counters import StoreStats
 from treadle.journal.workspaces_interface import WorkspaceStore
 
 INLINE_BYTES_MAX = 65_536
-"""An entry's data above this size is kept once, by its sha256."""
+"""An entry's data above this size is stored once, by its sha256."""
 
 INPUT_INLINE_BYTES_MAX = 1_024
 """The same for the input of a run that stays: a client that sends its whole conversation each time sends most of it
-again and again."""
+over and over."""
 
 QUESTION_CHARS_MAX = 200
-"""What of a question is shown in a list."""
+"""How much of a question is shown in a list."""
 
 LEASE_LOST = "lease_lost"
-"""The code of the StoreError that tells a writer that its run has another owner now."""
+"""The code of the StoreError when a writer finds that its run has another owner now."""
 
 RUN_ENDED = "run_ended"
-"""The code of the Conflict that tells a writer that its run has ended already."""
+"""The code of the Conflict when a writer finds that its run has ended already."""
 
 IDEMPOTENCY_KEY_TAKEN = "idempotency_key_taken"
-"""The code of the Conflict that tells a starter that its idempotency key belongs to another run already."""
+"""The code of the Conflict when a starter finds that its idempotency key belongs to another run already."""
 
 SESSION_BUSY = "session_busy"
-"""The code of the Conflict that tells a starter that a run of the same session has not ended."""
+"""The code of the Conflict when a starter finds that a run of the same session has not ended."""
 
 SessionKind = Literal["session", "conversation"]
 
 
 def busy(session_id: str) -> Conflict:
-    """Say that a session has a run that has not ended."""
+    """Return the error of a session that has a run that has not ended."""
     hint = "Wait for it, or cancel it."
     return Conflict(
         f"A run of session {session_id!r} is still going on.", code=SESSION_BUSY, param="session", hint=hint
@@ -109,10 +109,10 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunSearch(msgspec.Struct, frozen=True, kw_only=True):
-    """Which runs are looked for; what is None narrows nothing.
+    """Which runs to find; what is None narrows nothing.
 
     `model` and `tool` are names, `error` the code of the error a run ended with (empty is any), `text` something that
-    was asked, said, called or answered in it, without regard to case; `since` is when it began at the earliest.
+    appears in a message, a call or a result, without regard to case; `since` is when it started at the earliest.
     """
 
     status: Status | None = None
@@ -126,9 +126,9 @@ class RunSearch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation kept under a name; `head_run_id` is where it goes on.
+    """A conversation kept under a name; `head_run_id` is where it continues.
 
-    `kind` tells Treadle's own sessions from the conversations of the Responses API; `metadata` is a JSON object.
+    `kind` distinguishes Treadle's own sessions from conversations of the Responses API; `metadata` is a JSON object.
     """
 
     id: str
@@ -141,8 +141,17 @@ class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
     metadata: msgspec.Raw | None = None
 
 
+class StoreStats(msgspec.Struct, kw_only=True):
+    """Errors by code since the store was opened, its pool now, and how often its listener reconnected."""
+
+    errors: Counter[str] = msgspec.field(default_factory=Counter[str])
+    pool_in_use: int = 0
+    pool_waiting: int = 0
+    reconnects: int = 0
+
+
 class Chunk(msgspec.Struct, frozen=True, kw_only=True):
-    """Events of a live run as it told them: the first one's number in the run, and all of them as a JSON array."""
+    """Events of a live run as it published them: the first one's number in the run, and all of them as a JSON array."""
 
     first: int
     count: int
@@ -161,9 +170,9 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """All that is kept of one run, at one moment, for its audit.
+    """All that is stored of one run, at one moment, for its audit.
 
-    `is_rooted` says that its chain begins in its row; `faults` name what is not kept as the engine would keep it.
+    `is_rooted` says that its chain begins in its row; `faults` name what is not stored as the engine would store it.
     """
 
     row: RunRow
@@ -175,12 +184,12 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_inline(size: int, is_shared: bool) -> bool:
-    """Tell whether data of so many bytes stands in its entry; `is_shared` says that it is input of a run that stays."""
+    """Return whether data of this size is stored in its entry; `is_shared` is true for input of a run that is stored."""
     return size <= INPUT_INLINE_BYTES_MAX or (size <= INLINE_BYTES_MAX and not is_shared)
 
 
 def question_place(entries: Sequence[Entry]) -> int:
-    """Return the number of the last entry in which a user speaks, among those that a run begins with; 0 for none."""
+    """Return the number of the last user message among the entries that a run begins with; 0 for none."""
     seq = len(entries)
     while seq and not (entries[seq - 1].kind == "user" and entries[seq - 1].is_input):
         seq -= 1
@@ -188,9 +197,9 @@ def question_place(entries: Sequence[Entry]) -> int:
 
 
 class StoredTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """The last round of a run that handed calls to its client: what the model said, and the server's results.
+    """The last round of a run that handed calls to its client: the model's items, and the server's results.
 
-    `is_kept` says whether the run stays when its turn has been gone on with.
+    `is_kept` is true if the run stays stored once its turn has been continued.
     """
 
     run_id: str
@@ -199,10 +208,10 @@ class StoredTurn(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunJournal(Protocol):
-    """The right to write to one run, as long as nobody else has claimed it.
+    """The right to write to one run, until another owner claims it.
 
-    `append`, `finish` and `renew` begin their write at once; their future tells when it is durable, or what went wrong.
-    It may be given up: the write is done all the same.
+    `append`, `finish` and `renew` start their write at once; their future is done when it is durable, or has failed.
+    Cancelling the future does not cancel the write.
     """
 
     @property
@@ -212,12 +221,12 @@ class RunJournal(Protocol):
 
     @property
     def epoch(self) -> int:
-        """Return which owner this is, counted from 1: above 1 the run was recovered or handed over."""
+        """Return the number of this owner, from 1: above 1 the run was recovered or handed over."""
         ...
 
     @property
     def attempt(self) -> int:
-        """Return how many owners there were that did not give the run up of their own will, this one included."""
+        """Return how many owners, this one included, did not release the run themselves."""
         ...
 
     def append(self, entries: Sequence[Entry]) -> "Future[int]":
@@ -246,11 +255,11 @@ class RunJournal(Protocol):
         ...
 
     async def release(self) -> None:
-        """Give the run up, so that it can be claimed at once; without effect when it is not held any more."""
+        """Release the run, so that it can be claimed at once; without effect after a take-over."""
         ...
 
     async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
-        """Let other processes read what the run says, before it is durable; drop chunks that end before `keep_from`.
+        """Publish events to other processes before they are durable; drop chunks that end before `keep_from`.
 
         Raises: as `append`.
         """
@@ -258,7 +267,7 @@ class RunJournal(Protocol):
 
 
 class Store(Protocol):
-    """Where runs, their entries, sessions and blobs are kept."""
+    """Stores runs, their entries, sessions and blobs."""
 
     @property
     def path(self) -> str:
@@ -267,43 +276,43 @@ class Store(Protocol):
 
     @property
     def approvals(self) -> ApprovalStore:
-        """Return where approvals are kept; its promises are in `approvals/kept`."""
+        """Return where approvals are stored; its promises are in `approvals_interface`."""
         ...
 
     @property
     def keys(self) -> KeyStore:
-        """Return where clients' keys are kept; its promises are in `keys/kept`."""
+        """Return where clients' keys are stored; its promises are in `keys_interface`."""
         ...
 
     @property
     def tickets(self) -> TicketStore:
-        """Return where it is kept which logins are over; its promises are in `tickets/kept`."""
+        """Return where spent login tickets are stored; its promises are in `login_tickets_interface`."""
         ...
 
     @property
     def replicas(self) -> ReplicaStore:
-        """Return where the processes that share the store are kept; its promises are in `replicas/kept`."""
+        """Return where the processes that share the store are stored; its promises are in `replicas_interface`."""
         ...
 
     @property
     def workspaces(self) -> WorkspaceStore:
-        """Return where workspaces are kept; its promises are in `workspaces/kept`."""
+        """Return where workspaces are stored; its promises are in `workspaces_interface`."""
         ...
 
     async def open(self) -> None:
         """Make the store usable, creating or migrating it where needed.
 
-        Raises: StoreError, saying what is wrong with which place and what to do.
+        Raises: StoreError, naming the place, the fault and the remedy.
         """
         ...
 
     async def close(self) -> None:
-        """Finish what was asked for, then let go of everything; without effect the second time."""
+        """Finish the writes that were queued, then release everything; without effect the second time."""
         ...
 
     @property
     def queued(self) -> int:
-        """Return how many writes were taken and are not done yet; none, where it is not open."""
+        """Return how many writes are queued and not done yet; 0 while it is not open."""
         ...
 
     async def server_time(self) -> float | None:
@@ -321,22 +330,22 @@ class Store(Protocol):
         ...
 
     async def probe(self) -> None:
-        """Check that what is written now would be kept: also that there is room for it. Ask from one task alone.
+        """Check that a write would succeed now, disk space included. Call it from one task only.
 
         Raises: StoreError.
         """
         ...
 
     def hold_off(self, error: StoreError | None) -> None:
-        """Refuse requests at once with this error, until called with None: they would only wait in vain.
+        """Refuse requests at once with this error, until called with None, instead of letting them time out.
 
-        Runs that go on are not refused: they wait as long as their lease lets them.
+        Runs in progress are not refused: they wait as long as their lease allows.
         """
         ...
 
     @property
     def stats(self) -> StoreStats:
-        """Return what it has counted, as it is now."""
+        """Return the current counters."""
         ...
 
     def start_run(
@@ -344,10 +353,10 @@ class Store(Protocol):
     ) -> "Future[RunJournal]":
         """Make a run, its input and its lease durable, and return the right to write to it.
 
-        It is begun at once; the future may be given up as those of a journal. One that `is_private`, of which nobody
-        hears before something more of it is durable, may until then be lost with the machine. Where it refers to no
-        other run it may even wait a moment, to be written with the first thing that is: then it can be lost with the
-        process as well, others do not see it yet, and what is wrong with it is heard of with that first write.
+        The write starts at once; cancelling the future does not cancel it. A run that `is_private` has no reader until
+        more of it is durable, so until then it may be lost with the machine. If it refers to no other run, its start
+        may even be deferred and written together with its first entries: until then it can be lost with the process,
+        other processes do not see it, and a fault in it is raised by that first write.
         Raises: Conflict (an id or, with code `idempotency_key_taken`, the idempotency key is taken, with code
         `session_busy` another run of the session has not ended, or the previous run is of another conversation),
         NotFound (the previous run or the session is not there), StoreError.
@@ -366,7 +375,7 @@ class Store(Protocol):
     ) -> list[tuple[RunRow, RunJournal]]:
         """Take over runs that have not ended although their lease did, longest abandoned first.
 
-        `run_id` narrows to one run, `background` to those in the background or to the others; `besides` are left alone.
+        `run_id` narrows to one run, `background` to background runs or to the others; `besides` are excluded.
         """
         ...
 
@@ -375,7 +384,7 @@ class Store(Protocol):
         ...
 
     async def end_leases(self, owner: str) -> int:
-        """End the leases of an owner that is known to be dead, and return how many it had."""
+        """End the leases of an owner that is known to be dead, and return how many there were."""
         ...
 
     async def find_idempotent(self, idempotency_key: str, *, key_id: str) -> RunRow | None:
@@ -383,21 +392,21 @@ class Store(Protocol):
         ...
 
     async def request_cancel(self, run_id: str) -> bool:
-        """Ask whoever drives the run to cancel it; False if it has ended or is not there."""
+        """Ask the owner of the run to cancel it; False if it has ended or is not there."""
         ...
 
     async def cancel_requests(self, owner: str) -> list[str]:
-        """Return the runs held by this owner that somebody asked to cancel."""
+        """Return the runs of this owner whose cancellation was requested."""
         ...
 
     async def chunks(self, run_id: str, *, after: int = 0) -> list[Chunk]:
-        """Return what a live run said, in order, in the chunks that hold events numbered above `after`."""
+        """Return what a live run published, in order, in the chunks that hold events numbered above `after`."""
         ...
 
     async def wait_change(self, run_id: str, timeout_s: float) -> None:
-        """Return soon after something was written to the run, by whatever process, or when the time is over.
+        """Return soon after any process wrote to the run, or when the time is over.
 
-        It may return for no reason: whoever waits reads again and decides.
+        It may return for no reason: a waiter reads again and decides.
         """
         ...
 
@@ -409,7 +418,7 @@ class Store(Protocol):
         ...
 
     async def evidence(self, run_id: str) -> Evidence:
-        """Return all that is kept of a run as it is at one moment.
+        """Return all that is stored of a run as it is at one moment.
 
         Raises: NotFound.
         """
@@ -490,34 +499,34 @@ class Store(Protocol):
         ...
 
     async def delete_run(self, run_or_response_id: str) -> bool:
-        """Forget a run and all of its content; tell whether there was one."""
+        """Forget a run and all of its content and return whether it was there."""
         ...
 
     async def purge_run(self, run_id: str) -> None:
-        """Forget the content of an ended run and keep its numbers.
+        """Delete the content of an ended run; its row and counts stay.
 
         Raises: NotFound, Conflict when the run has not ended.
         """
         ...
 
     async def expire(self, now: float) -> int:
-        """Forget the ended runs past their time and return how many.
+        """Forget the ended runs that have expired and return how many.
 
         A stored run stays as long as any run of its conversation does; one that is not stored goes alone.
         """
         ...
 
     async def put_blob(self, data: bytes, *, run_id: str) -> str:
-        """Keep bytes as long as the run is kept, once however often they come; return their sha256 in hex.
+        """Store bytes for as long as the run is stored, once however often they come, and return their sha256 in hex.
 
         Raises: NotFound.
         """
         ...
 
     async def get_blob(self, sha256: str, offset: int, length: int, *, run_id: str | None = None) -> bytes:
-        """Return a piece of a blob: less than `length` at its end, nothing past it.
+        """Return a piece of a blob: less than `length` at its end, nothing beyond it.
 
-        With a run, only what that run kept, or another of the same key in the same conversation or session. Calls
+        With a run, only a blob of that run, or of another of the same key in the same conversation or session. Calls
         that were made without a model are one conversation.
 
         Raises: NotFound.
@@ -525,7 +534,7 @@ class Store(Protocol):
         ...
 
     async def create_session(self, row: SessionRow) -> None:
-        """Keep a new session.
+        """Store a new session.
 
         Raises: Conflict (its id, or its name within the key, is taken), NotFound (its head is not there).
         """
@@ -562,14 +571,14 @@ class Store(Protocol):
         ...
 
     async def delete_session(self, session_id: str, *, with_runs: bool) -> bool:
-        """Forget a session, and with it the ended runs made in it, if wanted; tell whether there was one.
+        """Forget a session, and with `with_runs` the ended runs made in it; return whether it was there.
 
         Raises: Conflict while a run of the session has not ended.
         """
         ...
 
     async def set_session_head(self, session_id: str, run_id: str | None, *, expected: str | None) -> None:
-        """Let the session go on from `run_id`, or from its beginning, if it still stands at `expected`.
+        """Let the session continue from `run_id`, or from its beginning, if its head is `expected`.
 
         Raises: NotFound (session or run), Conflict when another run has become the head.
         """

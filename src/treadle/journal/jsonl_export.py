@@ -25,7 +25,7 @@ VERSIONS = (1, VERSION)
 
 
 class SealLine(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a run's row is sealed and stands nowhere else in its line, each as it is kept."""
+    """What of a run's row is sealed and stands nowhere else in its line, each as it is stored."""
 
     question: int | None
     usage: str | None
@@ -35,7 +35,7 @@ class SealLine(msgspec.Struct, frozen=True, kw_only=True):
     sha256: str
     amended: str | None
     body: OptionalRaw = None
-    """The run's request as a text, where it cannot stand on one line as it is kept."""
+    """The run's request as a text, where it cannot stand on one line as it is stored."""
 
 
 class RunLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="run"):
@@ -87,7 +87,7 @@ def write_run(evidence: Evidence) -> Iterator[bytes]:
     """Yield the lines of a run."""
     row, sealed, entries = evidence.row, evidence.sealed, evidence.entries
     if not row.store and row.status in ENDED and not sealed.is_purged:
-        # What is kept of it is for the run that comes next alone: to everybody else it is purged already.
+        # What is stored of it is for the run that comes next alone: to everybody else it is purged already.
         entries, after = [], sealed._replace(body=None, sha256="")
         sealed = after._replace(amended=amend(sealed, after, is_purged=True))
     carried = {line.seq: line for line in evidence.lines if line.kind != LOST}
@@ -199,7 +199,7 @@ def _entry_line(run_id: str, entry: Entry, carried: AuditLine) -> EntryLine:
 def _row(row: RunRow) -> msgspec.Raw:
     """Write a row on one line; between the values of JSON a line break says nothing."""
     if not row.store and row.status in ENDED:
-        # What it was asked with is content too, which is kept for the run that comes next alone.
+        # What it was asked with is content too, which is stored for the run that comes next alone.
         row = msgspec.structs.replace(row, request=None)
     try:
         raw = msgspec.json.encode(row)
@@ -252,7 +252,7 @@ def _read(raw: msgspec.Raw | None) -> str | None:
 
 
 def _is_line(data: bytes) -> bool:
-    """Tell whether JSON can stand in a line as it is: without a line break, and readable by everybody."""
+    """Return whether JSON can stand in a line as it is: without a line break, and readable by everybody."""
     try:
         msgspec.json.decode(data, type=msgspec.Raw)
     except type_errors:

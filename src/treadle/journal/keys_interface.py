@@ -1,4 +1,4 @@
-"""What is kept of a client's key: how to find and check it, what it may do, what it has used. Never the key itself."""
+"""What is stored of a client's key: how to find and check it, what it may do, what it has used. Never the key itself."""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol
@@ -113,10 +113,10 @@ class ReservationResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeyStore(Protocol):
-    """Where keys are kept."""
+    """Where keys are stored."""
 
     async def add(self, row: KeyRow) -> None:
-        """Keep a key.
+        """Store a key.
 
         Raises: Conflict (code `key_taken`): its id, its name or its lookup is there already.
         """
@@ -157,18 +157,18 @@ class KeyStore(Protocol):
         """Reserve what a run may use, if the budget of its key has room beside what was used and is reserved.
 
         Of any number of processes that ask at the same time each sees what the others were given. A reservation goes
-        with the charge of its run, in one step; one that is past its time goes where no lease and no debt of its run
+        with the charge of its run, in one step; one that has expired goes where no lease and no debt of its run
         is left.
         """
         ...
 
     async def release(self, run_id: str) -> None:
-        """Give back what was reserved for a run that never began; without effect for one that did."""
+        """Give back what was reserved for a run that never started; without effect for one that did."""
         ...
 
 
 def has_room(budget: KeyBudget, used: Spent) -> bool:
-    """Tell whether another run may begin when so much of a budget is used: the last one may go over it."""
+    """Return whether another run may start when so much of a budget is used: the last one may go over it."""
     return (not budget.tokens or used.tokens < budget.tokens) and (not budget.usd or used.usd < budget.usd)
 
 

@@ -9,10 +9,10 @@ from typing import Protocol
 
 
 class TicketStore(Protocol):
-    """Where it is kept which tickets were spent."""
+    """Where it is stored which tickets were spent."""
 
     async def spend(self, ticket_id: str, until: float, now: float) -> bool:
-        """Keep that a ticket is good no more, until its time would have been over; False if it was spent before.
+        """Record that a ticket is good no more, until its time would have been over; False if it was spent before.
 
         Raises: StoreError.
         """

@@ -1,19 +1,19 @@
-"""The store of a process that keeps nothing: a private SQLite database, and what nobody has asked for yet beside it.
+"""The store of a process without a journal: a private SQLite database, and in front of it the runs only their owner reads.
 
-Most runs here are begun, written, ended and forgotten by their own owner, and nobody else looks at them. Such a run is
-a list of entries. Whatever else is asked of the store lays all of them down in the database first, in the order in
-which they began, and goes on there; so every promise of the journal holds without being made twice. What every process
-does all the time, or what concerns a run that was laid down, must leave the others alone: else one look would keep all
-the runs that overlap in the database for as long as there is load.
+Most runs here are started, written, ended and forgotten by their own owner, without another reader. Such a run is a
+list of entries. Any other request writes all of them to the database first, in the order in which they started, and
+continues there; so every promise of the journal holds without a second implementation. What every process does all
+the time, or what concerns a run that is in the database, must not cause that: else one read would put all the runs
+that overlap into the database for as long as there is load.
 """
 
 import asyncio
 import math
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
-import apsw
 import msgspec
 
 from treadle.core.errors import Conflict, NotFound, TreadleError
@@ -21,16 +21,14 @@ from treadle.core.events import ENDED, RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.journal.journal_interface import RUN_ENDED, Chunk, RunJournal, RunRow, StoredTurn
 from treadle.journal.keys_interface import Charge, KeyBudget, Reservation, ReservationResult, add_up
+from treadle.journal.sql_steps import Access, RunSteps, Steps
 from treadle.journal.sqlite import leased_writes as fence
-from treadle.journal.sqlite import queries as query
-from treadle.journal.sqlite import retention
-from treadle.journal.sqlite.connection import select
-from treadle.journal.sqlite.keys import SqliteKeys, charge, free, pay
+from treadle.journal.sqlite.connection import run_steps, select
+from treadle.journal.sqlite.keys import SqliteKeys, charge, pay
 from treadle.journal.sqlite.row_mapping import bind_json, chain_entries, ended_columns, root_place, run_columns
 from treadle.journal.sqlite.run_writer import SqliteRunJournal
 from treadle.journal.sqlite.store import SqliteStore
-from treadle.journal.sqlite.workspaces import WorkspaceRuns
-from treadle.journal.sqlite.writer_thread import Job, WriterThread
+from treadle.journal.sqlite.writer_thread import WriterThread
 from treadle.journal.store_url import MEMORY
 from treadle.journal.write_futures import done, failed
 
@@ -54,7 +52,7 @@ class MemoryStore(SqliteStore):
     def start_run(
         self, row: RunRow, entries: Sequence[Entry], *, owner: str, lease_s: float, is_private: bool = False
     ) -> asyncio.Future[RunJournal]:
-        """Begin a run and return the right to write to it."""
+        """Start a run and return the right to write to it."""
         assert row.status not in ENDED, "a run cannot start with its end"
         assert owner, "a lease needs an owner"
         try:
@@ -68,15 +66,15 @@ class MemoryStore(SqliteStore):
 
     @property
     def keys(self) -> SqliteKeys:
-        """Return where keys are kept: in the same database, to which no run is written for being charged."""
-        return _Keys(self, self._read, self._write, self._beside)
+        """Charging a run does not write it to the database."""
+        return _Keys(self, self._access(), self._write_beside)
 
-    async def _beside(self, job: Job[T]) -> T:
-        """Write what concerns no run that is held."""
-        return super()._open_writer().run_now(job)
+    async def _write_beside(self, steps: Callable[[], Steps[T]]) -> T:
+        """Run steps that concern no run that is held in memory."""
+        return super()._open_writer().run_now(partial(run_steps, steps))
 
     def charge(self, charges: Sequence[Charge]) -> tuple[set[str], list[Charge]]:
-        """Charge the runs that are held, or were, to their keys, once; return which it were, and what is of others.
+        """Charge the runs that are, or were, held in memory to their keys, once; return their ids and the other charges.
 
         Raises: StoreError.
         """
@@ -92,33 +90,28 @@ class MemoryStore(SqliteStore):
             else:
                 others.append(each)
         if owed:
-            sums = add_up(owed)
-
-            def settle(connection: apsw.Connection) -> None:
-                charge(connection, sums)
-                free(connection, [each.run_id for _, each in owed])
-
-            super()._open_writer().run_now(settle)
+            steps = partial(charge, add_up(owed), [each.run_id for _, each in owed])
+            super()._open_writer().run_now(partial(run_steps, steps))
         for _, each in owed:
             if self._unpaid.pop(each.run_id, None) is None:
                 self._held[each.run_id].is_charged = True
         return {each.run_id for _, each in owed}, others
 
     async def delete_run(self, run_or_response_id: str) -> bool:
-        """Forget a run and all of its content; tell whether there was one."""
+        """Forget a run and all of its content and return whether it was there."""
         run = self._held.get(run_or_response_id)
         if run is not None:
             self._let_go(run)
             run.is_deleted = True
             if run.owes:
-                # What it owes outlives it, as in a database.
+                # Its debt outlives it, as in a database.
                 self._unpaid[run.run_id] = run.row.key_id
             self._watch.wake_all()
             return True
         if run_or_response_id in self._response_ids:
-            self.lay_down()
+            self.write_held()
         writer = super()._open_writer()
-        has_had = await writer.submit(lambda connection: retention.delete_run(connection, run_or_response_id))
+        has_had = await writer.submit(partial(run_steps, partial(self._retention.delete_run, run_or_response_id)))
         self._has_rows = bool(writer.run_now(lambda connection: select(connection, _ANY)))
         self._watch.wake_all()
         return has_had
@@ -126,19 +119,19 @@ class MemoryStore(SqliteStore):
     async def find_turns(
         self, call_ids: Sequence[str], questions: Sequence[str], *, key_id: str | None = None
     ) -> list[StoredTurn]:
-        """Return the last rounds that hold such calls; of no run that goes on, so there may be none to lay down."""
+        """Return the last rounds that hold such calls. Runs in progress have none, so most often nothing is written."""
         if not self._has_rows and all(run.ended is None for run in self._held.values()):
             return []
         return await super().find_turns(call_ids, questions, key_id=key_id)
 
     async def cancel_requests(self, owner: str) -> list[str]:
-        """Return the runs held by this owner that somebody asked to cancel: whoever did laid them down."""
+        """Return the runs of this owner whose cancellation was requested: the request wrote them to the database."""
         if not self._has_rows:
             return []
-        return await super()._open_writer().submit(lambda connection: query.cancel_requests(connection, owner))
+        return await super()._open_writer().submit(partial(run_steps, partial(self._queries.cancel_requests, owner)))
 
     def now(self) -> float:
-        """Return the time; for the runs held here.
+        """Return the time for leases.
 
         Raises: StoreError, when the store is closed.
         """
@@ -146,11 +139,11 @@ class MemoryStore(SqliteStore):
         return self._lease_clock()
 
     def wake(self, run_id: str) -> None:
-        """Tell those who wait for a run that it was written to; for the runs held here."""
+        """Wake the waiters of a run."""
         self._watch.wake(run_id)
 
-    def lay_down(self) -> None:
-        """Write all that is held here to the database, where it stays.
+    def write_held(self) -> None:
+        """Write all runs that are held in memory to the database, where they stay.
 
         Raises: StoreError.
         """
@@ -163,7 +156,7 @@ class MemoryStore(SqliteStore):
 
     def _open_writer(self) -> WriterThread:
         if self._held:
-            self.lay_down()
+            self.write_held()
         return super()._open_writer()
 
     def _hold(self, run: "HeldRun", entries: Sequence[Entry]) -> "HeldRun":
@@ -177,7 +170,7 @@ class MemoryStore(SqliteStore):
         self._response_ids.discard(run.row.response_id)
 
     def _stands_alone(self, row: RunRow, writer: WriterThread) -> bool:
-        """Tell whether a run refers to no other and breaks no rule, as far as can be seen without the database."""
+        """Return whether a run refers to no other and breaks no rule that can be checked without the database."""
         if row.previous_id is not None or row.session_id is not None or row.idempotency_key is not None:
             return False
         texts = (row.id, row.response_id, row.conversation_id, row.key_id, row.protocol, row.model, row.request_sha256)
@@ -196,15 +189,15 @@ class MemoryStore(SqliteStore):
             end = ended_columns(run.ended)
             writer.run_now(fence.Append(hold, (), chained.place, nothing, run.until, end, forget=forget))
         if run.is_charged:
-            writer.run_now(lambda connection: pay(connection, row.id))
-        return SqliteRunJournal(self._desk_of(writer), hold, chained.place, run.lease_s)
+            writer.run_now(partial(run_steps, partial(pay, row.id)))
+        return SqliteRunJournal(self._state_of(writer), hold, chained.place, run.lease_s)
 
 
 class _Keys(SqliteKeys):
-    """Keys beside runs that are held."""
+    """Keys, with runs held in memory."""
 
-    def __init__(self, store: MemoryStore, read: WorkspaceRuns, write: WorkspaceRuns, jot: WorkspaceRuns) -> None:
-        super().__init__(read, write, jot)
+    def __init__(self, store: MemoryStore, access: Access, write_beside: RunSteps) -> None:
+        super().__init__(access, write_beside)
         self._store = store
 
     async def settle(self, charges: Sequence[Charge]) -> set[str]:
@@ -243,7 +236,7 @@ class HeldRun:
 
     @property
     def owes(self) -> bool:
-        """Tell whether it ended and is still to be charged to a key."""
+        """Return whether the run ended and is still to be charged to a key."""
         return self.ended is not None and not self.is_charged and bool(self.row.key_id)
 
     def append(self, entries: Sequence[Entry]) -> asyncio.Future[int]:
@@ -254,7 +247,7 @@ class HeldRun:
             head = self._add(entries)
         except TreadleError as error:
             return failed(error)
-        # A run that waits for nothing else must let others go on as well.
+        # Done one loop turn later: a run that waits for nothing else must let other tasks run.
         loop = asyncio.get_running_loop()
         future: asyncio.Future[int] = loop.create_future()
         loop.call_soon(_tell, future, head)
@@ -264,8 +257,8 @@ class HeldRun:
         """Add the last entries, end the run and forget what is to be forgotten with it, in one step."""
         assert ended.status in ENDED, ended.status
         if any(run_id != self.run_id for run_id in forget):
-            # Those that are gone on with were looked for in the database, so they are there.
-            self._lay_down()
+            # The runs it continues were read from the database, so they are there; this one has to be too.
+            self._ensure_written()
         if self.written is not None:
             return self.written.finish(entries, ended, forget=forget)
         try:
@@ -284,16 +277,16 @@ class HeldRun:
 
     async def release(self) -> None:
         """Give the run up, so that it can be claimed at once."""
-        written = self._lay_down()
+        written = self._ensure_written()
         if written is not None:
             await written.release()
 
     async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
-        """Let others read what the run says, before it is written.
+        """Publish events to other readers before they are written.
 
         Raises: StoreError, Conflict, NotFound.
         """
-        written = self._lay_down()
+        written = self._ensure_written()
         if written is None:
             raise _deleted()
         await written.tell(chunk, keep_from=keep_from)
@@ -326,10 +319,10 @@ class HeldRun:
         self._store.wake(self.run_id)
         return head
 
-    def _lay_down(self) -> SqliteRunJournal | None:
-        """Write the run to the database unless it is there already, or forgotten."""
+    def _ensure_written(self) -> SqliteRunJournal | None:
+        """Write the run to the database unless it is there already or deleted."""
         if self.written is None and not self.is_deleted:
-            self._store.lay_down()
+            self._store.write_held()
         return self.written
 
 

@@ -2,7 +2,7 @@
 
 P1  Seen: the row of a process that was written within some seconds is read by every other, by one clock.
 P2  Gone: a process that left is read no more from then on, one that died when its time is over.
-P3  Noted once: the fingerprint of a secret is kept for good, however often it is noted.
+P3  Noted once: the fingerprint of a secret is stored for good, however often it is noted.
 """
 
 from typing import Protocol
@@ -20,7 +20,7 @@ class ReplicaRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ReplicaStore(Protocol):
-    """Where the processes of a store are kept."""
+    """Where the processes of a store are stored."""
 
     async def beat(self, owner: str, facts: str, *, forget_s: float) -> float:
         """Write that a process is there, with what it is now, and return since when; forget those long not seen.
@@ -44,7 +44,7 @@ class ReplicaStore(Protocol):
         ...
 
     async def note_secret(self, fingerprint: str) -> None:
-        """Keep that a key was made, or proved, under the secret with this fingerprint.
+        """Record that a key was made, or proved, under the secret with this fingerprint.
 
         Raises: StoreError.
         """

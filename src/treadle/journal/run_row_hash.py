@@ -29,7 +29,7 @@ T = TypeVar("T")
 class SealedRow(NamedTuple):
     """All of a run's row that is sealed, each value as it was before an engine wrote it in its own way.
 
-    `body`, `usage` and `error` are JSON as it is kept. A value that no Treadle would have written is as it was found.
+    `body`, `usage` and `error` are JSON as it is stored. A value that no Treadle would have written is as it was found.
     """
 
     id: str
@@ -72,7 +72,7 @@ class SealedRow(NamedTuple):
 
     @property
     def is_purged(self) -> bool:
-        """Tell whether the row says that the content was forgotten on purpose."""
+        """Return whether the row says that the content was forgotten on purpose."""
         amendment = read_amendment(self.amended)
         if amendment is not None:
             return amendment.is_purged
@@ -146,7 +146,7 @@ def amend(before: SealedRow, after: SealedRow, *, is_purged: bool = False) -> st
 
 
 def is_sound(row: SealedRow) -> bool:
-    """Tell whether a row is what its amendment says; one without is proved by its chain alone."""
+    """Return whether a row is what its amendment says; one without is proved by its chain alone."""
     amendment = read_amendment(row.amended)
     if amendment is None:
         return row.amended is None

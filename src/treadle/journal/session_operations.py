@@ -86,11 +86,11 @@ def standing(entries: Sequence[Entry]) -> list[Entry]:
 async def fork_session(
     store: Store, source: SessionRow, row: SessionRow, *, at: str | None = None, name: str | None = None
 ) -> SessionRow:
-    """Keep `row` as a new session that stands where the source stands, or at an earlier run of its chain.
+    """Store `row` as a new session that stands where the source stands, or at an earlier run of its chain.
 
     Without a name it is called after the source.
 
-    Raises: ProtocolError for a run that is not of the chain; Conflict when the run goes on or the name is taken.
+    Raises: ProtocolError for a run that is not of the chain; Conflict when the run is running or the name is taken.
     """
     head = source.head_run_id
     if at is not None:
@@ -110,7 +110,7 @@ async def fork_session(
 
 
 async def create_numbered(store: Store, row: SessionRow) -> SessionRow:
-    """Keep a session under its name, or under the first free number after it.
+    """Store a session under its name, or under the first free number after it.
 
     Raises: Conflict.
     """
@@ -118,7 +118,7 @@ async def create_numbered(store: Store, row: SessionRow) -> SessionRow:
 
 
 async def _create_counted(store: Store, row: SessionRow, stem: str, suffixes: Sequence[str]) -> SessionRow:
-    """Keep the session under the first free name after another."""
+    """Store the session under the first free name after another."""
     for suffix in suffixes:
         named = msgspec.structs.replace(row, name=f"{stem[: NAME_CHARS_MAX - len(suffix)]}{suffix}")
         if await store.find_session(named.name, key_id=row.key_id) is not None:
@@ -134,7 +134,7 @@ async def _create_counted(store: Store, row: SessionRow, stem: str, suffixes: Se
 async def forget_session(store: Store, session: SessionRow, *, with_runs: bool) -> None:
     """Forget a session, and what was said in it if wanted, unless a fork still stands on that.
 
-    Raises: Conflict, naming the fork, or while a run of the session goes on.
+    Raises: Conflict, naming the fork, or while a run of the session is running.
     """
     if with_runs and (heir := await _heir_of(store, session)) is not None:
         raise Conflict(
@@ -162,7 +162,7 @@ async def _heir_of(store: Store, session: SessionRow) -> SessionRow | None:
 
 
 async def _stands_on(store: Store, other: SessionRow, session_id: str, conversation_id: str) -> bool:
-    """Tell whether a session has runs of another in its chain; all of a chain are of one conversation."""
+    """Return whether a session has runs of another in its chain; all of a chain are of one conversation."""
     row = None if other.head_run_id is None else await store.find_run(other.head_run_id)
     if row is None or row.conversation_id != conversation_id:
         return False

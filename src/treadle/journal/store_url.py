@@ -61,7 +61,7 @@ class PostgresAddress:
 
 
 def is_postgres(url: str) -> bool:
-    """Tell whether an address names a PostgreSQL database."""
+    """Return whether an address names a PostgreSQL database."""
     return url.startswith(POSTGRES)
 
 

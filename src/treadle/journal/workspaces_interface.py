@@ -1,4 +1,4 @@
-"""How workspaces are kept: rows, and what a store promises about them. What their JSON means is known above.
+"""How workspaces are stored: rows, and what a store promises about them. What their JSON means is known above.
 
 A workspace has one row with its newest state, one change for each of its versions, and one row for each proposal.
 
@@ -19,10 +19,10 @@ import msgspec
 ProposalStatus = Literal["open", "confirmed", "rejected", "expired"]
 
 MOVED = "workspace_moved"
-"""The code of the WorkspaceConflict that tells a writer that another one was first."""
+"""The code of the WorkspaceConflict when a writer finds that another one was first."""
 
 DECIDED = "proposal_decided"
-"""The code of the Conflict that tells a decider that another one was first."""
+"""The code of the Conflict when a decider finds that another one was first."""
 
 
 class WorkspaceRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,7 +55,7 @@ class ChangeRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProposalRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A proposal and, once it is decided, the record of that. `is_told` says that the model has heard of it."""
+    """A proposal and, once it is decided, the record of that. `is_told` is set once the model was given the decision."""
 
     id: str
     workspace_id: str
@@ -67,10 +67,10 @@ class ProposalRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WorkspaceStore(Protocol):
-    """Where workspaces are kept."""
+    """Where workspaces are stored."""
 
     async def create(self, row: WorkspaceRow, change: ChangeRow) -> None:
-        """Keep a new workspace and its version 0.
+        """Store a new workspace and its version 0.
 
         Raises: Conflict (its id, its name within the key, or its session is taken), NotFound (the session).
         """
@@ -96,7 +96,7 @@ class WorkspaceStore(Protocol):
     async def commit(
         self, row: WorkspaceRow, change: ChangeRow, proposals: Sequence[ProposalRow] = (), *, base: int
     ) -> None:
-        """Keep the next version, if the workspace is still at version `base`, with the proposals it makes or decides.
+        """Store the next version, if the workspace is still at version `base`, with the proposals it makes or decides.
 
         Raises: WorkspaceConflict (code `workspace_moved`), Conflict (code `proposal_decided`, or the call has made a
         change already), NotFound.
@@ -144,13 +144,13 @@ class WorkspaceStore(Protocol):
         ...
 
     async def untold(self, workspace_id: str) -> list[ProposalRow]:
-        """Return the decided proposals that no model has heard of yet, oldest first."""
+        """Return the decided proposals that no model was given yet, oldest first."""
         ...
 
     async def mark_told(self, proposal_ids: Sequence[str]) -> None:
-        """Remember that a model has heard of these decisions."""
+        """Record that a model was given these decisions."""
         ...
 
     async def delete(self, workspace_id: str) -> bool:
-        """Forget a workspace with all of its versions and proposals; tell whether there was one."""
+        """Forget a workspace with all of its versions and proposals and return whether it was there."""
         ...

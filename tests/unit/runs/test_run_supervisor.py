@@ -8,7 +8,7 @@ import pytest
 
 from treadle.core.errors import UpstreamTimeout
 from treadle.engine.limits import Limits
-from treadle.journal.sqlite.approvals import SqliteApprovals
+from treadle.journal.approvals_store import StoredApprovals
 from treadle.runs.run_supervisor import EndingGate
 from unit.engine.fakes import FakeModel, say
 from unit.runs.approvals.test_deferred_calls import asked, going_on
@@ -116,14 +116,14 @@ async def test_who_leaves_while_calls_are_taken_up_cancels_the_run_and_nothing_r
     hands = Hands()
     async with process(FakeModel(*REPLIES), hands) as at:
         previous, ids = await asked(at)
-        gate, entered, use = asyncio.Event(), asyncio.Event(), SqliteApprovals.use
+        gate, entered, use = asyncio.Event(), asyncio.Event(), StoredApprovals.use
 
-        async def slow(approvals: SqliteApprovals, approval_ids: tuple[str, ...], run_id: str) -> None:
+        async def slow(approvals: StoredApprovals, approval_ids: tuple[str, ...], run_id: str) -> None:
             entered.set()
             await gate.wait()
             await use(approvals, approval_ids, run_id)
 
-        monkeypatch.setattr(SqliteApprovals, "use", slow)
+        monkeypatch.setattr(StoredApprovals, "use", slow)
         request = going_on(previous, (ids["b"], True), (ids["c"], True))
         starting = asyncio.create_task(at.runs.start(request, limits=Limits(approvals="defer")))
         await asyncio.wait_for(entered.wait(), WAIT_S)

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from treadle.core.errors import StoreError
+from treadle.journal.journal_interface import StoreStats
 from treadle.journal.memory_store import MemoryStore
-from treadle.journal.store_counters import StoreStats
 from treadle.runtime.store_health_check import AWAY_S, FAILED_S, STALE_S, StoreHealth
 from treadle.telemetry import Metrics
 

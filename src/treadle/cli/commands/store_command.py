@@ -20,8 +20,8 @@ from treadle.terminal.rendering.sanitize import clean
 
 if TYPE_CHECKING:
     from treadle.config import Settings
-    from treadle.journal.inspection import JournalInspection
     from treadle.journal.journal_interface import Store
+    from treadle.journal.open_store import JournalInspection
     from treadle.journal.pruning import Pruned
     from treadle.journal.store_url import PostgresAddress
 

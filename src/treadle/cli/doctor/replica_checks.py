@@ -8,8 +8,7 @@ import msgspec
 from treadle.cli.doctor.check_result import Check
 from treadle.config import Settings, sqlite_path
 from treadle.core.errors import TreadleError
-from treadle.journal.inspection import JournalInspection
-from treadle.journal.open_store import look_at_store
+from treadle.journal.open_store import JournalInspection, look_at_store
 from treadle.journal.store_url import PostgresAddress, is_postgres
 
 NO_SECRET = "the secret under which the keys of this journal were made is not here: they would be refused"

@@ -12,8 +12,7 @@ from treadle.cli.doctor.check_result import Check, broken
 from treadle.cli.doctor.journal_file_checks import file_problems, holder_of
 from treadle.config import Settings, sqlite_path
 from treadle.core.errors import StoreError
-from treadle.journal.inspection import JournalInspection
-from treadle.journal.open_store import look_at_store
+from treadle.journal.open_store import JournalInspection, look_at_store
 from treadle.journal.store_url import PostgresAddress, is_postgres
 
 SKEW_S_MAX = 5.0

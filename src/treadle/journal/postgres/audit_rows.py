@@ -1,6 +1,6 @@
-"""Reads all that is kept of one run for its audit.
+"""Reads all that is stored of one run for its audit.
 
-It names what PostgreSQL keeps otherwise than Treadle writes it: a text can be marked so that it reads the same.
+It names what PostgreSQL stores differently from how Treadle writes it: a text can be marked so that it reads the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -35,7 +35,7 @@ _TEXTS = ("name", "call_id", "item_id", "content")
 
 
 async def collect(connection: Connection, run_id: str) -> Evidence:
-    """Return all that is kept of a run, as it is at one moment.
+    """Return all that is stored of a run, as it is at one moment.
 
     Raises: NotFound.
     """

@@ -14,7 +14,7 @@ import asyncpg
 import msgspec
 
 from treadle.core.errors import StoreError
-from treadle.journal.inspection import REPLICAS_S, JournalInspection, skew_s
+from treadle.journal.open_store import REPLICAS_S, JournalInspection, skew_s
 from treadle.journal.postgres.connection import UNREACHABLE, Connection, connect, store_error, unavailable
 from treadle.journal.postgres.pooler_detection import check_session
 from treadle.journal.store_url import PostgresAddress
@@ -78,7 +78,7 @@ async def migrate(address: PostgresAddress, migrations: Sequence[Migration], now
 
 
 async def look(address: PostgresAddress) -> JournalInspection:
-    """Say which PostgreSQL answers and what is in the schema, without changing anything.
+    """Return which PostgreSQL answers and what is in the schema, without changing anything.
 
     Raises: StoreError.
     """

@@ -1,9 +1,9 @@
 """The bell: tells other processes that a run was written to, and wakes those here who wait for one.
 
-All of it goes over one connection: it listens, and at most every 10 ms it notifies of the runs written meanwhile,
+All of it goes over one connection: it listens, and at most every 10 ms it notifies of the runs written in the meantime,
 never inside the transaction that wrote, because PostgreSQL lets only one such commit at a time. Whoever listens says so
 when it begins and every few seconds, so that a process which is the only one notifies nobody. A notification is only a
-wake-up; whoever waits looks again after 250 ms anyway, so nothing depends on the connection, which is made anew when it
+wake-up; a waiter looks again after 250 ms anyway, so nothing depends on the connection, which is made anew when it
 is lost.
 """
 
@@ -146,5 +146,5 @@ class NotificationListener:
 
 
 def _name(run_id: str) -> str:
-    """Return a short name: two runs may share one, and whoever waits for either is woken."""
+    """Return a short name: two runs may share one, and a waiter for either is woken."""
     return f"{zlib.crc32(run_id.encode('utf-8', 'surrogatepass')):08x}"

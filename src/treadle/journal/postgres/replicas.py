@@ -2,7 +2,7 @@
 
 from treadle.journal.postgres.connection import Connection
 from treadle.journal.postgres.row_mapping import bind_text, read_text
-from treadle.journal.postgres.workspaces import Reads, WorkspaceWrites
+from treadle.journal.postgres.step_runner import Reads, WorkspaceWrites
 from treadle.journal.replicas_interface import ReplicaRow
 
 _NOW = "date_part('epoch', clock_timestamp())"

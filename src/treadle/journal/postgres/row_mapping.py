@@ -1,6 +1,6 @@
 """Rows: canonical structs as columns and back, exactly. Nothing here runs a statement.
 
-PostgreSQL keeps neither NUL nor a lone surrogate in a text, so each is kept as U+FDD0 (a code point that Unicode gives
+PostgreSQL stores neither NUL nor a lone surrogate in a text, so each is stored as U+FDD0 (a code point that Unicode gives
 to no character) and the four hex digits of its number, and U+FDD0 itself likewise. Equal texts stay equal, different
 ones different.
 """
@@ -17,8 +17,9 @@ from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.core.json import write_json
 from treadle.core.usage import Usage
-from treadle.journal.journal_interface import RunRow, SessionRow
+from treadle.journal.journal_interface import RunRow
 from treadle.journal.run_row_hash import SealedRow, read_or_none, text_or_bytes
+from treadle.journal.sql_steps import Dialect
 
 MARK = "\ufdd0"
 _ODD = re.compile("[\x00\ud800-\udfff\ufdd0]")
@@ -35,8 +36,6 @@ SEALED_FIELDS = """r.id, r.response_id, r.conversation_id,
  AS previous_id, r.session_id, r.key_id, r.protocol, r.model, r.store, r.background, r.created_at, r.expires_at,
  r.idempotency_key, r.request_sha256, r.question, (SELECT q.body FROM requests q WHERE q.run = r.n) AS body, r.status,
  r.ended_at, r.stop, r.limit_name, r.usage, r.error, r.rounds, r.calls, r.epoch, r.head, r.sha256, r.amended"""
-SESSION_FIELDS = """s.id, s.name, s.key_id, s.created_at, s.updated_at,
- (SELECT h.id FROM runs h WHERE h.n = s.head) AS head_run_id, s.kind, s.metadata"""
 
 _usage = msgspec.json.Decoder(Usage)
 _error = msgspec.json.Decoder(ErrorInfo)
@@ -77,14 +76,14 @@ class EndColumns(NamedTuple):
 
 
 def bind_text(text: str | None) -> str | None:
-    """Return the text as PostgreSQL can keep it."""
+    """Return the text as PostgreSQL can store it."""
     if text is None or (text.isascii() and "\x00" not in text):
         return text
     return _ODD.sub(_mark, text)
 
 
 def read_text(kept: str | None) -> str | None:
-    """Return the text that was kept."""
+    """Return the text that was stored."""
     return _KEPT.sub(_unmark, kept) if kept is not None and MARK in kept else kept
 
 
@@ -95,7 +94,7 @@ def bind_data(raw: bytes | memoryview) -> str:
 
 
 def read_data(kept: str) -> bytes:
-    """Return the bytes that were kept."""
+    """Return the bytes that were stored."""
     return (_KEPT.sub(_unmark, kept) if MARK in kept else kept).encode("utf-8", "surrogateescape")
 
 
@@ -132,7 +131,7 @@ def run_columns(row: RunRow) -> RunColumns:
     Raises: ProtocolError.
     """
     texts = _run_texts(row)
-    # Nearly always all of them can be kept as they are.
+    # Nearly always all of them can be stored as they are.
     together = "".join(filter(None, texts))
     if not together.isascii() or "\x00" in together:
         texts = [bind_plain(f"runs.{name}", text) for name, text in zip(_RUN_TEXTS, texts, strict=True)]
@@ -180,11 +179,6 @@ def write_error(error: ErrorInfo) -> str:
         return bind_data(write_json(ErrorInfo(code=error.code, message=message, status=error.status)))
 
 
-def read_error(kept: str) -> ErrorInfo:
-    """Read an error that was kept."""
-    return _error.decode(read_data(kept))
-
-
 def read_run(values: Sequence[Any]) -> RunRow:
     """Read a run from RUN_FIELDS."""
     usage, error, request = values[16], values[17], values[22]
@@ -222,7 +216,7 @@ _READ_TEXTS = (
 
 
 def read_sealed(values: Sequence[Any]) -> SealedRow:
-    """Read a run's row from SEALED_FIELDS; a text that is marked where it need not be stays as it is kept."""
+    """Read a run's row from SEALED_FIELDS; a text that is marked where it need not be stays as it is stored."""
     row = SealedRow._make(values)
     texts = {name: _exactly(getattr(row, name), read_text, bind_text) for name in _SEALED_TEXTS}
     error = None if row.error is None else _exactly(row.error, read_data, bind_data)
@@ -245,24 +239,35 @@ def _exactly(kept: Any, read: Callable[[Any], Any], bind: Callable[[Any], Any]) 
     return value if bind(value) == kept else kept
 
 
-def read_session(values: Sequence[Any]) -> SessionRow:
-    """Read a session from SESSION_FIELDS."""
-    row_id, name, key_id, created_at, updated_at, head_run_id, kind, metadata = values
-    return SessionRow(
-        id=read_text(row_id) or "",
-        name=read_text(name) or "",
-        key_id=read_text(key_id) or "",
-        created_at=created_at,
-        updated_at=updated_at,
-        head_run_id=read_text(head_run_id),
-        kind=kind,
-        metadata=None if metadata is None else msgspec.Raw(read_data(metadata)),
-    )
-
-
 def _mark(found: re.Match[str]) -> str:
     return f"{MARK}{ord(found[0]):04x}"
 
 
 def _unmark(found: re.Match[str]) -> str:
     return chr(int(found[1], 16))
+
+
+def _bind_list(texts: Sequence[str]) -> list[str | None]:
+    return [*map(bind_text, texts)]
+
+
+DIALECT = Dialect(
+    bind_text=bind_text,
+    bind_plain=bind_plain,
+    text_or_none=read_text,
+    bind_json=bind_data,
+    read_json=read_data,
+    bind_list=_bind_list,
+    fold_case=str,
+    all_rows=None,
+    in_list="= ANY({}::text[])",
+    holds="strpos(lower({}), lower({}::text)) > 0",
+    same_key="key_of({}) = key_of({})",
+    lock=" FOR UPDATE",
+    entry_fields=ENTRY_FIELDS,
+    run_fields=RUN_FIELDS,
+    sealed_fields=SEALED_FIELDS,
+    read_entry=read_entry,
+    read_run=read_run,
+    read_sealed=read_sealed,
+)

@@ -14,8 +14,8 @@ from treadle.journal.postgres import leased_writes as fence
 from treadle.journal.postgres.connection import Connection, PostgresPool
 from treadle.journal.postgres.group_commit import Beginning, ChunkWrite, Group, Wish
 from treadle.journal.postgres.notifications import NotificationListener
-from treadle.journal.postgres.retention import purge_ended
 from treadle.journal.postgres.row_mapping import EndColumns, ended_columns
+from treadle.journal.postgres.step_runner import purge_ended
 from treadle.journal.postgres.write_queue import WriteQueue
 
 T = TypeVar("T")

@@ -1,6 +1,6 @@
-"""Reads all that is kept of one run for its audit, as a job on any connection.
+"""Reads all that is stored of one run for its audit, as a job on any connection.
 
-It names what SQLite keeps otherwise than Treadle writes it: bytes in the place of a text read the same.
+It names what SQLite stores differently from how Treadle writes it: bytes in the place of a text read the same.
 """
 
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ _TEXTS = ("name", "call_id", "item_id", "content", "data")
 
 
 def collect(connection: apsw.Connection, run_id: str) -> Evidence:
-    """Return all that is kept of a run, as it is at one moment.
+    """Return all that is stored of a run, as it is at one moment.
 
     Raises: NotFound.
     """

@@ -10,7 +10,7 @@ from typing import overload
 import apsw
 
 from treadle.core.errors import Conflict, NotFound, StoreError
-from treadle.journal.inspection import JournalInspection
+from treadle.journal.open_store import JournalInspection
 from treadle.journal.sqlite.connection import open_existing, select, store_error
 from treadle.journal.sqlite.migrations import look
 from treadle.journal.sqlite.open_file_lock import OpenFileLock
@@ -23,7 +23,7 @@ Tell = Callable[[int, int], None]
 
 
 def back_up(source: Path, target: Path, tell: Tell) -> JournalInspection:
-    """Copy the journal as it is at this moment, whoever writes to it meanwhile, and check the copy.
+    """Copy the journal as it is at this moment, whoever writes to it in the meantime, and check the copy.
 
     The file is there whole or not at all, and only its owner can read it.
     Raises: NotFound, StoreError.
@@ -109,7 +109,7 @@ def _refuse_damaged(path: Path) -> None:
 
 
 def _copy(source: Path, target: Path, tell: Tell) -> None:
-    """Copy page by page within one read transaction: what others write meanwhile does not begin it anew."""
+    """Copy page by page within one read transaction: what others write in the meantime does not begin it anew."""
     reader, writer = open_existing(str(source)), open_existing(str(target))
     try:
         reader.execute("BEGIN")
@@ -156,7 +156,7 @@ def _part(target: Path) -> Generator[Path, None, None]:
 
 @contextmanager
 def _failures(path: Path) -> Generator[None, None, None]:
-    """Name what SQLite says."""
+    """Return the error for SQLite's failure."""
     try:
         yield
     except apsw.Error as error:

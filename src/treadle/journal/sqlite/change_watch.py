@@ -55,7 +55,7 @@ class ChangeWatch:
             self._waiters.discard(waiter)
 
     def wake(self, run_id: str) -> None:
-        """Tell those who wait for the run that it was written to."""
+        """Wake the waiters of the run."""
         for waiter in self._waiters:
             if waiter.run_id == run_id:
                 waiter.woken.set()

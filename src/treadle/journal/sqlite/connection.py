@@ -3,17 +3,25 @@
 Nothing here knows a table.
 """
 
+import functools
 import os
+import re
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import apsw
 
 from treadle.core.errors import Conflict, NotFound, ProtocolError, StoreError, TreadleError
+from treadle.journal.sql_steps import Steps
 from treadle.journal.sqlite import database_files as files
 
 Value = str | bytes | float | None
 """What is bound to a statement; ints and bools are floats to the type checker."""
+
+T = TypeVar("T")
+
+_PARAMETER = re.compile(r"\$(\d)")
 
 MEMORY = ":memory:"
 BUSY_TIMEOUT_MS = 10_000
@@ -77,13 +85,13 @@ def open_existing(path: str, *, busy_ms: int = BUSY_TIMEOUT_MS) -> apsw.Connecti
 
 
 def store_error(error: apsw.Error, path: str) -> StoreError:
-    """Say in words what SQLite's error means for the database at `path`."""
+    """Return the StoreError for an error of SQLite in the database at `path`."""
     code, what, hint = _FAILURES.get(type(error), ("store_unavailable", "SQLite failed", "see the message"))
     return StoreError(f"the store {path}: {what} ({error})", code=code, hint=hint)
 
 
 def constraint_error(error: apsw.ConstraintError) -> TreadleError:
-    """Say in words which rule of the schema a write would have broken."""
+    """Return the error for the rule of the schema that a write would have broken."""
     extended = cast("int", getattr(error, "extendedresult", 0))  # set on every error of SQLite's, not in the stubs
     match extended:
         case apsw.SQLITE_CONSTRAINT_FOREIGNKEY:
@@ -95,7 +103,7 @@ def constraint_error(error: apsw.ConstraintError) -> TreadleError:
 
 
 def select(connection: apsw.Connection, sql: str, *values: Value) -> list[tuple[Any, ...]]:
-    """Run one statement to its end and return all rows: SQLite would otherwise keep it half executed."""
+    """Run one statement to its end and return all rows: SQLite would otherwise store it half executed."""
     return cast("list[tuple[Any, ...]]", connection.execute(sql, values).fetchall())
 
 
@@ -128,6 +136,36 @@ def _configure(connection: apsw.Connection, path: str, query_only: bool) -> None
 
 
 def _holds(*values: Any) -> bool:
-    """Tell whether a text holds another, which is casefolded already; SQLite itself folds ASCII only."""
+    """Return whether a text holds another, which is casefolded already; SQLite itself folds ASCII only."""
     text, folded = (str(value, "utf-8", "surrogateescape") if isinstance(value, bytes) else value for value in values)
     return text is not None and folded in text.casefold()
+
+
+def run_steps(steps: Callable[[], Steps[T]], connection: apsw.Connection) -> T:
+    """Run steps on a connection and return what they return."""
+    running = steps()
+    try:
+        statement = next(running)
+        while True:
+            sql, *values = statement
+            statement = running.send(select(connection, _numbered(sql), *values))
+    except StopIteration as ended:
+        return ended.value
+
+
+@functools.lru_cache(maxsize=1024)
+def _numbered(sql: str) -> str:
+    # SQLite takes `$1` for a name and would bind by the order of appearance; `?1` is a number.
+    return _PARAMETER.sub(r"?\1", sql)
+
+
+def empty_log(connection: apsw.Connection) -> bool:
+    """Move the write-ahead log into the database and empty it; False while other connections use it."""
+    connection.set_busy_timeout(0)
+    try:
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+    except (apsw.BusyError, apsw.LockedError):
+        return False
+    finally:
+        connection.set_busy_timeout(BUSY_TIMEOUT_MS)
+    return True

@@ -44,7 +44,7 @@ def create(path: Path) -> None:
         if path.exists():
             return
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Another process may make it meanwhile.
+        # Another process may make it in the meantime.
         with contextlib.suppress(FileExistsError):
             os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
@@ -58,7 +58,7 @@ class JournalFiles:
         _guard(self._opened.values())
 
     def problem(self) -> str:
-        """Say which file is not the one that was opened; nothing where all are. It costs three calls of the system."""
+        """Return which file is not the one that was opened; nothing where all are. It costs three calls of the system."""
         for path, opened in self._opened.items():
             try:
                 found = _identity(path)
@@ -70,7 +70,7 @@ class JournalFiles:
 
     @property
     def are_replaced(self) -> bool:
-        """Tell whether other processes may have written since one of the files was replaced: an empty log says not."""
+        """Return whether other processes may have written since one of the files was replaced: an empty log says not."""
         others = [path for path, opened in self._opened.items() if identity(path) not in (opened, None)]
         try:
             return any(not path.endswith("-wal") or os.path.getsize(path) for path in others)

@@ -100,7 +100,7 @@ class _Batch:
         self._events += placed(connection, job.hold.run, job.chained)
 
     def tell(self, job: Tell) -> None:
-        """Take in what a run says."""
+        """Take in what a run publishes."""
         self._told.append(job)
 
     def write(self, connection: apsw.Connection) -> None:

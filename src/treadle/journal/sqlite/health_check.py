@@ -52,7 +52,7 @@ class JournalHealth:
 
     @property
     def may_checkpoint(self) -> bool:
-        """Tell whether closing may move what is in the log into the database.
+        """Return whether closing may move what is in the log into the database.
 
         Where a file was only deleted, that saves what the log holds. Where another stands in its place, other processes
         may have written there, and SQLite here would not see their locks.
@@ -60,7 +60,7 @@ class JournalHealth:
         return self._files is None or not self._files.are_replaced
 
     def failed(self, error: apsw.Error) -> StoreError:
-        """Say in words what SQLite met; a damaged database is remembered."""
+        """Return the StoreError for an error of SQLite; a damaged database is remembered."""
         told = store_error(error, self.path)
         if isinstance(error, _DAMAGE):
             self._note(told.message, "store_corrupt", _RESTORE)

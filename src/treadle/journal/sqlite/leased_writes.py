@@ -8,6 +8,7 @@ alone; `together` does many.
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -16,10 +17,11 @@ import apsw
 from treadle.core.errors import Conflict, NotFound, StoreError, TreadleError
 from treadle.core.journal_entries import Entry
 from treadle.journal.journal_interface import IDEMPOTENCY_KEY_TAKEN, LEASE_LOST, RUN_ENDED, Chunk, busy
-from treadle.journal.sqlite.connection import Value, select
-from treadle.journal.sqlite.retention import purge_ended
+from treadle.journal.retention import Retention
+from treadle.journal.sqlite.connection import Value, run_steps, select
 from treadle.journal.sqlite.row_mapping import (
     BLOB,
+    DIALECT,
     RUN_FIELDS,
     Chained,
     EndColumns,
@@ -69,6 +71,7 @@ UPDATE leases SET owner = '', until = 0, handed = handed + 1, changes = changes 
 _CANCEL = """
 UPDATE leases SET cancel = 1, changes = changes + 1 WHERE run = (SELECT n FROM runs WHERE id = ?) RETURNING run
 """
+COUNT_CHANGE = "UPDATE leases SET changes = changes + 1 WHERE run = $1"
 DROP_CHUNKS = "DELETE FROM chunks WHERE run = ?1 AND (first + count <= ?2 OR first + count > ?3)"
 END_RUN = """
 UPDATE runs SET status = ?, ended_at = ?, stop = ?, limit_name = ?, usage = ?, error = ?, rounds = ?, calls = ?,
@@ -99,6 +102,9 @@ WHERE l.until <= ? AND r.id IN (SELECT value FROM json_each(?)) ORDER BY l.until
 _THERE = "SELECT sha256 FROM blobs WHERE sha256 IN (SELECT value FROM json_each(?))"
 _USE = "INSERT INTO blob_uses (run, blob) SELECT ?1, value FROM json_each(?2) WHERE true ON CONFLICT DO NOTHING"
 _BUSY = "SELECT 1 FROM leases WHERE session_id = ?"
+
+
+_RETENTION = Retention(DIALECT)
 
 
 class SqliteHold(NamedTuple):
@@ -225,7 +231,7 @@ class Append(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """The job that renews a lease and keeps what its run says, in the place of what it said from there on before.
+    """The job that renews a lease and keeps what its run publishes, in the place of what it said from there on before.
 
     Raises: as `Append`.
     """
@@ -263,7 +269,7 @@ def release(connection: apsw.Connection, hold: SqliteHold) -> None:
 
 
 def request_cancel(connection: apsw.Connection, run_id: Text) -> bool:
-    """Mark a run for whoever drives it; False if it has ended or is not there."""
+    """Mark a run for the owner of it; False if it has ended or is not there."""
     return bool(select(connection, _CANCEL, run_id))
 
 
@@ -308,7 +314,7 @@ def abandoned(connection: apsw.Connection, run_ids: Sequence[str], now: float) -
 
 
 def put_blobs(connection: apsw.Connection, run: int, datas: Iterable[bytes | memoryview]) -> list[str]:
-    """Keep pieces of data for a run, each once however often it comes, and return their sha256s."""
+    """Store pieces of data for a run, each once however often it comes, and return their sha256s."""
     named = [(hashlib.sha256(data).hexdigest(), data) for data in datas]
     names = [name for name, _ in named]
     asked = json.dumps(names)
@@ -336,6 +342,12 @@ def write_events(connection: apsw.Connection, rows: list[tuple[Value, ...]]) -> 
     for start in range(0, len(rows), EVENTS_MAX):
         some = rows[start : start + EVENTS_MAX]
         connection.execute(_EVENTS[len(some)], [*chain.from_iterable(some)])
+
+
+def purge_ended(connection: apsw.Connection, run_ids: Sequence[str]) -> None:
+    """Forget the content of those of the runs that have ended and are still there."""
+    if run_ids:
+        run_steps(partial(_RETENTION.purge_ended, run_ids), connection)
 
 
 def _stand(connection: apsw.Connection, hold: SqliteHold) -> SqliteChainHead:

@@ -13,7 +13,7 @@ import apsw
 import msgspec
 
 from treadle.core.errors import StoreError
-from treadle.journal.inspection import REPLICAS_S, JournalInspection
+from treadle.journal.open_store import REPLICAS_S, JournalInspection
 from treadle.journal.sqlite.connection import open_existing, select, store_error
 
 _LEDGER = """
@@ -73,7 +73,7 @@ def migrate(connection: apsw.Connection, migrations: Sequence[Migration], now: f
 
 
 def look(path: str, *, busy_ms: int = 1_000, is_read_only: bool = False) -> JournalInspection:
-    """Say what is in the database at `path`, which must exist, without changing it.
+    """Return what is in the database at `path`, which must exist, without changing it.
 
     That it can be written is tried, unless it need not be.
     Raises: StoreError.

@@ -36,7 +36,7 @@ class OpenFileLock:
     """The mark of one open store. `close` takes it away, and so does the death of the process."""
 
     def __init__(self, path: str, when_alone: Callable[[], None], steady: SteadyClock | None = None) -> None:
-        """Leave the mark, and call `when_alone` first if there is no other; nobody else gets in meanwhile.
+        """Leave the mark, and call `when_alone` first if there is no other; nobody else gets in in the meantime.
 
         `steady` is set to the time of those that have the database open.
 
@@ -93,7 +93,7 @@ class OpenFileLock:
                 self._steady.offset = written
 
     def _is_there(self) -> bool:
-        """Tell whether the file that is locked is still the one that others would lock."""
+        """Return whether the file that is locked is still the one that others would lock."""
         with suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(self._file), os.stat(self._path))
         return False

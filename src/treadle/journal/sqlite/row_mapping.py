@@ -11,8 +11,9 @@ from treadle.core.journal_entries import Entry
 from treadle.core.json import write_json
 from treadle.core.usage import Usage
 from treadle.journal.hash_chain import KeptEntry, is_unicode, link_entries, plan_fingerprint, spell, spell_out
-from treadle.journal.journal_interface import RunRow, SessionRow, is_inline, question_place
+from treadle.journal.journal_interface import RunRow, is_inline, question_place
 from treadle.journal.run_row_hash import SealedRow, read_or_none, root_hash
+from treadle.journal.sql_steps import Dialect
 
 Text = str | bytes | None
 """A text as SQLite can hold it: bytes where it is not valid Unicode."""
@@ -89,16 +90,19 @@ SEALED_FIELDS = """r.id, r.response_id, r.conversation_id,
  r.session_id, r.key_id, r.protocol, r.model, r.store, r.background, r.created_at, r.expires_at, r.idempotency_key,
  r.request_sha256, r.question, (SELECT q.body FROM requests q WHERE q.run = r.n), r.status, r.ended_at, r.stop,
  r.limit_name, r.usage, r.error, r.rounds, r.calls, r.epoch, r.head, r.sha256, r.amended"""
-SESSION_FIELDS = """s.id, s.name, s.key_id, s.created_at, s.updated_at,
- (SELECT r.id FROM runs r WHERE r.n = s.head), s.kind, s.metadata"""
 
 _usage = msgspec.json.Decoder(Usage)
 _error = msgspec.json.Decoder(ErrorInfo)
 
 
 def bind_text(text: str | None) -> Text:
-    """Return the text as a value that SQLite keeps exactly."""
+    """Return the text as a value that SQLite stores exactly."""
     return text if text is None or text.isascii() else spell(text)
+
+
+def bind_text_list(texts: Sequence[str]) -> str:
+    """Return texts as JSON for `json_each`; what is not Unicode equals nothing that is stored."""
+    return msgspec.json.encode([text.encode("utf-8", "replace").decode() for text in texts]).decode()
 
 
 def bind_json(raw: bytes | memoryview) -> str | bytes:
@@ -230,23 +234,8 @@ def _flag(value: Any) -> Any:
     return bool(value) if value in (0, 1) else value
 
 
-def read_session(values: Sequence[Any]) -> SessionRow:
-    """Read a session from SESSION_FIELDS."""
-    row_id, name, key_id, created_at, updated_at, head_run_id, kind, metadata = values
-    return SessionRow(
-        id=row_id,
-        name=name,
-        key_id=key_id,
-        created_at=created_at,
-        updated_at=updated_at,
-        head_run_id=head_run_id,
-        kind=kind,
-        metadata=None if metadata is None else msgspec.Raw(metadata),
-    )
-
-
 def read_text(value: str | bytes | None) -> str | None:
-    """Read a text, also one that SQLite could only keep as bytes; bytes that are none are somebody's damage."""
+    """Read a text, also one that SQLite could only store as bytes; bytes that are none are somebody's damage."""
     if not isinstance(value, bytes):
         return value
     try:
@@ -263,3 +252,34 @@ def _write_error(error: ErrorInfo) -> str:
         # A run must be able to end whatever its error quotes; JSON has no spelling for a lone surrogate.
         message = error.message.encode("utf-8", "replace").decode()
         return write_json(ErrorInfo(code=error.code, message=message, status=error.status)).decode()
+
+
+def _bind_plain(_column: str, text: str | None) -> Text:
+    # The schema refuses bytes in these columns.
+    return bind_text(text)
+
+
+def _read_json(value: str | bytes) -> str | bytes:
+    return value
+
+
+DIALECT = Dialect(
+    bind_text=bind_text,
+    bind_plain=_bind_plain,
+    text_or_none=read_text,
+    bind_json=bind_json,
+    read_json=_read_json,
+    bind_list=bind_text_list,
+    fold_case=str.casefold,
+    all_rows=-1,
+    in_list="IN (SELECT value FROM json_each({}))",
+    holds="holds({}, {})",
+    same_key="{} = {}",
+    lock="",
+    entry_fields=ENTRY_FIELDS,
+    run_fields=RUN_FIELDS,
+    sealed_fields=SEALED_FIELDS,
+    read_entry=read_entry,
+    read_run=read_run,
+    read_sealed=read_sealed,
+)

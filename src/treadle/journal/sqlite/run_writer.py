@@ -32,8 +32,10 @@ class SqliteWriterState(NamedTuple):
 class SqliteRunJournal:
     """Fits `journal.RunJournal`."""
 
-    def __init__(self, desk: SqliteWriterState, hold: fence.SqliteHold, place: SqliteChainHead, lease_s: float) -> None:
-        self._writer, self._clock, self._wake, self._forgets = desk
+    def __init__(
+        self, state: SqliteWriterState, hold: fence.SqliteHold, place: SqliteChainHead, lease_s: float
+    ) -> None:
+        self._writer, self._clock, self._wake, self._forgets = state
         self._hold = hold
         self._place = place
         self._lease_s = lease_s
@@ -74,7 +76,7 @@ class SqliteRunJournal:
         await self._submit(lambda connection: fence.release(connection, self._hold))
 
     async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
-        """Let other processes read what the run says, before it is durable.
+        """Let other processes read what the run publishes, before it is durable.
 
         Raises: StoreError, Conflict, NotFound.
         """
@@ -108,8 +110,8 @@ class SqliteRunJournal:
             self._wake(self._hold.run_id)
 
 
-class BegunRun(NamedTuple):
-    """A run that was begun: its row and its request as they are kept, who holds it, its input, and where its chain
+class RunToStart(NamedTuple):
+    """A run that was started: its row and its request as they are stored, who holds it, its input, and where its chain
     begins."""
 
     columns: RunColumns
@@ -119,38 +121,38 @@ class BegunRun(NamedTuple):
     root: SqliteChainHead
 
 
-class LaidRun:
+class DeferredRun:
     """Fits `journal.RunJournal`: a run whose start waits for the first write and is made durable with it.
 
-    `lay_down` writes it alone. What is written once it is there goes by a journal of its own.
+    `write_start` writes it alone. What is written once it is there goes by a journal of its own.
     """
 
     epoch = 1
     attempt = 1
 
-    def __init__(self, desk: SqliteWriterState, run: BegunRun, lease_s: float) -> None:
+    def __init__(self, state: SqliteWriterState, run: RunToStart, lease_s: float) -> None:
         self.run_id = str(run.columns.id)
-        self._desk = desk
-        self._run: BegunRun | None = run
+        self._state = state
+        self._run: RunToStart | None = run
         self._lease_s = lease_s
-        self._is_coming = False
-        self._stands: tuple[fence.SqliteHold, SqliteChainHead] | None = None
-        self._arrival: asyncio.Future[int] | None = None
-        self._behind: list[tuple[Sequence[Entry], RunEnded | None, tuple[str, ...], asyncio.Future[int]]] = []
+        self._is_starting = False
+        self._position: tuple[fence.SqliteHold, SqliteChainHead] | None = None
+        self._start_done: asyncio.Future[int] | None = None
+        self._queued_writes: list[tuple[Sequence[Entry], RunEnded | None, tuple[str, ...], asyncio.Future[int]]] = []
         self._journal: SqliteRunJournal | None = None
 
-    def lay_down(self) -> "asyncio.Future[int] | None":
-        """Begin to write the run unless that has begun; return what is done when it is there, None if it is.
+    def write_start(self) -> "asyncio.Future[int] | None":
+        """Begin to write the run unless that has started; return what is done when it is there, None if it is.
 
         What goes wrong is heard of with the next write, which tries again.
         """
-        if self._stands is not None:
+        if self._position is not None:
             return None
-        if self._arrival is None:
-            self._arrival = _unheard()
-            if not self._is_coming:
-                self._bear((), None, is_durable=False).add_done_callback(_heard)
-        return self._arrival
+        if self._start_done is None:
+            self._start_done = _unawaited()
+            if not self._is_starting:
+                self._submit_start((), None, is_durable=False).add_done_callback(_retrieve_error)
+        return self._start_done
 
     def append(self, entries: Sequence[Entry]) -> asyncio.Future[int]:
         """Make the entries durable, in order; renew the lease."""
@@ -170,7 +172,7 @@ class LaidRun:
         await (await self._written()).release()
 
     async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
-        """Let other processes read what the run says, before it is durable.
+        """Let other processes read what the run publishes, before it is durable.
 
         Raises: StoreError, Conflict, NotFound.
         """
@@ -179,75 +181,75 @@ class LaidRun:
     def _write(
         self, entries: Sequence[Entry], ended: RunEnded | None, forget: tuple[str, ...] = ()
     ) -> asyncio.Future[int]:
-        if self._stands is not None:
-            journal = self._standing(*self._stands)
+        if self._position is not None:
+            journal = self._journal_at(*self._position)
             return journal.append(entries) if ended is None else journal.finish(entries, ended, forget=forget)
-        if not self._is_coming:
-            return self._bear(entries, ended, is_durable=True, forget=forget)
+        if not self._is_starting:
+            return self._submit_start(entries, ended, is_durable=True, forget=forget)
         # It is on its way, without this, and perhaps with others behind it.
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-        self._behind.append((entries, ended, forget, future))
+        self._queued_writes.append((entries, ended, forget, future))
         return future
 
-    def _standing(self, hold: fence.SqliteHold, place: SqliteChainHead) -> SqliteRunJournal:
+    def _journal_at(self, hold: fence.SqliteHold, place: SqliteChainHead) -> SqliteRunJournal:
         if self._journal is None:
-            self._journal = SqliteRunJournal(self._desk, hold, place, self._lease_s)
+            self._journal = SqliteRunJournal(self._state, hold, place, self._lease_s)
         return self._journal
 
     async def _written(self) -> SqliteRunJournal:
-        arrival = self.lay_down()
-        if arrival is not None:
-            await asyncio.shield(arrival)
-        assert self._stands is not None
-        return self._standing(*self._stands)
+        start_done = self.write_start()
+        if start_done is not None:
+            await asyncio.shield(start_done)
+        assert self._position is not None
+        return self._journal_at(*self._position)
 
-    def _bear(
+    def _submit_start(
         self, entries: Sequence[Entry], ended: RunEnded | None, *, is_durable: bool, forget: tuple[str, ...] = ()
     ) -> "asyncio.Future[int]":
         assert self._run is not None, "a run begins once"
         columns, body, owner, asked, root = self._run
         chained = chain_entries([*asked, *entries], self.run_id, 1, root, shares_input=columns.store)
-        until = self._desk.clock() + self._lease_s
+        until = self._state.clock() + self._lease_s
         if forget:
-            self._desk.forgets()
+            self._state.forgets()
         end = None if ended is None else ended_columns(ended)
         start = fence.RunStart(columns, body, owner, until, chained, end, forget)
-        self._is_coming = True
-        if self._arrival is not None and self._arrival.done():
-            self._arrival = None
-        born = partial(self._born, chained.place)
+        self._is_starting = True
+        if self._start_done is not None and self._start_done.done():
+            self._start_done = None
+        on_started = partial(self._on_started, chained.place)
         # Whoever gives it up does not stop it, and what comes next hears of it whether somebody waits or not.
-        return self._desk.writer.submit(start, is_durable=is_durable, then=born, otherwise=self._failed)
+        return self._state.writer.submit(start, is_durable=is_durable, then=on_started, otherwise=self._failed)
 
-    def _born(self, place: SqliteChainHead, hold: fence.SqliteHold) -> int:
-        self._stands, self._run, self._is_coming = (hold, place), None, False
-        if self._behind:
-            self._follow()
-        if self._arrival is not None:
-            self._arrival.set_result(place.head)
+    def _on_started(self, place: SqliteChainHead, hold: fence.SqliteHold) -> int:
+        self._position, self._run, self._is_starting = (hold, place), None, False
+        if self._queued_writes:
+            self._write_queued()
+        if self._start_done is not None:
+            self._start_done.set_result(place.head)
         return place.head
 
     def _failed(self, error: TreadleError) -> None:
-        self._is_coming = False
-        arrival = self._arrival = self._arrival or _unheard()
-        arrival.set_exception(error)
-        self._follow()
+        self._is_starting = False
+        start_done = self._start_done = self._start_done or _unawaited()
+        start_done.set_exception(error)
+        self._write_queued()
 
-    def _follow(self) -> None:
+    def _write_queued(self) -> None:
         """Write what came while the start was on its way, in order."""
-        behind, self._behind = self._behind, []
-        for entries, ended, forget, future in behind:
+        queued, self._queued_writes = self._queued_writes, []
+        for entries, ended, forget, future in queued:
             self._write(entries, ended, forget).add_done_callback(partial(_pass_on, future))
 
 
-def _unheard() -> "asyncio.Future[int]":
+def _unawaited() -> "asyncio.Future[int]":
     """Return a future that nobody has to wait for."""
     future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-    future.add_done_callback(_heard)
+    future.add_done_callback(_retrieve_error)
     return future
 
 
-def _heard(future: "asyncio.Future[int]") -> None:
+def _retrieve_error(future: "asyncio.Future[int]") -> None:
     """Look at what went wrong, so that nobody complains that nobody did."""
     if not future.cancelled():
         future.exception()
@@ -256,7 +258,7 @@ def _heard(future: "asyncio.Future[int]") -> None:
 def _pass_on(target: "asyncio.Future[int]", source: "asyncio.Future[int]") -> None:
     """Give one future what another has got."""
     if target.done():
-        _heard(source)
+        _retrieve_error(source)
     elif source.cancelled():
         target.cancel()
     elif (error := source.exception()) is not None:

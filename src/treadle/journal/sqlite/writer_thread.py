@@ -70,12 +70,12 @@ class WriterThread:
 
     @property
     def is_open(self) -> bool:
-        """Tell whether jobs are taken."""
+        """Return whether jobs are taken."""
         return self._is_open
 
     @property
     def is_well(self) -> bool:
-        """Tell whether the last transaction that had something to write went well."""
+        """Return whether the last transaction that had something to write went well."""
         return self._is_well
 
     @property
@@ -186,7 +186,7 @@ class WriterThread:
         return batch
 
     def _wait(self) -> list[_Ticket]:
-        """Return what comes next, and look at the files meanwhile."""
+        """Return what comes next, and look at the files in the meantime."""
         while True:
             try:
                 return self._queue.get(timeout=CHECK_S)

@@ -16,7 +16,7 @@ from treadle.cli.doctor.check_result import Check
 from treadle.cli.doctor.journal_file_checks import holder_of
 from treadle.cli.doctor.store_checks import check_store, judge_postgres
 from treadle.config import Settings, StoreSection
-from treadle.journal.inspection import JournalInspection
+from treadle.journal.open_store import JournalInspection
 from treadle.journal.sqlite.connection import connect
 from treadle.journal.sqlite.migrations import migrate, read_migrations
 from treadle.journal.store_url import PostgresAddress

@@ -58,7 +58,7 @@ async def test_turns_are_found_without_going_through_what_was_said_before_them(
         await journal.finish([], WAITING)
     asked = ([f"call_{n}" for n in range(RUNS)], None, ["go"], 256)
     await connection.execute("ANALYZE")
-    told = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {query._FIND_TURNS}", *asked)
+    told = await connection.fetchval(f"EXPLAIN (ANALYZE, FORMAT JSON) {query.STATEMENTS.find_turns}", *asked)
     [found] = json.loads(told)
     assert found["Plan"]["Actual Rows"] == RUNS * 2
     assert visited(found["Plan"], "events") < RUNS * 20

@@ -12,7 +12,6 @@ from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.journal.journal_interface import INLINE_BYTES_MAX, Chunk, RunRow
 from treadle.journal.sqlite import audit_rows as evidence
-from treadle.journal.sqlite import queries as query
 from treadle.journal.sqlite.connection import MEMORY, connect, select
 from treadle.journal.sqlite.group_commit import Unsure, write_together
 from treadle.journal.sqlite.leased_writes import _EVENTS, ADVANCE, EVENTS_MAX, Append, RunStart, SqliteHold, Tell, claim
@@ -127,7 +126,10 @@ def test_a_run_that_stands_elsewhere_makes_a_batch_unsure(connection: apsw.Conne
         write_together(connection, [append(holds[0], SqliteChainHead(), note("on")), late])
     connection.execute("ROLLBACK TO begun")
     assert late(connection).head == 2
-    assert [entry.content for entry in query.entries(connection, "run_2", 0, None)] == ["unknown to its writer", "late"]
+    assert [*select(connection, "SELECT content FROM events WHERE run = 2 ORDER BY seq")] == [
+        ("unknown to its writer",),
+        ("late",),
+    ]
     assert all(line.sha256 == line.expected for line in evidence.collect(connection, "run_2").lines)
 
 

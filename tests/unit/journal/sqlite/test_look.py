@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from treadle.core.errors import StoreError
-from treadle.journal.inspection import JournalInspection, skew_s
+from treadle.journal.open_store import JournalInspection, skew_s
 from treadle.journal.sqlite.connection import connect
 from treadle.journal.sqlite.migrations import look, migrate, read_migrations
 

@@ -1,6 +1,9 @@
 """Reads of the journal: what they cost, and that what an older Treadle wrote is found too."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any, TypeVar
 
 import apsw
 import pytest
@@ -8,13 +11,18 @@ import pytest
 from store.sample import called, run_row, said
 from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
-from treadle.journal.sqlite import queries as query
-from treadle.journal.sqlite.connection import connect, select
+from treadle.journal.run_queries import RunQueries
+from treadle.journal.sql_steps import Steps
+from treadle.journal.sqlite.connection import connect, run_steps, select
 from treadle.journal.sqlite.leased_writes import RunStart
 from treadle.journal.sqlite.migrations import migrate, read_migrations
-from treadle.journal.sqlite.row_mapping import SqliteChainHead, chain_entries, ended_columns, run_columns
+from treadle.journal.sqlite.queries import STATEMENTS
+from treadle.journal.sqlite.row_mapping import DIALECT, SqliteChainHead, chain_entries, ended_columns, run_columns
+
+T = TypeVar("T")
 
 RUNS = 20
+QUERIES = RunQueries(DIALECT, STATEMENTS)
 WAITING = RunEnded(status="requires_action", ended_at=2.0)
 LAST = (Entry(kind="plan", at=1.0), Entry(kind="reasoning", at=1.0))
 
@@ -36,6 +44,11 @@ def keep(connection: apsw.Connection, name: str, inputs: int) -> None:
     RunStart(run_columns(row, entries), None, "me", 20.0, chained, ended_columns(WAITING))(connection)
 
 
+def read(connection: apsw.Connection, steps: Callable[..., Steps[T]], *values: Any) -> T:
+    """Run steps of the queries."""
+    return run_steps(partial(steps, *values), connection)
+
+
 def steps(connection: apsw.Connection, names: list[str]) -> int:
     """Return how many steps of SQLite's machine it takes to find the turns of some runs."""
     count = 0
@@ -47,8 +60,8 @@ def steps(connection: apsw.Connection, names: list[str]) -> int:
 
     connection.set_progress_handler(step, 1)
     try:
-        found = query.find_turns(connection, [f"call_{name}" for name in names], ["go"], None)
-        assert set(query.questions(connection, [f"run_{name}" for name in names]).values()) == {"go"}
+        found = read(connection, QUERIES.find_turns, [f"call_{name}" for name in names], ["go"], None)
+        assert set(read(connection, QUERIES.questions, [f"run_{name}" for name in names]).values()) == {"go"}
     finally:
         connection.set_progress_handler(None)
     assert [turn.run_id for turn in found] == [f"run_{name}" for name in reversed(names)]
@@ -69,9 +82,9 @@ def test_a_run_of_an_older_treadle_is_found_by_its_question(connection: apsw.Con
     keep(connection, "1", 3)
     keep(connection, "2", 3)
     select(connection, "UPDATE runs SET question = NULL WHERE id = 'run_1'")
-    assert [turn.run_id for turn in query.find_turns(connection, ["call_1", "call_2"], ["go"], None)] == [
+    assert [turn.run_id for turn in read(connection, QUERIES.find_turns, ["call_1", "call_2"], ["go"], None)] == [
         "run_2",
         "run_1",
     ]
-    assert query.questions(connection, ["run_1", "run_2"]) == {"run_1": "go", "run_2": "go"}
-    assert query.find_turns(connection, ["call_1", "call_2"], ["stop"], None) == []
+    assert read(connection, QUERIES.questions, ["run_1", "run_2"]) == {"run_1": "go", "run_2": "go"}
+    assert read(connection, QUERIES.find_turns, ["call_1", "call_2"], ["stop"], None) == []

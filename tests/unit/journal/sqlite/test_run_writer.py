@@ -1,4 +1,4 @@
-"""Runs that are laid by: their start waits for the first write to them, and nobody can tell."""
+"""Runs that are deferred by: their start waits for the first write to them, and nobody can tell."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from treadle.core.usage import Usage
 from treadle.journal.journal_interface import INLINE_BYTES_MAX, Chunk, RunJournal, RunRow
 from treadle.journal.sqlite import leased_writes as fence
 from treadle.journal.sqlite import store as store_module
-from treadle.journal.sqlite.run_writer import LaidRun
+from treadle.journal.sqlite.run_writer import DeferredRun
 from treadle.journal.sqlite.store import SqliteStore
 
 ROW = RunRow(
@@ -57,10 +57,10 @@ def written(store: SqliteStore, sql: str = "SELECT id FROM runs ORDER BY n") -> 
 
 async def test_a_run_that_ends_soon_is_one_write_and_leaves_what_two_would_have(store: SqliteStore) -> None:
     """Row, request, entries, hashes and debts are the same; there is no lease in between."""
-    laid = await begin(store, msgspec.structs.replace(ROW, key_id="key"))
-    assert isinstance(laid, LaidRun)
+    deferred = await begin(store, msgspec.structs.replace(ROW, key_id="key"))
+    assert isinstance(deferred, DeferredRun)
     assert written(store) == []
-    assert await laid.finish(SAID, ENDED) == 4
+    assert await deferred.finish(SAID, ENDED) == 4
     other = msgspec.structs.replace(ROW, key_id="key", id="run_2", response_id="resp_2")
     assert await (await begin(store, other, is_private=False)).finish(SAID, ENDED) == 4
     one, two = await store.find_run("run_1"), await store.find_run("run_2")
@@ -91,21 +91,21 @@ async def test_a_start_that_has_waited_long_enough_is_written_alone(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then the run has a lease, other processes see it, and it is written on as any other."""
-    monkeypatch.setattr(store_module, "LAY_S", 0.0)
+    monkeypatch.setattr(store_module, "START_DEFER_S", 0.0)
     began = asyncio.Event()
-    real = LaidRun.lay_down
+    real = DeferredRun.write_start
 
-    def lay_down(run: LaidRun) -> asyncio.Future[int] | None:
+    def write_start(run: DeferredRun) -> asyncio.Future[int] | None:
         began.set()
         return real(run)
 
-    monkeypatch.setattr(LaidRun, "lay_down", lay_down)
+    monkeypatch.setattr(DeferredRun, "write_start", write_start)
     journal = await begin(store)
-    assert isinstance(journal, LaidRun)
+    assert isinstance(journal, DeferredRun)
     async with asyncio.timeout(10.0):
         await began.wait()
-        birth = journal.lay_down()
-        assert birth is None or await birth == 2
+        starting = journal.write_start()
+        assert starting is None or await starting == 2
     assert written(store, "SELECT owner, epoch, head FROM leases") == [("o", 1, 2)]
     assert await journal.append(SAID) == 4
     assert await journal.renew() == 4
@@ -114,7 +114,7 @@ async def test_a_start_that_has_waited_long_enough_is_written_alone(
 
 
 async def test_the_first_write_takes_the_start_along(store: SqliteStore) -> None:
-    """What is written to a run that was laid by is behind its input."""
+    """What is written to a run that was deferred by is behind its input."""
     journal = await begin(store)
     assert await journal.append(SAID[:1]) == 3
     assert written(store, "SELECT head FROM leases") == [(3,)]
@@ -125,8 +125,8 @@ async def test_the_first_write_takes_the_start_along(store: SqliteStore) -> None
 async def test_writes_that_come_while_the_start_is_on_its_way_go_behind_it(store: SqliteStore) -> None:
     """In the order in which they came, also where nobody waits for them any longer."""
     journal = await begin(store)
-    assert isinstance(journal, LaidRun)
-    journal.lay_down()
+    assert isinstance(journal, DeferredRun)
+    journal.write_start()
     journal.append(SAID[:1]).cancel()
     assert await journal.finish(SAID[1:], ENDED) == 4
     assert [entry.content for entry in await store.entries("run_1")] == ["hi", None, "ho", None]
@@ -169,7 +169,7 @@ async def test_closing_writes_what_is_laid_by(tmp_path: Path) -> None:
 async def test_a_start_that_may_break_a_rule_is_not_laid_by(store: SqliteStore, fields: dict[str, str]) -> None:
     """Whoever begins it hears of what is wrong before any model is asked."""
     await (await begin(store, msgspec.structs.replace(ROW, id="run_0", response_id="resp_0"))).finish([], ENDED)
-    assert not isinstance(await begin(store, msgspec.structs.replace(ROW, **fields)), LaidRun)
+    assert not isinstance(await begin(store, msgspec.structs.replace(ROW, **fields)), DeferredRun)
     assert written(store) == [("run_0",), ("run_1",)]
     with pytest.raises(ProtocolError):
         await begin(store, msgspec.structs.replace(ROW, model="\ud800"))
@@ -202,9 +202,9 @@ async def test_a_disk_that_fails_refuses_the_next_start_at_once(
     with pytest.raises(StoreError):
         await begin(store, other)
     monkeypatch.setattr(fence.RunStart, "insert", real)
-    assert not isinstance(await begin(store, other), LaidRun)
+    assert not isinstance(await begin(store, other), DeferredRun)
     third = msgspec.structs.replace(ROW, id="run_3", response_id="resp_3")
-    assert isinstance(await begin(store, third), LaidRun)
+    assert isinstance(await begin(store, third), DeferredRun)
 
 
 async def test_a_start_that_could_not_be_written_alone_is_tried_again_with_what_comes_next(
@@ -212,7 +212,7 @@ async def test_a_start_that_could_not_be_written_alone_is_tried_again_with_what_
 ) -> None:
     """Nobody has heard of it, so nothing is lost."""
     journal = await begin(store)
-    assert isinstance(journal, LaidRun)
+    assert isinstance(journal, DeferredRun)
     real = fence.RunStart.insert
     fails = iter([True, False])
 
@@ -222,10 +222,10 @@ async def test_a_start_that_could_not_be_written_alone_is_tried_again_with_what_
         return real(start, connection)
 
     monkeypatch.setattr(fence.RunStart, "insert", once)
-    birth = journal.lay_down()
-    assert birth is not None
+    starting = journal.write_start()
+    assert starting is not None
     assert await journal.finish(SAID, ENDED) == 4
-    assert isinstance(birth.exception(), StoreError)
+    assert isinstance(starting.exception(), StoreError)
     assert len(await store.entries("run_1")) == 4
 
 
@@ -304,8 +304,8 @@ async def test_a_run_that_could_not_begin_is_not_begun_by_giving_it_up(
 async def test_writes_to_a_run_that_never_began_end_with_the_store(store: SqliteStore) -> None:
     """Each hears that it is closed; none waits for ever."""
     journal = await begin(store)
-    assert isinstance(journal, LaidRun)
-    store._laid.clear()
+    assert isinstance(journal, DeferredRun)
+    store._deferred.clear()
     await store.close()
     for _ in range(2):
         with pytest.raises(StoreError, match="closed"):
@@ -318,12 +318,12 @@ async def test_writes_to_a_run_that_never_began_end_with_the_store(store: Sqlite
 async def test_nothing_overtakes_what_waits_for_the_start(store: SqliteStore) -> None:
     """Not even what comes between the start and the hearing of it."""
     journal = await begin(store)
-    assert isinstance(journal, LaidRun)
-    birth = journal.lay_down()
-    assert birth is not None
+    assert isinstance(journal, DeferredRun)
+    starting = journal.write_start()
+    assert starting is not None
     late: list[asyncio.Future[int]] = []
     # The first to hear of the start is before what waits for it.
-    birth.add_done_callback(lambda _: late.append(journal.append(SAID[1:])))
+    starting.add_done_callback(lambda _: late.append(journal.append(SAID[1:])))
     early = journal.append(SAID[:1])
     assert await early == 3
     assert await late[0] == 4
@@ -338,13 +338,13 @@ async def test_a_start_that_is_tried_again_late_has_a_lease_that_holds(
     store = SqliteStore(str(tmp_path / "c.db"), clock=lambda: now[0])
     await store.open()
     journal = await begin(store)
-    assert isinstance(journal, LaidRun)
+    assert isinstance(journal, DeferredRun)
     with monkeypatch.context() as patched:
         patched.setattr(fence.RunStart, "insert", lambda *_: (_ for _ in ()).throw(apsw.BusyError("locked")))
-        birth = journal.lay_down()
-        assert birth is not None
+        starting = journal.write_start()
+        assert starting is not None
         with pytest.raises(StoreError):
-            await birth
+            await starting
     now[0] = 100.0
     assert await journal.append(SAID) == 4
     assert await store.claim_abandoned("p", 9.0, 9) == []
@@ -378,7 +378,7 @@ async def test_a_start_on_its_way_is_waited_for_by_whoever_reads(store: SqliteSt
     await begin(store)
     other = apsw.Connection(store.path)
     other.execute("BEGIN IMMEDIATE")
-    store._lay_down()
+    store._write_deferred()
     reading = asyncio.ensure_future(store.find_run("run_1"))
     await store.ping()
     assert not reading.done()
@@ -386,4 +386,4 @@ async def test_a_start_on_its_way_is_waited_for_by_whoever_reads(store: SqliteSt
     other.close()
     found = await reading
     assert found is not None
-    assert store._births == set()
+    assert store._starting == set()

@@ -16,7 +16,8 @@ from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.journal.journal_interface import RunJournal, RunRow, Store
 from treadle.journal.keys_interface import Charge, Spent
-from treadle.journal.sqlite import queries as query
+from treadle.journal.run_queries import RunQueries
+from treadle.journal.sql_steps import Steps
 from treadle.journal.sqlite.run_writer import SqliteRunJournal
 from treadle.journal.sqlite.store import READERS, SqliteStore
 
@@ -61,7 +62,7 @@ async def test_the_probe_has_a_connection_of_its_own(tmp_path: Path) -> None:
         reading.release()
         assert released.wait(BOUND_S)
 
-    reads = [asyncio.create_task(store._look(slow)) for _ in range(READERS)]
+    reads = [asyncio.create_task(store._read_stored_job(slow)) for _ in range(READERS)]
     try:
         await asyncio.to_thread(lambda: [reading.acquire(timeout=BOUND_S) for _ in reads])
         waiting = asyncio.create_task(store.ping())
@@ -180,14 +181,14 @@ async def test_close_overtakes_no_read_that_waits_for_its_turn(tmp_path: Path) -
 async def test_close_waits_for_a_slow_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A read that began before the close keeps its connection until it is done."""
     reached, gate = threading.Event(), threading.Event()
-    real = query.find_run
+    real = RunQueries.find_run
 
-    def slow(connection: apsw.Connection, run_or_response_id: str, key_id: str | None) -> RunRow | None:
+    def slow(queries: RunQueries, run_or_response_id: str, key_id: str | None) -> Steps[RunRow | None]:
         reached.set()
         assert gate.wait(30.0)
-        return real(connection, run_or_response_id, key_id)
+        return real(queries, run_or_response_id, key_id)
 
-    monkeypatch.setattr(query, "find_run", slow)
+    monkeypatch.setattr(RunQueries, "find_run", slow)
     store = SqliteStore(str(tmp_path / "a.db"))
     await store.open()
     await store.start_run(ROW, [], owner="o", lease_s=1.0)

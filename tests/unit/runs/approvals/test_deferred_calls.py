@@ -14,8 +14,8 @@ from treadle.core.request import Assent, Request
 from treadle.core.tool_definitions import ServerTool
 from treadle.engine.limits import Limits
 from treadle.journal.approvals_interface import ApprovalRow
+from treadle.journal.approvals_store import StoredApprovals
 from treadle.journal.journal_interface import RunRow
-from treadle.journal.sqlite.approvals import SqliteApprovals
 from treadle.runs.approvals.decisions import Answer
 from unit.engine.fakes import FakeModel, say
 from unit.runs.replay.test_approvals import REPLIES, WAIT_S, Hands, Process, process, proved
@@ -147,7 +147,7 @@ async def test_an_answer_that_another_one_overtakes_is_refused(looks: int, monke
         kind = type(at.store.approvals)
         find, seen = kind.find, list[str]()
 
-        async def overtaken(approvals: SqliteApprovals, approval_id: str, **only: str | None) -> ApprovalRow | None:
+        async def overtaken(approvals: StoredApprovals, approval_id: str, **only: str | None) -> ApprovalRow | None:
             seen.append(approval_id)
             if len(seen) == looks:
                 monkeypatch.setattr(kind, "find", find)
@@ -197,13 +197,13 @@ async def test_a_tool_that_changes_once_its_call_was_taken_up_does_not_run(monke
         tools = at.runs._deps.tools.tools()
         shelf = Shelf(*tools)
         at.runs._deps = msgspec.structs.replace(at.runs._deps, tools=shelf)
-        use = SqliteApprovals.use
+        use = StoredApprovals.use
 
-        async def swapped(approvals: SqliteApprovals, approval_ids: tuple[str, ...], used_by: str) -> None:
+        async def swapped(approvals: StoredApprovals, approval_ids: tuple[str, ...], used_by: str) -> None:
             await use(approvals, approval_ids, used_by)
             shelf._tools = tuple(msgspec.structs.replace(tool, source="mcp:other") for tool in tools)
 
-        monkeypatch.setattr(SqliteApprovals, "use", swapped)
+        monkeypatch.setattr(StoredApprovals, "use", swapped)
         told = await follow(at, going_on(previous, (ids["b"], True), (ids["c"], True)))
         assert [each.event.result.rc for each in told if _is(each, ToolFinished)] == ["denied", "denied"]
         assert hands.ran == ["a"]

@@ -9,7 +9,7 @@ import pytest
 from treadle.core.errors import StoreError
 from treadle.engine.ports import ApprovalVerdict
 from treadle.journal.approvals_interface import ApprovalQuestion
-from treadle.journal.sqlite.approvals import SqliteApprovals
+from treadle.journal.approvals_store import StoredApprovals
 from treadle.runs.approvals.decisions import Answer, Remember
 from treadle.runs.approvals.durable_approver import ApproverRules
 from treadle.runs.approvals.remembered_rules import digest_of
@@ -98,14 +98,14 @@ async def test_a_store_that_is_away_ends_no_waiting(monkeypatch: pytest.MonkeyPa
     """A run that waits for a person outlives an outage; what does not pass by itself ends it."""
     async with office() as at:
         ticket = await at.ticket()
-        find, failures = SqliteApprovals.find, [StoreError("away"), StoreError("away")]
+        find, failures = StoredApprovals.find, [StoreError("away"), StoreError("away")]
 
-        async def failing(self: SqliteApprovals, approval_id: str, **named: Any) -> object:
+        async def failing(self: StoredApprovals, approval_id: str, **named: Any) -> object:
             if failures:
                 raise failures.pop()
             return await find(self, approval_id, **named)
 
-        monkeypatch.setattr(SqliteApprovals, "find", failing)
+        monkeypatch.setattr(StoredApprovals, "find", failing)
         hearing = asyncio.create_task(at.desk.wait(ticket.approval_id, CONTEXT))
         async with asyncio.timeout(WAIT_S):
             while failures:  # noqa: ASYNC110 that it failed is told to nobody

@@ -16,8 +16,8 @@ from treadle.core.journal_entries import Entry
 from treadle.core.tool_definitions import CallContext, Outcome, ServerTool, ToolPolicy, ToolSpec
 from treadle.engine.limits import Limits
 from treadle.journal.approvals_interface import ApprovalRow
+from treadle.journal.approvals_store import StoredApprovals
 from treadle.journal.journal_interface import RunRow
-from treadle.journal.sqlite.approvals import SqliteApprovals
 from treadle.journal.sqlite.store import SqliteStore
 from treadle.runs import RunDependencies, Runs, RunsOptions
 from treadle.runs.active_run import RunHandle
@@ -254,15 +254,15 @@ async def test_a_run_cancelled_at_the_desk_withdraws_its_questions_and_is_proved
 
 async def test_a_run_cancelled_while_it_asks_withdraws_what_it_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """The question is in the store before anybody was told of it: it does not stay there for a run that has ended."""
-    hands, gate, entered, file = Hands(), asyncio.Event(), asyncio.Event(), SqliteApprovals.file
+    hands, gate, entered, file = Hands(), asyncio.Event(), asyncio.Event(), StoredApprovals.file
 
-    async def slow(approvals: SqliteApprovals, row: ApprovalRow) -> ApprovalRow:
+    async def slow(approvals: StoredApprovals, row: ApprovalRow) -> ApprovalRow:
         filed = await file(approvals, row)
         entered.set()
         await gate.wait()
         return filed
 
-    monkeypatch.setattr(SqliteApprovals, "file", slow)
+    monkeypatch.setattr(StoredApprovals, "file", slow)
     async with process(FakeModel(*REPLIES), hands) as at:
         handle = await at.runs.start(asking())
         await asyncio.wait_for(entered.wait(), WAIT_S)
