@@ -6,6 +6,7 @@ is typed and checked; what it does not know travels on, as it was written, to up
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -31,6 +32,7 @@ from treadle.protocols.translation_notes import Notes, Recent
 JSON_TYPE = "application/json"
 SCHEMA_NAME = "response"
 MODELS = "models/"
+STREAM_VERB = "streamGenerateContent"
 CANDIDATES_MAX = 8
 """Each candidate is a run of its own, with model calls and tools of its own."""
 
@@ -72,6 +74,15 @@ def read_request(body: bytes, *, model: str = "", stream: bool = False, is_array
         store=store is not False,
         notes=notes.all(),
     )
+
+
+def read_posted(path: str, body: bytes) -> Request:
+    """Read a request with the path that it was posted to, which ends in the model and a verb.
+
+    Raises: ProtocolError, with `param` naming the field.
+    """
+    model, _, verb = path.partition("?")[0].rpartition("/models/")[2].rpartition(":")
+    return read_request(body, model=unquote(model), stream=verb == STREAM_VERB)
 
 
 def _open(body: bytes, notes: Notes) -> tuple[CamelFields, Sequence[Any] | None]:

@@ -14,14 +14,12 @@ from treadle.core.items import AnyPart, Extra, FilePart, ImagePart, MessageItem,
 from treadle.core.json import write_json
 from treadle.core.request import Note, NoteAction
 from treadle.protocols.codec_interfaces import Decoder
+from treadle.protocols.protocol_registry import MESSAGES, OPENAI_PROTOCOLS
 from treadle.protocols.translation.hosted_call_translation import is_retold
 from treadle.protocols.translation.loose_values import Fields, list_in, object_in, text_in, value_of
 
 CITATIONS_MAX = 256
 """How many citations of one text are carried; a page of search results has ten."""
-
-_ANNOTATED = ("chat", "responses")
-"""Clients whose protocol has annotations of a text."""
 
 _WORD_CHARS_MAX = 80
 _TICKS = re.compile("`+")
@@ -77,12 +75,12 @@ class Bearer:
                     return part
                 told += self._note("code_as_text", "emulated", "code that the provider ran is shown as text")
                 return TextPart(text=shown)
-            case ImagePart() | FilePart() if self._client == "messages":
+            case ImagePart() | FilePart() if self._client == MESSAGES:
                 told += self._note("media_named", "emulated", "an answer has no place for images and files: named only")
                 return part
             case TextPart() if part.extra is not None and part.extra.protocol != self._client:
                 return self._cited(part, part.extra, told)
-            case TextPart() if part.annotations is not None and self._client not in _ANNOTATED:
+            case TextPart() if part.annotations is not None and self._client not in OPENAI_PROTOCOLS:
                 told += self._note("annotations_dropped", "dropped", "annotations of a text", "annotations")
                 return part
             case _:
@@ -93,7 +91,7 @@ class Bearer:
         cited = [object_in(each) for each in list_in(value_of(extra.fields.get("citations")))[:CITATIONS_MAX]]
         if not cited:
             return part
-        found = [_annotation(each, 0, len(part.text)) for each in cited] if self._client in _ANNOTATED else []
+        found = [_annotation(each, 0, len(part.text)) for each in cited] if self._client in OPENAI_PROTOCOLS else []
         return self._with(part, [each for each in found if each is not None], len(cited), told)
 
     def _annotated(self, content: tuple[AnyPart, ...], extra: Extra, told: list[ModelEvent]) -> tuple[AnyPart, ...]:
@@ -105,7 +103,7 @@ class Bearer:
         if not about or place is None:
             return content
         part = cast("TextPart", content[place])
-        found = _grounds(part.text, about) if self._client in _ANNOTATED else []
+        found = _grounds(part.text, about) if self._client in OPENAI_PROTOCOLS else []
         grounded = self._with(part, found, 1, told)
         return (*content[:place], grounded, *content[place + 1 :])
 

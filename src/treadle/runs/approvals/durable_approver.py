@@ -8,12 +8,11 @@ from treadle.core.tool_definitions import CallContext
 from treadle.engine.ports import Clock, PendingApproval, PermissionRequest, Verdict
 from treadle.journal.approvals_interface import ApprovalDecision, ApprovalQuestion, ApprovalRow
 from treadle.journal.journal_interface import RunRow, Store
+from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.providers.direct_call_model import DIRECT_MODEL
 from treadle.runs.approvals.remembered_rules import agrees, canonical_arguments, digest_of
 from treadle.runs.approvals.unattended import DenyAll
 
-HEARD = frozenset({"chat", "messages", "gemini", "responses"})
-"""APIs whose client holds its connection while the run waits."""
 LOOK_S = 1.0
 """How long the desk relies on being woken before it looks by itself."""
 PAUSE_S = 0.05
@@ -112,7 +111,7 @@ class ApprovalDesk:
     def _time_for(self, plea: PermissionRequest, run: RunRow | None) -> float:
         if run is None or run.background or plea.is_deferred:
             return self._rules.stored_s
-        is_heard = run.protocol in HEARD or run.model == DIRECT_MODEL
+        is_heard = run.protocol in PROTOCOLS or run.model == DIRECT_MODEL
         return self._rules.wait_s if is_heard else self._rules.stored_s
 
 

@@ -1,6 +1,6 @@
 """Chat Completions."""
 
-from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols import chat
 from treadle.server import n_choices as choices
 from treadle.server import run_response as stream
 from treadle.server.http_exchange import Exchange
@@ -12,6 +12,6 @@ async def create(service: Service, exchange: Exchange) -> None:
 
     Raises: TreadleError.
     """
-    request = await service.read(exchange, PROTOCOLS["chat"].read_request)
+    request = await service.read(exchange, chat.read_request)
     carry = stream.reply if request.surface.choices == 1 else choices.reply
     await carry(service, exchange, request)

@@ -5,7 +5,7 @@ import re
 import msgspec
 
 from treadle.core.errors import NotFound, ProtocolError
-from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols import messages
 from treadle.server import run_response as stream
 from treadle.server import token_estimate as tokens
 from treadle.server.http_exchange import Exchange
@@ -22,7 +22,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 
     Raises: TreadleError; NotFound with code `thread_not_found`, on which the SDK sends the whole conversation again.
     """
-    request = await service.read(exchange, PROTOCOLS["messages"].read_request)
+    request = await service.read(exchange, messages.read_request)
     betas, version = _betas(exchange), _version(exchange)
     if betas or version:
         options = msgspec.structs.replace(request.options, betas=betas, api_version=version)
@@ -38,7 +38,7 @@ async def count_tokens(service: Service, exchange: Exchange) -> None:
 
     Raises: TreadleError.
     """
-    request = await service.read(exchange, PROTOCOLS["messages"].read_request)
+    request = await service.read(exchange, messages.read_request)
     try:
         count = await tokens.count(service, request, exchange.client)
     except NotFound as error:

@@ -22,11 +22,11 @@ from treadle.core.items import (
     TextPart,
     text_of,
 )
+from treadle.protocols.protocol_registry import RESPONSES
 from treadle.protocols.responses.client_item_order import server_call_id
 from treadle.protocols.responses.encrypted_content import seal
 
 ShownItem = dict[str, object]
-_PROTOCOL = "responses"
 _SERVER_LABEL = "treadle"
 PAGE_DEFAULT, PAGE_MAX = 20, 100
 
@@ -89,7 +89,7 @@ def show_items(items: Sequence[AnyItem]) -> list[ShownItem]:
             case ReasoningItem():
                 shown.append(_reasoning(item))
             case OpaqueItem():
-                if item.protocol == _PROTOCOL:
+                if item.protocol == RESPONSES:
                     shown.append({**msgspec.json.decode(item.raw), "id": item.id})
             case ReferenceItem():
                 shown.append({"type": "item_reference", "id": item.id})

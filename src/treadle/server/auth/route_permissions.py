@@ -3,6 +3,7 @@
 import msgspec
 
 from treadle.journal.keys_interface import Role
+from treadle.protocols.protocol_registry import GEMINI, PROTOCOLS
 from treadle.server.http_exchange import SAFE_METHODS
 
 
@@ -29,15 +30,10 @@ class RouteAccess(msgspec.Struct, frozen=True):
 
 
 RULES: tuple[RouteAccess, ...] = (
-    RouteAccess("*", "/v1/chat/", "chat"),
-    RouteAccess("*", "/v1/responses", "responses"),
-    RouteAccess("*", "/v1/conversations", "responses"),
-    RouteAccess("*", "/v1/messages", "messages"),
     RouteAccess("GET HEAD", "/v1/models"),
     RouteAccess("GET HEAD", "/v1beta/models"),
-    RouteAccess("POST", "/v1/models/", "gemini"),
-    RouteAccess("POST", "/v1/tunedModels/", "gemini"),
-    RouteAccess("POST", "/v1beta/", "gemini"),
+    RouteAccess("POST", "/v1/models/", GEMINI),
+    *(RouteAccess("*", path, row.name) for row in PROTOCOLS.values() for path in row.paths if path.startswith("/v1")),
     RouteAccess("*", "/mcp", "mcp"),
     RouteAccess("*", "/treadle/v1/keys", "treadle", "admin", "admin"),
     RouteAccess("*", "/treadle/v1/logins", "treadle", "admin", "admin"),
