@@ -14,7 +14,7 @@ from treadle.core.request import Note, Request
 class WrittenRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for an upstream, and what had to be dropped, coerced or emulated to write it.
 
-    `headers` say what a protocol says beside the body.
+    `headers` are those of the protocol beside the body.
     """
 
     body: bytes

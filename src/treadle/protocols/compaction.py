@@ -70,7 +70,7 @@ def unseal(sealed: str) -> str | None:
 
 
 def is_asked(request: Request) -> bool:
-    """Tell whether a request asks for compaction instead of an answer."""
+    """Return whether a request asks for compaction instead of an answer."""
     return _has_opaque(request) and any(_kind(item) == "compaction_trigger" for item in request.items)
 
 

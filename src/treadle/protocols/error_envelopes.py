@@ -1,4 +1,4 @@
-"""Error envelopes: one error as data, written as each API writes it. The HTTP status is the error's own."""
+"""Writes an error in the envelope of each API. The HTTP status is the error's own."""
 
 import functools
 import math

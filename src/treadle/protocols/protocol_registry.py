@@ -1,7 +1,7 @@
 """The protocols as one table: every fact that differs between them and is no codec is a field of a row here.
 
-Other rooms ask the row and never compare names. A new protocol is a row, its codec, and its routes. The codecs are
-imported when they are first asked for, so that whoever only needs a name or a header imports no codec.
+Other rooms ask the row and never compare names. A new protocol is a row, its codec, and its routes. A codec is
+imported when it is first used, so that a module that only needs a name or a header does not import any.
 """
 
 import re
@@ -33,7 +33,7 @@ class OptionWords(msgspec.Struct, frozen=True, kw_only=True):
 
     `meanings` maps a client's field to what it means (of two that mean the same the first counts), `fields` maps a
     meaning to where an upstream reads it, `tiers` maps a word for a tier of service to OpenAI's. `understood` are
-    fields that stay in `extra` though typed options say the same, or that are between the client and Treadle;
+    fields that stay in `extra` though typed options mean the same, or that are between the client and Treadle;
     `defaults` are values that ask for what every upstream does anyway.
     """
 

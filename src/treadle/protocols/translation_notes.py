@@ -180,7 +180,7 @@ def note_hosted(tools: Collection[msgspec.Raw], notes: Notes) -> None:
 
 
 def is_alike(part: OpaquePart) -> bool:
-    """Tell whether Chat Completions and Responses spell a part alike, so that either takes the other's."""
+    """Return whether Chat Completions and Responses spell a part alike, so that either takes the other's."""
     return part.protocol in OPENAI_PROTOCOLS and kind_of(part.raw) == "input_audio"
 
 

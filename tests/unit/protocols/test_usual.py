@@ -175,7 +175,7 @@ def test_a_usual_history_is_written_as_any_other(upstream: str, monkeypatch: pyt
         (chat_write._Usual, "messages"),
         (dialogue, "_usual_turns"),
         (replies_write, "write_usual"),
-        (gemini_history, "all_said"),
+        (gemini_history, "plain_turns"),
         (chat_write, "_plain_result"),
         (chat_write, "plain_text"),
         (dialogue, "plain_text"),

@@ -130,7 +130,7 @@ class Choices:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether nothing more is to be written."""
+        """Return whether nothing more is to be written."""
         return self._completion.is_over
 
     def feed(self, choice: int, event: RunEvent) -> list[bytes]:

@@ -48,17 +48,17 @@ def read_request(body: bytes, *, model: str = "", stream: bool = False, is_array
     Raises: ProtocolError, with `param` naming the field.
     """
     notes = Notes()
-    fields, told = _open(body, notes)
+    fields, contents = _open(body, notes)
     named = fields.get("model", TEXT) or ""
-    if told:
+    if contents:
         fields.raw("contents")
-        items = ContentReader(notes).read_told(told, "contents")
+        items = ContentReader(notes).read_decoded(contents, "contents")
     else:
         items = ContentReader(notes).read(_contents(fields), "contents")
     instructions = _read_instructions(fields, notes)
     tools = fields.raw("tools")
     toolset = Toolset() if tools is None else _TOOLS.of(tools, notes)
-    choice, kept = read_choice(fields.object("toolConfig"))
+    choice, extra = read_choice(fields.object("toolConfig"))
     store = fields.get("store", FLAG)
     config = fields.object("generationConfig") or CamelFields(b"{}", "generationConfig")
     surface = Surface(stream=stream, is_array=stream and is_array, choices=_read_count(config))
@@ -69,7 +69,7 @@ def read_request(body: bytes, *, model: str = "", stream: bool = False, is_array
         instructions=instructions,
         tools=toolset.functions,
         tool_choice=choice,
-        options=_read_options(fields, config, toolset, kept),
+        options=_read_options(fields, config, toolset, extra),
         surface=surface,
         store=store is not False,
         notes=notes.all(),

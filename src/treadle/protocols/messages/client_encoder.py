@@ -285,7 +285,7 @@ def _writer(out: BlockOutput, source: AnyItem | ToolStarted | ToolFinished) -> B
 
 
 def _is_shown(event: Opening) -> bool:
-    """Tell whether an event begins a block: server calls are shown by their run, results inside the call."""
+    """Return whether an event begins a block: server calls are shown by their run, results inside the call."""
     if not isinstance(event, _OWN):
         return True
     item = event.item

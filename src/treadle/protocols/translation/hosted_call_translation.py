@@ -27,7 +27,7 @@ _RESULTS = {
 
 
 def is_retold(item: OpaqueItem, client: str) -> bool:
-    """Tell whether a client of that protocol is shown an item that was not made for it."""
+    """Return whether a client of that protocol is shown an item that was not made for it."""
     block = object_in(value_of(item.raw))
     match item.protocol, client:
         case registry.MESSAGES, registry.RESPONSES:
