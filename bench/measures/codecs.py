@@ -20,7 +20,7 @@ from treadle.core.items import MessageItem, TextPart
 from treadle.core.plan import Plan
 from treadle.core.request import Request, Surface
 from treadle.core.tool_definitions import ToolSpec
-from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
+from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.text_calls.text_call_recovery import RepairRules, Scanner
 from treadle.runtime import Parts, Runtime
 
@@ -136,7 +136,7 @@ def decode_case(name: str, written: bytes) -> Case:
     lines = [line[6:] for line in written.split(b"\n") if line.startswith(b"data: {")]
 
     def decode() -> list[ModelEvent]:
-        decoder = UPSTREAMS[name].decoder(CountingIds(namespace="b"))
+        decoder = PROTOCOLS[name].codec.decoder(CountingIds(namespace="b"))
         found = [event for cut in cuts for event in decoder.feed(cut)]
         return [*found, *decoder.finish()]
 
@@ -171,8 +171,8 @@ def request_cases() -> list[Case]:
         data = json.dumps(body).encode()
 
         def both(name: str = name, data: bytes = data) -> bytes:
-            asked = PROTOCOLS[name].read_request(data)
-            return UPSTREAMS[name].write_request(Plan(items=asked.items, model="m")).body
+            asked = PROTOCOLS[name].codec.read_request(data)
+            return PROTOCOLS[name].codec.write_request(Plan(items=asked.items, model="m")).body
 
         title = f"{name}, {length}, {len(data) / 1024:.0f} KB"
         cases.append(Case("request", title, 1, both, lambda data=data: json.dumps(json.loads(data))))

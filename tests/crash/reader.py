@@ -8,9 +8,8 @@ import msgspec
 from gateway.apis import text_of
 from treadle.core.events import Numbered, Numbering, RunEnded, RunEvent, RunRecovered
 from treadle.core.journal_entries import Entry
-from treadle.core.request import Protocol as ProtocolName
 from treadle.core.request import Request, Surface
-from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.protocol_registry import PROTOCOLS, ProtocolName
 from treadle.runs.replay.event_replay import DamagedJournal, replay_journal
 from treadle.server.delivery.replay_encoders import AppendOnlyWriter, RunIds, resumable_writer
 from treadle.server.delivery.stream_event_ids import FrameNumbers, Position, read_position
@@ -147,7 +146,7 @@ class Streamed:
             yield f"a {name} client has {text!r}, and the answer is {answer!r}"
 
     def _telling(self, position: Position | None) -> AppendOnlyWriter:
-        encoder = PROTOCOLS[self._request.protocol].encoder(self._request, RunIds(self._run_id))
+        encoder = PROTOCOLS[self._request.protocol].codec.encoder(self._request, RunIds(self._run_id))
         first = int(self._request.protocol != "responses")
         return resumable_writer(self._request, encoder, FrameNumbers(position=position, first=first, shows_ids=True))
 

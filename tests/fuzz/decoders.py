@@ -13,10 +13,10 @@ with atheris.instrument_imports(include=["treadle"]):
     from treadle.core.errors import TreadleError
     from treadle.core.events import Failed, Finished
     from treadle.core.ids import CountingIds
-    from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
+    from treadle.protocols.protocol_registry import PROTOCOLS
 
-DECODERS = [UPSTREAMS[name].decoder for name in sorted(UPSTREAMS)]
-READERS = [PROTOCOLS[name].read_request for name in sorted(PROTOCOLS)]
+DECODERS = [PROTOCOLS[name].codec.decoder for name in sorted(PROTOCOLS)]
+READERS = [PROTOCOLS[name].codec.read_request for name in sorted(PROTOCOLS)]
 
 
 def fuzz_one(data: bytes) -> None:

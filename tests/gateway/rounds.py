@@ -20,14 +20,14 @@ from treadle.core.items import AnyItem, ResultItem, text_message
 from treadle.core.plan import Plan
 from treadle.core.request import Request, Surface
 from treadle.core.tool_definitions import ToolSpec
-from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
+from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
 from treadle.providers.provider_model import decode as read_answer
 from treadle.providers.provider_model import open_call
 from treadle.runtime import Parts, RandomIds, Runtime
 from treadle.tools import Tool
 
-PAIRS = tuple(product(PROTOCOLS, UPSTREAMS))
+PAIRS = tuple(product(PROTOCOLS, PROTOCOLS))
 QUESTION = text_message("user", "go")
 
 
@@ -109,7 +109,7 @@ class Rounds:
         """Run a request to its end."""
         client: Any = request.protocol
         handle = await self.runtime.runs.start(request)
-        encoder = PROTOCOLS[client].encoder(request, CountingIds())
+        encoder = PROTOCOLS[client].codec.encoder(request, CountingIds())
         frames: list[bytes] = []
         events: list[Any] = []
         async for batch in handle.events():
@@ -119,7 +119,7 @@ class Rounds:
                 events.append(numbered.event)
         await handle.wait()
         raw = b"".join(frames) if request.surface.stream else encoder.body()
-        seen = seen_of(decode(UPSTREAMS[client].decoder(CountingIds()), raw))
+        seen = seen_of(decode(PROTOCOLS[client].codec.decoder(CountingIds()), raw))
         return Told(
             raw=raw, seen=seen, events=tuple(events), plans=tuple(self._voices[request.model].plans(handle.run_id))
         )
@@ -131,7 +131,7 @@ class Rounds:
 def asked(client: Any, upstream: str, items: Iterable[AnyItem], tools: tuple[ToolSpec, ...], **fields: Any) -> Request:
     """Return the request as the client's protocol spells it and Treadle reads it."""
     written = open_call(client, Plan(items=tuple(items), model=upstream, tools=tools), CountingIds(), "")
-    request = PROTOCOLS[client].read_request(written.body)
+    request = PROTOCOLS[client].codec.read_request(written.body)
     surface = Surface(stream=True, include_usage=True)
     return msgspec.structs.replace(request, model=upstream, surface=surface, store=True, **fields)
 
@@ -145,7 +145,7 @@ async def opened(
     **limits: Any,
 ) -> AsyncIterator[Rounds]:
     """Open a runtime whose models, one for each protocol, play these turns in every run."""
-    models = voices or {protocol: Voice(protocol, turns) for protocol in UPSTREAMS}
+    models = voices or {protocol: Voice(protocol, turns) for protocol in PROTOCOLS}
     settings = Settings(store=StoreSection(url="sqlite:///:memory:"), limits=LimitsSection(**limits))
     async with Runtime(settings, tools=tools, parts=Parts(env={}, models=models, is_attended=False)) as runtime:
         yield kind(runtime, models)

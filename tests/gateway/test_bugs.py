@@ -31,7 +31,7 @@ from treadle.core.plan import Plan
 from treadle.core.request import Request, Surface
 from treadle.core.tool_definitions import ToolSpec
 from treadle.core.usage import Usage
-from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
+from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.sse import SseReader
 from treadle.providers.fakes.scripted_model import ScriptTurn
 from treadle.providers.fakes.scripted_reply import ReplyCall
@@ -116,7 +116,7 @@ def _sent(protocol: Any, plan: Plan, provider: str = "") -> bytes:
 
 def _results_sent(upstream: str, plan: Plan) -> list[str]:
     """Return the results that an upstream reads in the request of a plan."""
-    request = PROTOCOLS[upstream].read_request(_sent(upstream, plan))
+    request = PROTOCOLS[upstream].codec.read_request(_sent(upstream, plan))
     return [text_of(item.output) for item in request.items if isinstance(item, ResultItem)]
 
 
@@ -134,7 +134,7 @@ async def test_b03_limits_are_absolute_and_unknown_names_count() -> None:
 async def test_b04_and_b38_a_response_goes_on_after_a_server_tool() -> None:
     """The next request sees the call, its result and the answer; the instructions of the first do not leak into it."""
     async with opened(calling(counting(1)), ANSWER, tools=[count]) as rounds:
-        for upstream in UPSTREAMS:
+        for upstream in PROTOCOLS:
             first = await rounds.tell("responses", upstream, instructions="SECRET ORDERS")
             again = text_message("user", "and now?")
             second = await rounds.tell("responses", upstream, again, previous_response_id=first.started.response_id)
@@ -201,11 +201,11 @@ def test_b13_what_was_never_streamed_is_told_at_the_end(client: Any) -> None:
         RunEnded(status="requires_action", stop="calls", usage=USAGE),
     ]
     request = Request(protocol=client, model="m", surface=Surface(stream=True, include_usage=True))
-    encoder = PROTOCOLS[client].encoder(request, CountingIds())
+    encoder = PROTOCOLS[client].codec.encoder(request, CountingIds())
     raw = b"".join(frame for event in events for frame in encoder.feed(event))
     calls = (function("theirs", '{"n":1}'), function("theirs", '{"n":2}'))
     for body in (raw, encoder.body()):
-        seen = seen_of(decode(UPSTREAMS[client].decoder(CountingIds()), body))
+        seen = seen_of(decode(PROTOCOLS[client].codec.decoder(CountingIds()), body))
         assert seen == Seen(text="Hello.", calls=calls, stop="calls", usage=USAGE)
 
 
@@ -292,7 +292,7 @@ def _resent(client: str, answer: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read(client: str, upstream: str, body: dict[str, Any]) -> Request:
-    request = PROTOCOLS[client].read_request(json.dumps(body).encode())
+    request = PROTOCOLS[client].codec.read_request(json.dumps(body).encode())
     return msgspec.structs.replace(request, model=upstream, surface=Surface(), store=True)
 
 
@@ -305,7 +305,7 @@ async def test_b19_sealed_state_survives_every_client_and_goes_back_to_its_maker
             first = await rounds.run(_read(client, upstream, _first(client)))
             second = await rounds.run(_read(client, upstream, _resent(client, json.loads(first.raw))))
             (plan,) = second.plans
-            sent = {name: _sent(name, plan, "other") for name in UPSTREAMS}
+            sent = {name: _sent(name, plan, "other") for name in PROTOCOLS}
             assert _sent(upstream, plan, "maker").count(seal) == 1
             assert [name for name, body in sent.items() if seal in body] == []
             assert second.seen.text == "Hi"
@@ -385,14 +385,14 @@ MINIMAL: dict[str, bytes] = {
 @pytest.mark.parametrize("upstream", MINIMAL)
 def test_b39_events_without_their_required_fields_are_read(upstream: str) -> None:
     """They crash nothing and are a whole answer to every client."""
-    events = decode(UPSTREAMS[upstream].decoder(CountingIds()), MINIMAL[upstream])
+    events = decode(PROTOCOLS[upstream].codec.decoder(CountingIds()), MINIMAL[upstream])
     assert seen_of(events) == Seen(text="Hi", stop="done", usage=seen_of(events).usage)
     client: Any
     for client in PROTOCOLS:
         request = Request(protocol=client, model="m", surface=Surface(stream=True, include_usage=True))
-        encoder = PROTOCOLS[client].encoder(request, CountingIds())
+        encoder = PROTOCOLS[client].codec.encoder(request, CountingIds())
         raw = b"".join(frame for event in as_run(events) for frame in encoder.feed(event))
-        seen = seen_of(decode(UPSTREAMS[client].decoder(CountingIds()), raw))
+        seen = seen_of(decode(PROTOCOLS[client].codec.decoder(CountingIds()), raw))
         assert (seen.text, seen.stop) == ("Hi", "done")
 
 

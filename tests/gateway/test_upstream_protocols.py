@@ -13,11 +13,12 @@ from treadle.core.json import read_json
 from treadle.core.plan import Plan
 from treadle.core.tool_definitions import ToolSpec
 from treadle.core.usage import Usage
+from treadle.protocols.protocol_registry import ProtocolName
 from treadle.providers.fakes.fake_server import ScriptServer
 from treadle.providers.fakes.scripted_model import Script, ScriptTurn, Sees
 from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
 from treadle.providers.provider_client import HttpClient
-from treadle.providers.provider_endpoint import Endpoint, ProtocolName, Secret
+from treadle.providers.provider_endpoint import Endpoint, Secret
 from treadle.providers.provider_model import UpstreamModel, open_call
 
 PROTOCOLS: tuple[ProtocolName, ...] = get_args(ProtocolName)

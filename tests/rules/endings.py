@@ -53,7 +53,7 @@ def _status(error: ErrorInfo) -> str:
 def _last_words(end: RunEnded, protocol: str) -> str:
     """Return how the stream of a protocol ends."""
     request = Request(protocol=protocol, model="m", surface=Surface(stream=True))
-    encoder = PROTOCOLS[protocol].encoder(request, CountingIds())
+    encoder = PROTOCOLS[protocol].codec.encoder(request, CountingIds())
     sent = b"".join(frame for event in (*SAID, end) for frame in encoder.feed(event))
     frames = SseReader().feed(sent)
     closes = frames[-1].data == "[DONE]"

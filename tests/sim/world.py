@@ -19,10 +19,10 @@ from sim.store import CURRENT, SimStore
 from treadle.core.errors import StoreError, TreadleError
 from treadle.core.events import ENDED, RunEvent
 from treadle.core.items import text_message
-from treadle.core.request import Protocol as ProtocolName
 from treadle.core.request import Request
 from treadle.core.tool_definitions import ToolSpec
 from treadle.engine.limits import Limits
+from treadle.protocols.protocol_registry import ProtocolName
 
 FAULTS_S = 60.0
 HEALING_S = 40 * LEASE_S

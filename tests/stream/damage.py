@@ -19,7 +19,7 @@ from stream.answers import decode
 from treadle.core.events import Failed, Finished, ItemDone, ModelEvent, TextDelta
 from treadle.core.ids import CountingIds
 from treadle.core.items import CallItem
-from treadle.protocols.protocol_registry import UPSTREAMS
+from treadle.protocols.protocol_registry import PROTOCOLS
 
 Call = tuple[str, str]
 """The name and the arguments of a call."""
@@ -62,7 +62,7 @@ class Recorded(msgspec.Struct, frozen=True):
 
 def heard(protocol: str, body: bytes, size: int = 1 << 30) -> Said:
     """Return what Treadle makes of a stream."""
-    return said(decode(UPSTREAMS[protocol].decoder(CountingIds()), body, size))  # type: ignore[arg-type]
+    return said(decode(PROTOCOLS[protocol].codec.decoder(CountingIds()), body, size))  # type: ignore[arg-type]
 
 
 def said(events: list[ModelEvent]) -> Said:

@@ -92,7 +92,7 @@ def delivered(stream: Recorded, damaged: Damaged, size: int, client: Any) -> str
     ended = asyncio.run(bench.run())
     for is_streamed in (True, False):
         request = Request(protocol=client, model="m", surface=Surface(stream=is_streamed))
-        encoder = PROTOCOLS[client].encoder(request, CountingIds())
+        encoder = PROTOCOLS[client].codec.encoder(request, CountingIds())
         frames = [frame for each in (_STARTED, *(each.event for each in bench.events)) for frame in encoder.feed(each)]
         if is_streamed:
             data = [frame.data for frame in SseReader().feed(b"".join(frames)) if frame.data != "[DONE]"]

@@ -14,7 +14,7 @@ from stream import responses_shapes as responses
 from stream import shapes as chat
 from stream.answers import Answer, answer, decode
 from treadle.core.ids import CountingIds
-from treadle.protocols.protocol_registry import UPSTREAMS
+from treadle.protocols.protocol_registry import PROTOCOLS
 
 CALL = responses.call('{"a":1}', name="f")
 
@@ -108,7 +108,7 @@ ALL = pytest.mark.parametrize("protocol", BODIES)
 
 def told(protocol: str, *parts: bytes) -> Answer:
     """Return what a stream amounts to."""
-    return answer(decode(UPSTREAMS[protocol].decoder(CountingIds()), b"".join(parts)))  # type: ignore[arg-type]
+    return answer(decode(PROTOCOLS[protocol].codec.decoder(CountingIds()), b"".join(parts)))  # type: ignore[arg-type]
 
 
 def names(result: Answer) -> list[str]:

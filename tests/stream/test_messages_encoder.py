@@ -137,13 +137,13 @@ def test_arguments_that_are_no_json_at_all_are_wrapped() -> None:
 def test_arguments_that_turn_bad_stay_unfinished() -> None:
     """Neither garbage nor a second object reaches a reader of partial JSON, and its block is never ended."""
     events = [STARTED, *called(0, call('{"a":1}{"b":2}'), '{"a":1}', '{"b":2}'), CALLED]
-    streamed = PROTOCOLS["messages"].encoder(
+    streamed = PROTOCOLS["messages"].codec.encoder(
         Request(protocol="messages", model="m", surface=Surface(stream=True)), CountingIds()
     )
     sent = b"".join(frame for event in events for frame in streamed.feed(event))
     assert b"content_block_stop" not in sent
     assert CUT_CALL.message.encode() in sent
-    whole = PROTOCOLS["messages"].encoder(Request(protocol="messages", model="m"), CountingIds())
+    whole = PROTOCOLS["messages"].codec.encoder(Request(protocol="messages", model="m"), CountingIds())
     for event in events:
         whole.feed(event)
     assert json.loads(whole.body())["content"][0]["input"] == {"INVALID_JSON": '{"a":1}{"b":2}'}

@@ -17,7 +17,7 @@ from stream.test_pairs import SCENARIOS, TOOLS, UPSTREAM, said
 from treadle.core.events import ModelEvent
 from treadle.core.ids import CountingIds
 from treadle.core.request import Request, Surface
-from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
+from treadle.protocols.protocol_registry import PROTOCOLS
 
 SIZES = [7, *(pytest.param(size, marks=pytest.mark.exhaustive) for size in (1, 1 << 30))]
 SHAPES: dict[str, tuple[Shape, ...]] = {
@@ -39,13 +39,13 @@ def sent(client: Any, events: list[ModelEvent]) -> bytes:
     """Return the bytes that a client of this protocol is sent."""
     surface = Surface(stream=True, include_usage=True)
     request = Request(protocol=client, model="m", tools=TOOLS, surface=surface)
-    encoder = PROTOCOLS[client].encoder(request, CountingIds(namespace="c"))
+    encoder = PROTOCOLS[client].codec.encoder(request, CountingIds(namespace="c"))
     return b"".join(frame for event in as_run(events) for frame in encoder.feed(event))
 
 
 def differs(client: str, raw: bytes, size: int) -> dict[str, tuple[Seen, Seen]]:
     """Return where the SDK reads otherwise than our own decoder, which other tests hold against what was said."""
-    ours = seen_of(decode(UPSTREAMS[client].decoder(CountingIds()), raw))
+    ours = seen_of(decode(PROTOCOLS[client].codec.decoder(CountingIds()), raw))
     theirs = READERS[client](raw, size)
     return strays({client: plain(theirs, ours)}, {client: plain(ours, theirs)})
 
@@ -67,5 +67,5 @@ async def test_the_sdk_of_every_client_reads_what_every_upstream_said(scenario: 
 )
 def test_the_sdk_of_every_client_reads_every_shape(upstream: str, shape: Shape) -> None:
     """Interleaved, fragmented, nameless, doubled, cut: no stream of an upstream makes a stream that an SDK misreads."""
-    events = decode(UPSTREAMS[upstream].decoder(CountingIds()), shape.body)
+    events = decode(PROTOCOLS[upstream].codec.decoder(CountingIds()), shape.body)
     assert [differs(client, sent(client, events), 1 << 30) for client in READERS] == [{}] * len(READERS)

@@ -19,9 +19,8 @@ from treadle.core.items import text_message
 from treadle.core.json import read_json, write_json
 from treadle.core.plan import Plan
 from treadle.protocols.gemini.field_spelling import camel
-from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.protocol_registry import PROTOCOLS, ProtocolName
 from treadle.protocols.translation.fidelity_report import check_fidelity
-from treadle.providers.provider_endpoint import ProtocolName
 from treadle.providers.provider_model import UpstreamCall, open_call
 
 Expected = str | tuple[str, Any]
@@ -341,7 +340,7 @@ def _with(body: dict[str, Any], path: str, value: Any) -> dict[str, Any]:
 
 
 def _sent(client: str, upstream: ProtocolName, body: dict[str, Any]) -> UpstreamCall:
-    request = PROTOCOLS[client].read_request(write_json(body))
+    request = PROTOCOLS[client].codec.read_request(write_json(body))
     system = () if request.instructions is None else (text_message("system", request.instructions),)
     plan = Plan(
         items=(*system, *request.items),

@@ -48,8 +48,8 @@ def sent(protocol: Any, items: tuple[AnyItem, ...], tools: tuple[ToolSpec, ...] 
 
 def carried(client: str, upstream: Any, *items: AnyItem) -> tuple[AnyItem, ...]:
     """Return the conversation as an upstream reads it that a client sent."""
-    received = PROTOCOLS[client].read_request(sent(client, items).body)
-    return PROTOCOLS[upstream].read_request(sent(upstream, received.items).body).items
+    received = PROTOCOLS[client].codec.read_request(sent(client, items).body)
+    return PROTOCOLS[upstream].codec.read_request(sent(upstream, received.items).body).items
 
 
 def parts_of(items: tuple[AnyItem, ...]) -> list[Any]:
@@ -139,7 +139,7 @@ def understood(client: str, mode: str, flag: object) -> object:
 def asked(client: str, tools: tuple[ToolSpec, ...], fields: dict[str, Any]) -> Request:
     """Return the request of a client with these fields."""
     body = {**read_json(sent(client, (QUESTION,), tools).body), **fields}
-    return PROTOCOLS[client].read_request(write_json(body))
+    return PROTOCOLS[client].codec.read_request(write_json(body))
 
 
 def choice_sent(upstream: Any, request: Request) -> tuple[dict[str, Any], list[str]]:

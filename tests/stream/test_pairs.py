@@ -22,11 +22,11 @@ from treadle.core.plan import Plan
 from treadle.core.request import Request, Surface
 from treadle.core.tool_definitions import ToolSpec
 from treadle.core.usage import Usage
-from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
+from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
 from treadle.providers.fakes.scripted_reply import Faults, Reply, ReplyCall
 
-UPSTREAM = pytest.mark.parametrize("upstream", UPSTREAMS)
+UPSTREAM = pytest.mark.parametrize("upstream", PROTOCOLS)
 
 LONG_NAME = "look_up_the_opening_hours_of_every_branch_of_every_shop_in_the_whole_country"
 TOOLS = (
@@ -191,12 +191,12 @@ async def said(reply: Reply, upstream: Any, size: int) -> list[ModelEvent]:
 def read_as(client: Any, events: list[ModelEvent], size: int, *, streams: bool = True) -> Seen:
     """Write the events for a client of this protocol, and read what it gets with our own decoder."""
     surface = Surface(stream=streams, include_usage=True)
-    encoder = PROTOCOLS[client].encoder(
+    encoder = PROTOCOLS[client].codec.encoder(
         Request(protocol=client, model="m", tools=TOOLS, surface=surface), CountingIds(namespace="c")
     )
     frames = [frame for event in as_run(events) for frame in encoder.feed(event)]
     body = b"".join(frames) if streams else encoder.body()
-    return seen_of(decode(UPSTREAMS[client].decoder(CountingIds()), body, size))
+    return seen_of(decode(PROTOCOLS[client].codec.decoder(CountingIds()), body, size))
 
 
 @UPSTREAM
@@ -273,7 +273,7 @@ def seen_in(answer: Answer) -> Seen:
 )
 def test_every_shape_of_every_upstream_is_the_same_to_every_client(upstream: str, shape: Shape) -> None:
     """Interleaved, fragmented, nameless, doubled, cut: each stream of the four tables, streamed on to four clients."""
-    events = decode(UPSTREAMS[upstream].decoder(CountingIds()), shape.body)
+    events = decode(PROTOCOLS[upstream].codec.decoder(CountingIds()), shape.body)
     wanted = seen_in(shape.expected)
     seen = {client: read_as(client, events, 64) for client in PROTOCOLS}
     # The table says what the upstream's own words amount to, so only the client's are applied.
@@ -284,7 +284,7 @@ def test_every_shape_of_every_upstream_is_the_same_to_every_client(upstream: str
 def test_texts_that_come_in_turns_are_told_one_after_the_other(client: str) -> None:
     """Two messages whose deltas are interleaved stay two texts, also where all texts are one content."""
     (shape,) = [shape for shape in responses_shapes.ALL_SHAPES if shape.name == "two_texts_interleaved"]
-    events = decode(UPSTREAMS["responses"].decoder(CountingIds()), shape.body)
+    events = decode(PROTOCOLS["responses"].codec.decoder(CountingIds()), shape.body)
     for streams in (True, False):
         seen = read_as(client, events, 64, streams=streams)
         assert (seen.text.replace("\n\n", ""), seen.stop) == ("HiHo", "done")

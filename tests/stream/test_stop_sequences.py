@@ -10,7 +10,7 @@ from stream.answers import CHUNK_SIZES, as_run, decode
 from treadle.core.events import Finished, ModelEvent, Noted, RunEnded
 from treadle.core.ids import CountingIds
 from treadle.core.request import Options, Request, Surface
-from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
+from treadle.protocols.protocol_registry import PROTOCOLS
 
 
 def frames(*events: dict[str, Any], named: bool = False) -> bytes:
@@ -48,7 +48,7 @@ def completion(*, streams: bool = True, **fields: Any) -> bytes:
 def shown(events: list[ModelEvent], stop: tuple[str, ...], *, streams: bool) -> dict[str, Any]:
     """Return how a message ends for a Messages client that gave these sequences."""
     request = Request(protocol="messages", model="m", options=Options(stop=stop), surface=Surface(stream=streams))
-    encoder = PROTOCOLS["messages"].encoder(request, CountingIds())
+    encoder = PROTOCOLS["messages"].codec.encoder(request, CountingIds())
     finished = events[-1]
     assert isinstance(finished, Finished)
     status = "incomplete" if finished.stop == "length" else "completed"
@@ -79,7 +79,7 @@ def test_a_messages_client_hears_which_sequence_it_was(
 ) -> None:
     """Where the upstream says it, of several that the client gave; in any chunking."""
     for size in CHUNK_SIZES:
-        events = decode(UPSTREAMS[upstream].decoder(CountingIds()), make(upstream_streams), size)
+        events = decode(PROTOCOLS[upstream].codec.decoder(CountingIds()), make(upstream_streams), size)
         ending = shown(events, ("STOP", "END"), streams=streams)
         assert ending == {"stop_reason": "stop_sequence", "stop_sequence": "END"}
 
@@ -98,13 +98,13 @@ def test_a_messages_client_hears_which_sequence_it_was(
 )
 def test_what_is_not_said_is_not_made_up(body: bytes, upstream: str, stop: Any, ending: Any) -> None:
     """One sequence alone needs no saying; a number is a token, and no sequence at all is none."""
-    events = decode(UPSTREAMS[upstream].decoder(CountingIds()), body)
+    events = decode(PROTOCOLS[upstream].codec.decoder(CountingIds()), body)
     told = shown(events, stop, streams=False)
     assert (told["stop_reason"], told["stop_sequence"]) == ending
 
 
 def test_a_sequence_without_end_is_cut() -> None:
     """A note is no place for a megabyte."""
-    events = decode(UPSTREAMS["messages"].decoder(CountingIds()), message("x" * 100_000))
+    events = decode(PROTOCOLS["messages"].codec.decoder(CountingIds()), message("x" * 100_000))
     (note,) = [event.note for event in events if isinstance(event, Noted)]
     assert (note.code, len(note.message) <= 1_100) == ("stop_sequence", True)

@@ -14,7 +14,7 @@ from stream.replies import REPLIES, Reply, messages_stream, responses_stream
 from treadle.core.errors import BrokenStream
 from treadle.core.events import Failed, Finished, ItemDone, ModelEvent
 from treadle.core.ids import CountingIds
-from treadle.protocols.protocol_registry import UPSTREAMS
+from treadle.protocols.protocol_registry import PROTOCOLS
 
 
 def meant(protocol: str, body: bytes) -> tuple[Any, ...]:
@@ -22,7 +22,7 @@ def meant(protocol: str, body: bytes) -> tuple[Any, ...]:
 
     Of an answer that failed the items say nothing: those of a stream were told before anybody knew.
     """
-    events: list[ModelEvent] = decode(UPSTREAMS[protocol].decoder(CountingIds()), body)  # type: ignore[arg-type]
+    events: list[ModelEvent] = decode(PROTOCOLS[protocol].codec.decoder(CountingIds()), body)  # type: ignore[arg-type]
     end = events[-1]
     if isinstance(end, Failed):
         return (end.error.code, "" if end.error.code == BrokenStream.code else end.error.message)

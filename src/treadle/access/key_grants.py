@@ -5,8 +5,9 @@ import math
 from treadle.access.client_identity import fits
 from treadle.core.errors import ProtocolError
 from treadle.journal.keys_interface import KeyBudget, KeyGrant, KeyRates
+from treadle.protocols.protocol_registry import PROTOCOL_NAMES
 
-APIS = ("chat", "responses", "messages", "gemini", "treadle", "mcp")
+APIS = (*PROTOCOL_NAMES, "treadle", "mcp")
 PATTERNS_MAX = 100
 PATTERN_CHARS_MAX = 200
 

@@ -24,12 +24,13 @@ JOBS_MAX = 8
 def play_offline(args: argparse.Namespace) -> int:
     """Play, print, and return how it went."""
     from treadle.evals.offline_runner import Task, run_tasks
-    from treadle.evals.scenario_file import PROTOCOLS, find_scenarios, read_scenarios
+    from treadle.evals.scenario_file import find_scenarios, read_scenarios
     from treadle.evals.suite_report import write_json, write_junit, write_table
+    from treadle.protocols.protocol_registry import PROTOCOL_NAMES
 
-    protocols = tuple(args.protocols or PROTOCOLS)
-    if unknown := [name for name in protocols if name not in PROTOCOLS]:
-        raise ConfigError(f"there is no protocol {unknown[0]!r}", param="protocols", hint=", ".join(PROTOCOLS))
+    protocols = tuple(args.protocols or PROTOCOL_NAMES)
+    if unknown := [name for name in protocols if name not in PROTOCOL_NAMES]:
+        raise ConfigError(f"there is no protocol {unknown[0]!r}", param="protocols", hint=", ".join(PROTOCOL_NAMES))
     files = find_scenarios(*args.paths)
     read, unread = read_scenarios(files)
     tasks = [

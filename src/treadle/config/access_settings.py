@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from treadle.protocols.protocol_registry import ProtocolName
+
 
 class KeysSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Keys of clients. `treadle keys` makes them."""
@@ -46,9 +48,7 @@ class RatesSection(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class ApiRate(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How much of one API a key may ask, beside its other limits. Several are several `[[rate]]` tables."""
 
-    api: Annotated[
-        Literal["chat", "responses", "messages", "gemini", "treadle", "mcp"], Meta(description="the API it is about")
-    ]
+    api: Annotated[Literal[ProtocolName, "treadle", "mcp"], Meta(description="the API it is about")]
     requests_per_min: Annotated[
         int, Meta(ge=1, description="requests of a key in a minute; without keys, of an address")
     ]

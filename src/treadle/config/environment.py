@@ -23,6 +23,7 @@ from treadle.config.error_messages import (
 )
 from treadle.config.settings import Settings
 from treadle.core.json import BadJson, read_json
+from treadle.protocols.protocol_registry import CHAT, GEMINI, MESSAGES
 
 PREFIX = "TREADLE_"
 CONFIG_VARIABLE = "TREADLE_CONFIG"
@@ -40,7 +41,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     key_env: str
     base_url: str
     root: str = "/v1"
-    protocol: str = "chat"
+    protocol: str = CHAT
     url_env: str | None = None
     model_env: str | None = None
     wire_env: str | None = None
@@ -59,7 +60,7 @@ PROVIDERS = (
         name="anthropic",
         key_env="ANTHROPIC_API_KEY",
         base_url="https://api.anthropic.com/v1",
-        protocol="messages",
+        protocol=MESSAGES,
         url_env="ANTHROPIC_BASE_URL",
         model_env="ANTHROPIC_MODEL",
     ),
@@ -68,7 +69,7 @@ PROVIDERS = (
         key_env="GEMINI_API_KEY",
         base_url="https://generativelanguage.googleapis.com/v1beta",
         root="/v1beta",
-        protocol="gemini",
+        protocol=GEMINI,
         url_env="GEMINI_BASE_URL",
         model_env="GEMINI_MODEL",
     ),
@@ -125,7 +126,7 @@ def _upstream(provider: Provider, env: Mapping[str, str]) -> Tree:
     if env.get(provider.key_env):
         upstream["key_env"] = provider.key_env
     protocol = env.get(provider.wire_env or "") or provider.protocol
-    if protocol != "chat":
+    if protocol != CHAT:
         upstream["protocol"] = protocol
     return upstream
 

@@ -8,6 +8,7 @@ import msgspec
 from treadle.config.environment import variable_of
 from treadle.config.error_messages import Path, bare_type, dotted, is_struct, row_type
 from treadle.config.settings import Settings
+from treadle.protocols.protocol_registry import RESPONSES
 
 _HEAD = """\
 # treadle.toml: every key with its default. Treadle reads --config FILE, else ~/.config/treadle/treadle.toml, else
@@ -82,7 +83,7 @@ _SAMPLES: dict[str, dict[str, object]] = {
         "tools": ["*"],
     },
     "price": {"model": "gpt-*", "input": 2.5, "output": 10.0, "cached": 0.25, "cache_write": 2.5},
-    "rate": {"api": "responses", "requests_per_min": 60},
+    "rate": {"api": RESPONSES, "requests_per_min": 60},
     "mcp": {
         "name": "files",
         "command": ["npx", "-y", "@modelcontextprotocol/server-filesystem", "."],

@@ -15,11 +15,11 @@ from treadle.config.local_tool_settings import LocalSection as LocalSection
 from treadle.config.runner_settings import RunnerSection
 from treadle.config.telemetry_settings import TelemetrySection
 from treadle.journal.store_url import PASSWORD_ENV
+from treadle.protocols.protocol_registry import CHAT, ProtocolName
 
 SQLITE = "sqlite:///"
 CASSETTE = "cassette:"
 DEMO_MODEL = "demo"
-UpstreamProtocol = Literal["chat", "responses", "messages", "gemini"]
 OnDisconnect = Literal["cancel", "continue"]
 Isolation = Literal["thread", "process"]
 Tier = Literal["native", "marked", "markerless"]
@@ -318,7 +318,7 @@ class Upstream(Section, frozen=True, kw_only=True):
     base_url: Annotated[
         str, Meta(description="http(s)://host/v1, without the endpoint's own path; cassette:PATH plays a recording")
     ]
-    protocol: Annotated[UpstreamProtocol, Meta(description="the API it speaks")] = "chat"
+    protocol: Annotated[ProtocolName, Meta(description="the API it speaks")] = CHAT
     key_env: Annotated[str | None, Meta(description="the environment variable that holds its key")] = None
     models: Annotated[
         tuple[str, ...], Meta(description='model names it serves; one "*" in a name stands for any part of it')

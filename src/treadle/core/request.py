@@ -8,7 +8,6 @@ from treadle.core.items import AnyItem
 from treadle.core.json import OptionalRaw
 from treadle.core.tool_definitions import AUTO, ToolChoice, ToolSpec
 
-Protocol = Literal["chat", "responses", "messages", "gemini", "treadle"]
 DIRECT_MODEL = "treadle:call"
 """The model name of a run that makes one tool call without a model."""
 NoteAction = Literal["dropped", "coerced", "emulated", "repaired", "buffered", "kept"]
@@ -80,7 +79,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     `strict_fidelity` would rather fail than drop something. `is_fresh` wants the model asked, whatever is known.
     """
 
-    protocol: Protocol
+    protocol: str
     model: str
     items: tuple[AnyItem, ...] = ()
     instructions: str | None = None

@@ -7,10 +7,9 @@ import msgspec
 from treadle.core.events import ArgumentsDelta, ModelEvent, ReasoningDelta, RefusalDelta, TextDelta
 from treadle.core.ids import CountingIds
 from treadle.core.plan import Plan
-from treadle.evals.scenario_file import PROTOCOLS
+from treadle.protocols.protocol_registry import PROTOCOL_NAMES, ProtocolName
 from treadle.protocols.text_calls.text_call_recovery import RepairRules
 from treadle.providers.fakes.reply_rendering import cut
-from treadle.providers.provider_endpoint import ProtocolName
 from treadle.providers.provider_model import AnswerRules, open_call
 
 SIZES: tuple[int | None, ...] = (1, 2, 3, 5, 7, 11, 23, 64, 256, 4096, None)
@@ -34,7 +33,7 @@ class CutWatch:
         self._protocol: ProtocolName = protocol
         self._repair = repair
         self._every_cut = every_cut
-        self._place = PROTOCOLS.index(protocol) * ROTATED
+        self._place = PROTOCOL_NAMES.index(protocol) * ROTATED
         self.problems: list[str] = []
 
     def hear(self, plan: Plan, data: bytes) -> None:

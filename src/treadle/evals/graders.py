@@ -21,7 +21,7 @@ from treadle.evals.journal_invariants import log_problems
 from treadle.evals.protocol_checks import wire_problems
 from treadle.evals.scenario_file import Expect, Setting
 from treadle.evals.transcript import Transcript
-from treadle.providers.provider_endpoint import ProtocolName
+from treadle.protocols.protocol_registry import ProtocolName
 from treadle.tools.json_schema import Validator
 from treadle.workspace.json_pointer import Json, find_at, read_pointer, remove_at
 

@@ -23,14 +23,14 @@ from treadle.evals.chunking_check import CutWatch
 from treadle.evals.fixed_clock import StillClock, no_sleep
 from treadle.evals.graders import GraderEvidence, grade
 from treadle.evals.process_pool import Tell, shared
-from treadle.evals.scenario_file import PROTOCOLS, Scenario, find_scenarios, load_scenario, read_scenarios
+from treadle.evals.scenario_file import Scenario, find_scenarios, load_scenario, read_scenarios
 from treadle.evals.scenario_playback import Stage, Staged
 from treadle.evals.suite_report import SuiteResult, SuiteSample
+from treadle.protocols.protocol_registry import CHAT, GEMINI, MESSAGES, PROTOCOL_NAMES, RESPONSES, ProtocolName
 from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptMismatch
-from treadle.providers.provider_endpoint import ProtocolName
 from treadle.runtime import Parts, Runtime, repair_rules
 
-PLAYED_AT: dict[ProtocolName, int | None] = {"chat": 11, "responses": 7, "messages": 64, "gemini": None}
+PLAYED_AT: dict[ProtocolName, int | None] = {CHAT: 11, RESPONSES: 7, MESSAGES: 64, GEMINI: None}
 """The size of a network read in the play on each protocol, where none is asked for; replies are read at all sizes."""
 PLAY_S = 20.0
 """How long one play may take before it counts as broken."""
@@ -39,7 +39,7 @@ PLAY_S = 20.0
 class Play(msgspec.Struct, frozen=True, kw_only=True):
     """How a scenario is played: on which upstream protocol, and its replies cut at which size."""
 
-    protocol: ProtocolName = "chat"
+    protocol: ProtocolName = CHAT
     chunk_bytes: int | None = None
 
 
@@ -60,7 +60,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
 
     file: str
     unread: str = ""
-    protocols: tuple[ProtocolName, ...] = PROTOCOLS
+    protocols: tuple[ProtocolName, ...] = PROTOCOL_NAMES
     chunk_sizes: tuple[int | None, ...] = ()
     only: tuple[str, ...] = ()
 
@@ -69,7 +69,7 @@ async def run_suite(
     paths: Sequence[Path] | None = None,
     *,
     chunk_sizes: Sequence[int | None] = (),
-    protocols: Sequence[ProtocolName] = PROTOCOLS,
+    protocols: Sequence[ProtocolName] = PROTOCOL_NAMES,
     only: Sequence[str] = (),
     heed: Heed | None = None,
 ) -> SuiteResult:
@@ -132,7 +132,7 @@ async def _play_task(task: Task) -> list[Played]:
 
 
 def plays_of(
-    scenario: Scenario, protocols: Sequence[ProtocolName] = PROTOCOLS, chunk_sizes: Sequence[int | None] = ()
+    scenario: Scenario, protocols: Sequence[ProtocolName] = PROTOCOL_NAMES, chunk_sizes: Sequence[int | None] = ()
 ) -> list[Play]:
     """Return how a scenario is played."""
     return [
@@ -143,7 +143,7 @@ def plays_of(
     ]
 
 
-async def play(scenario: Scenario, chunk_bytes: int | None = None, protocol: ProtocolName = "chat") -> SuiteSample:
+async def play(scenario: Scenario, chunk_bytes: int | None = None, protocol: ProtocolName = CHAT) -> SuiteSample:
     """Play one scenario, its replies cut at the chunk size, and grade what came of it."""
     return (await play_whole(scenario, Play(protocol=protocol, chunk_bytes=chunk_bytes))).sample
 

@@ -14,13 +14,12 @@ from treadle.core.ids import CountingIds
 from treadle.core.items import CallItem, MessageItem, text_of
 from treadle.core.journal_entries import item_of_entry
 from treadle.core.json import BadJson, canonical_json, read_json
-from treadle.core.request import Protocol, Request, Surface
+from treadle.core.request import Request, Surface
 from treadle.core.run_endings import failure_of
 from treadle.evals.transcript import PlayedRun, Transcript
-from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
+from treadle.protocols.protocol_registry import CHAT, GEMINI, MESSAGES, PROTOCOLS, RESPONSES
 from treadle.protocols.sse import SseFrame, SseReader
 
-CLIENTS: tuple[Protocol, ...] = ("chat", "responses", "messages", "gemini")
 _DONE = "[DONE]"
 Chunk = dict[str, Any]
 
@@ -30,20 +29,20 @@ def wire_problems(transcript: Transcript) -> list[str]:
     return [
         f"run {number} to a {client} client: {problem}"
         for number, run in enumerate(transcript.runs, 1)
-        for client in CLIENTS
+        for client in PROTOCOLS
         for problem in _problems(transcript, run, client)
     ]
 
 
-def sent(transcript: Transcript, run: PlayedRun, client: Protocol) -> bytes:
+def sent(transcript: Transcript, run: PlayedRun, client: str) -> bytes:
     """Return the stream that a client of this protocol gets of a run."""
     surface = Surface(stream=True, include_usage=True)
     request = Request(protocol=client, model="script", tools=transcript.client_tools, surface=surface)
-    encoder = PROTOCOLS[client].encoder(request, CountingIds(namespace="c"))
+    encoder = PROTOCOLS[client].codec.encoder(request, CountingIds(namespace="c"))
     return b"".join(frame for event in run.events for frame in encoder.feed(event))
 
 
-def _problems(transcript: Transcript, run: PlayedRun, client: Protocol) -> Iterator[str]:
+def _problems(transcript: Transcript, run: PlayedRun, client: str) -> Iterator[str]:
     if not run.events or not isinstance(run.events[0], RunStarted) or not isinstance(run.events[-1], RunEnded):
         yield "its events do not begin and end as those of a run"
         return
@@ -109,10 +108,10 @@ def _gemini(frames: Sequence[SseFrame], chunks: Sequence[Chunk], has_failed: boo
 
 
 _ENDINGS: dict[str, Callable[[Sequence[SseFrame], Sequence[Chunk], bool], Iterator[str]]] = {
-    "chat": _chat,
-    "responses": _responses,
-    "messages": _messages,
-    "gemini": _gemini,
+    CHAT: _chat,
+    RESPONSES: _responses,
+    MESSAGES: _messages,
+    GEMINI: _gemini,
 }
 
 
@@ -123,9 +122,9 @@ class _Amount(msgspec.Struct, frozen=True, kw_only=True):
     calls: tuple[tuple[str, str], ...]
 
 
-def _differences(run: PlayedRun, client: Protocol, data: bytes) -> Iterator[str]:
+def _differences(run: PlayedRun, client: str, data: bytes) -> Iterator[str]:
     """Read the stream back, and hold it against the journal."""
-    decoder = UPSTREAMS[client].decoder(CountingIds(), provider="treadle", model="script")
+    decoder = PROTOCOLS[client].codec.decoder(CountingIds(), provider="treadle", model="script")
     events = [*decoder.feed(data), *decoder.finish()]
     ended = run.events[-1]
     assert isinstance(ended, RunEnded)

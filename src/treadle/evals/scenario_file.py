@@ -21,8 +21,8 @@ from treadle.config.settings import RepairSection
 from treadle.core.errors import ConfigError, ProtocolError
 from treadle.core.json import BadJson, read_json
 from treadle.core.tool_definitions import Effect
+from treadle.protocols.protocol_registry import PROTOCOL_NAMES, ProtocolName
 from treadle.providers.fakes.scripted_model import ScriptTurn
-from treadle.providers.provider_endpoint import ProtocolName
 from treadle.workspace.json_pointer import read_pointer
 
 Mode = Literal["exact", "any_order", "subset", "superset"]
@@ -30,7 +30,6 @@ Comparator = Literal["exact", "number", "casefold", "regex", "path", "datetime"]
 Setting = Literal["offline", "live"]
 Event = Literal["tool.started", "text.delta", "arguments.delta", "tool.finished"]
 
-PROTOCOLS: tuple[ProtocolName, ...] = ("chat", "responses", "messages", "gemini")
 SCENARIOS = Path(__file__).parent / "scenarios"
 SCHEMA_NAME = "scenario.schema.json"
 LIVE_TAG = "live"
@@ -218,7 +217,7 @@ class Scenario(_Table, frozen=True, kw_only=True):
     instructions: str = ""
     every_cut: bool = False
     model: Annotated[str, Meta(min_length=1)] = "script"
-    protocols: Annotated[tuple[ProtocolName, ...], Meta(min_length=1)] = PROTOCOLS
+    protocols: Annotated[tuple[ProtocolName, ...], Meta(min_length=1)] = PROTOCOL_NAMES
     limits: LimitsSection = LimitsSection()
     repair: RepairSection = RepairSection()
     world: ScenarioWorld = ScenarioWorld()

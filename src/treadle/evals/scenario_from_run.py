@@ -26,6 +26,7 @@ from treadle.core.result_envelope import error_in
 from treadle.core.tool_definitions import Offer
 from treadle.evals.scenario_file import CannedResult
 from treadle.evals.toml_writer import write_toml, write_value
+from treadle.protocols.protocol_registry import CHAT
 from treadle.providers.fakes.reply_rendering import write_frames
 from treadle.providers.fakes.scripted_reply import Reply
 from treadle.runs.views.recorded_rounds import ModelCall, StoredRun
@@ -79,7 +80,7 @@ def scenario_of(runs: Sequence[StoredRun]) -> dict[str, Any]:
         "id": f"recorded.{_ODD.sub('_', last.id.lower()).strip('_')}",
         "title": f"As recorded: {title}",
         "tags": ["recorded"],
-        "protocols": ["chat"] if any(map(_is_of_chat, script)) else [],
+        "protocols": [CHAT] if any(map(_is_of_chat, script)) else [],
         "limits": _limits(runs),
         "turn": [{"user": question} for question in questions],
         "tool": list(_tools(runs, happened)),

@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from treadle.evals.graders import GRADER_VERSION, NEVER_HEADLINE, GraderVerdict
+from treadle.protocols.protocol_registry import CHAT
 
 Outcome = Literal["pass", "fail", "broken"]
 _WORST_FIRST: tuple[Outcome, ...] = ("broken", "fail", "pass")
@@ -22,7 +23,7 @@ class SuiteSample(msgspec.Struct, frozen=True, kw_only=True):
 
     scenario: str
     title: str = ""
-    protocol: str = "chat"
+    protocol: str = CHAT
     chunk_bytes: int | None = None
     verdicts: tuple[GraderVerdict, ...] = ()
     broken: str | None = None

@@ -14,7 +14,7 @@ from treadle.core.request import Note, Request
 class WrittenRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request for an upstream, and what had to be dropped, coerced or emulated to write it.
 
-    `headers` say what a protocol says beside the body.
+    `headers` are those of the protocol beside the body.
     """
 
     body: bytes
@@ -63,27 +63,41 @@ class NewDecoder(Protocol):
         *,
         provider: str = "",
         model: str = "",
+        arguments_bytes_max: int = ...,
+        text_bytes_max: int = ...,
         taken_call_ids: frozenset[str] = frozenset(),
     ) -> Decoder:
         """Return a decoder that gives no call an id of `taken_call_ids`, those of the conversation so far."""
         ...
 
 
-class ClientProtocol(msgspec.Struct, frozen=True, kw_only=True):
-    """A protocol that clients may speak to Treadle."""
+class ChoicesEncoder(Protocol):
+    """Turns the events of as many runs as a client wants answers into one response."""
 
-    name: str
-    read_request: Callable[[bytes], Request]
-    encoder: Callable[[Request, IdSource], Encoder]
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more is to be written."""
+        ...
+
+    def feed(self, choice: int, event: RunEvent) -> list[bytes]:
+        """Return the frames to send for an event of the run of that choice."""
+        ...
+
+    def body(self) -> bytes:
+        """Return the whole response, once it is over."""
+        ...
 
 
-class UpstreamProtocol(msgspec.Struct, frozen=True, kw_only=True):
-    """A protocol that Treadle may speak to an upstream.
+class Codec(msgspec.Struct, frozen=True, kw_only=True):
+    """How one protocol is read and written, on either side.
 
-    `path` is appended to its base URL; `{model}` in it stands for the model's name, quoted.
+    `choices_encoder` is there where a client may ask for several answers, `read_posted` where the path of a request
+    says more than which protocol it is.
     """
 
-    name: str
-    path: str
+    read_request: Callable[[bytes], Request]
+    encoder: Callable[[Request, IdSource], Encoder]
     write_request: WriteRequest
     decoder: NewDecoder
+    choices_encoder: Callable[[Request, IdSource, int], ChoicesEncoder] | None = None
+    read_posted: Callable[[str, bytes], Request] | None = None

@@ -31,6 +31,7 @@ from treadle.core.request import Request
 from treadle.core.run_endings import failure_of
 from treadle.core.tool_definitions import NONE
 from treadle.protocols import responses
+from treadle.protocols.protocol_registry import RESPONSES
 
 PREFIX = "cmp"
 SEAL = "treadle.1."
@@ -69,7 +70,7 @@ def unseal(sealed: str) -> str | None:
 
 
 def is_asked(request: Request) -> bool:
-    """Tell whether a request asks for compaction instead of an answer."""
+    """Return whether a request asks for compaction instead of an answer."""
     return _has_opaque(request) and any(_kind(item) == "compaction_trigger" for item in request.items)
 
 
@@ -115,7 +116,7 @@ class CompactedText:
             return [msgspec.structs.replace(event, status="failed", error=_NO_SUMMARY)]
         item_id = self._ids.new(PREFIX)
         raw = write_json({"type": "compaction", "id": item_id, "encrypted_content": seal(summary)})
-        item = OpaqueItem(id=item_id, protocol="responses", raw=msgspec.Raw(raw))
+        item = OpaqueItem(id=item_id, protocol=RESPONSES, raw=msgspec.Raw(raw))
         return [ItemAdded(index=0, item=item), ItemDone(index=0, item=item), event]
 
 
@@ -135,7 +136,7 @@ def _has_opaque(request: Request) -> bool:
 
 def _kind(item: AnyItem) -> str:
     """Return the type of an item that only the Responses API has, else nothing."""
-    if not isinstance(item, OpaqueItem) or item.protocol != "responses":
+    if not isinstance(item, OpaqueItem) or item.protocol != RESPONSES:
         return ""
     return _sealed.decode(item.raw).type or ""
 

@@ -1,4 +1,4 @@
-"""Error envelopes: one error as data, written as each API writes it. The HTTP status is the error's own."""
+"""Writes an error in the envelope of each API. The HTTP status is the error's own."""
 
 import functools
 import math
@@ -7,6 +7,7 @@ from typing import Any
 
 from treadle.core.errors import BrokenStream, ErrorInfo
 from treadle.core.json import write_json
+from treadle.protocols.protocol_registry import CHAT, PROTOCOLS, Vendor
 
 _OPENAI_TYPES = {
     401: "authentication_error",
@@ -51,38 +52,29 @@ _GEMINI_STATUSES = {
 }
 
 
+OWN_API = "treadle"
+SHARED_MODELS = "models"
+"""The envelope of the path that lists models, which three protocols share."""
+
 _PATHS: tuple[tuple[str, str], ...] = (
-    ("/v1/chat", "chat"),
-    ("/chat", "chat"),
-    ("/v1/responses", "responses"),
-    ("/responses", "responses"),
-    ("/v1/conversations", "responses"),
-    ("/conversations", "responses"),
-    ("/v1/messages", "messages"),
-    ("/messages", "messages"),
-    ("/v1beta", "gemini"),
-    ("/v1/tunedModels", "gemini"),
-    ("/tunedModels", "gemini"),
-    ("/v1/models", "models"),
-    ("/models", "models"),
-    ("/v1", "chat"),
+    *((path, row.name) for row in PROTOCOLS.values() for path in row.paths),
+    ("/v1/models", SHARED_MODELS),
+    ("/models", SHARED_MODELS),
+    ("/v1", CHAT),
 )
 """Which API a path belongs to; the first prefix that fits counts."""
 
 
 @functools.lru_cache(maxsize=256)
 def envelope_of(path: str) -> str:
-    """Return the protocol in whose form errors on a path are written; `models` is shared by three."""
-    for prefix, protocol in _PATHS:
-        if path.startswith(prefix):
-            return protocol
-    return "treadle"
+    """Return the protocol in whose form errors on a path are written, OWN_API or SHARED_MODELS."""
+    return next((envelope for prefix, envelope in _PATHS if path.startswith(prefix)), OWN_API)
 
 
 def write_refusal(envelope: str, error: ErrorInfo, request_id: str = "") -> bytes:
     """Write an error in an envelope; Treadle's own has a place for the hint."""
-    if envelope != "treadle":
-        return write_error("chat" if envelope == "models" else envelope, error, request_id)
+    if envelope != OWN_API:
+        return write_error(CHAT if envelope == SHARED_MODELS else envelope, error, request_id)
     return write_json(
         {"error": {"code": error.code, "message": error.message, "hint": error.hint, "param": error.param}}
     )
@@ -90,7 +82,8 @@ def write_refusal(envelope: str, error: ErrorInfo, request_id: str = "") -> byte
 
 def write_error(protocol: str, error: ErrorInfo, request_id: str = "") -> bytes:
     """Write the whole error body in the envelope of that protocol."""
-    return write_json(_ENVELOPES[protocol](error, request_id))
+    vendor = PROTOCOLS[protocol].vendor if protocol in PROTOCOLS else "openai"
+    return write_json(_ENVELOPES[vendor](error, request_id))
 
 
 def openai_error(error: ErrorInfo) -> dict[str, Any]:
@@ -129,7 +122,7 @@ def _anthropic(error: ErrorInfo, request_id: str) -> dict[str, Any]:
     return {**body, "request_id": request_id} if request_id else body
 
 
-def _gemini(error: ErrorInfo, request_id: str) -> dict[str, Any]:
+def _google(error: ErrorInfo, request_id: str) -> dict[str, Any]:
     status = _GEMINI_STATUSES.get(error.status) or ("INTERNAL" if error.status >= 500 else "INVALID_ARGUMENT")
     details: list[dict[str, Any]] = []
     if error.retry_after_s is not None:
@@ -137,10 +130,8 @@ def _gemini(error: ErrorInfo, request_id: str) -> dict[str, Any]:
     return {"error": {"code": error.status, "message": error_text(error), "status": status, "details": details}}
 
 
-_ENVELOPES: dict[str, Callable[[ErrorInfo, str], dict[str, Any]]] = {
-    "chat": _openai,
-    "responses": _openai,
-    "treadle": _openai,
-    "messages": _anthropic,
-    "gemini": _gemini,
+_ENVELOPES: dict[Vendor, Callable[[ErrorInfo, str], dict[str, Any]]] = {
+    "openai": _openai,
+    "anthropic": _anthropic,
+    "google": _google,
 }

@@ -8,7 +8,8 @@ from typing import Literal
 
 import msgspec
 
-from treadle.protocols.translation.upstream_features import ALL_CHOICES, TRAITS, FeatureRule, Traits
+from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.translation.upstream_features import ALL_CHOICES, FeatureRule, Traits
 
 Level = Literal["native", "emulated", "kept", "impossible"]
 """The protocol has it; Treadle makes it of something else; only the same protocol on the other side; it cannot be."""
@@ -43,22 +44,22 @@ def _impossible(why: str) -> Support:
 
 
 def _all(support: Support) -> Row:
-    return dict.fromkeys(TRAITS, support)
+    return dict.fromkeys(PROTOCOLS, support)
 
 
 def _but(support: Support, **others: Support) -> Row:
     """Return the same for every protocol but those named."""
-    return {name: others.get(name, support) for name in TRAITS}
+    return {name: others.get(name, support) for name in PROTOCOLS}
 
 
 def _by_trait(has: Callable[[Traits], bool], otherwise: Support) -> Row:
     """Return native where the traits of an upstream say so."""
-    return {name: NATIVE if has(traits) else otherwise for name, traits in TRAITS.items()}
+    return {name: NATIVE if has(row.features) else otherwise for name, row in PROTOCOLS.items()}
 
 
 def _by_rule(rule_of: Callable[[Traits], FeatureRule]) -> Row:
     """Return what a rule about words makes of all others."""
-    return {name: _emulated(_mapped(rule_of(traits))) for name, traits in TRAITS.items()}
+    return {name: _emulated(_mapped(rule_of(row.features))) for name, row in PROTOCOLS.items()}
 
 
 def _mapped(rule: FeatureRule) -> str:
@@ -157,7 +158,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         name="System and developer messages anywhere",
         clients=_but(NATIVE, gemini=_impossible("the API has one instruction")),
-        upstreams={name: _roles(traits) for name, traits in TRAITS.items()},
+        upstreams={name: _roles(row.features) for name, row in PROTOCOLS.items()},
     ),
     Feature(
         name="Images and files in messages",

@@ -84,12 +84,12 @@ def refusal(param: str, reason: str, code: str = "invalid_value") -> ProtocolErr
 
 
 def starts_with(raw: msgspec.Raw | bytes, char: str) -> bool:
-    """Tell whether a value begins so, without copying it: the first character says what kind it is."""
+    """Return whether a value begins so, without copying it: the first character says what kind it is."""
     return memoryview(raw)[0] == ord(char)
 
 
 def is_null(raw: msgspec.Raw) -> bool:
-    """Tell whether a value is null."""
+    """Return whether a value is null."""
     return memoryview(raw)[0] == 0x6E
 
 
@@ -109,7 +109,7 @@ class Fields:
         return at(self.path, name)
 
     def has(self, name: str) -> bool:
-        """Tell whether the field is there and not null."""
+        """Return whether the field is there and not null."""
         return self.peek(name) is not None
 
     def peek(self, name: str) -> msgspec.Raw | None:

@@ -1,9 +1,9 @@
-"""A broken answer put right for clients that have seen its beginning.
+"""Continues an interrupted answer for clients that have seen its beginning, without repeating it.
 
-A model call that died with its process is made again. Mostly it says the same: the new answer is compared with the old
-one and told from where that stopped. If it differs, Responses closes the items that were broken off and gets new ones.
-Chat, Messages and Gemini have no word for that; there the telling ends in an error that says where all of it can be
-read.
+A model call that died with its process is made again. Mostly the new answer is the same: it is compared with the old
+one, and only what goes beyond that is sent. If it differs, a Responses stream closes the interrupted items and sends
+new ones. Chat, Messages and Gemini have no event for that: there the stream ends in an error that says where the whole
+answer can be read.
 """
 
 import msgspec
@@ -36,7 +36,7 @@ from treadle.core.items import (
 from treadle.core.run_endings import failure_of
 
 DIVERGED = "stream_diverged"
-"""The code of the error in which a stream ends that cannot go on as it began."""
+"""The code of the error that ends a stream whose answer diverged."""
 
 _Delta = TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta
 _ITEM_EVENTS = (ItemAdded, ItemDone, TextDelta, RefusalDelta, ReasoningDelta, ArgumentsDelta)
@@ -46,7 +46,7 @@ _Field = tuple[str, int]
 
 
 def diverged(run_id: str) -> RunEnded:
-    """Return the end of a stream whose client has seen what does not count any more."""
+    """Return the end of a stream whose client has seen text that is no longer part of the answer."""
     error = ErrorInfo(
         code=DIVERGED,
         message="The server was restarted during this answer, and the answer went on differently.",
@@ -57,23 +57,23 @@ def diverged(run_id: str) -> RunEnded:
 
 
 class ReplayDiff:
-    """Passes the events of a run on; after a break only what the client has not been told yet.
+    """Passes on the events of a run; after an interruption only what the client has not been sent yet.
 
-    If the answers differ, a protocol that `closes` what was broken off is told the break and all of the new answer;
-    for the others that is the end.
+    If the answers differ, a protocol that `closes` interrupted items gets the break and all of the new answer; the
+    others get an error.
     """
 
     def __init__(self, *, closes: bool = False) -> None:
         self._closes = closes
         self._run_id = ""
-        self._told: list[RunEvent] = []
+        self._sent: list[RunEvent] = []
         self._repair: _Repair | None = None
         self._is_over = False
 
     def feed(self, event: RunEvent) -> list[RunEvent]:
-        """Return the events to tell; the last of all is a failure if the answers differ and the protocol cannot."""
+        """Return the events to send; the last is a failure if the answers differ and the protocol cannot show it."""
         if self._repair is None and isinstance(event, TextDelta):
-            self._told.append(event)
+            self._sent.append(event)
             return [event]
         if self._is_over:
             return []
@@ -84,14 +84,14 @@ class ReplayDiff:
         elif self._repair is not None:
             return self._mended(self._repair, event)
         elif isinstance(event, RoundStarted):
-            self._told = []
+            self._sent = []
         elif isinstance(event, _ITEM_EVENTS):
-            self._told.append(event)
+            self._sent.append(event)
         return [event]
 
     def _break(self, broken: RoundBroken) -> list[RunEvent]:
-        self._repair = _Repair(broken, self._told)
-        # An item that nobody was told needs no end.
+        self._repair = _Repair(broken, self._sent)
+        # A protocol that closes items gets the break later, and only if the answers differ.
         return [] if self._closes else [broken]
 
     def _mended(self, repair: "_Repair", event: RunEvent) -> list[RunEvent]:
@@ -100,12 +100,12 @@ class ReplayDiff:
         try:
             if isinstance(event, _ITEM_EVENTS):
                 events = repair.feed(event)
-                self._told += events
+                self._sent += events
                 return events
             if _ends_answer(event):
                 repair.finish()
                 self._repair = None
-                self._told = []
+                self._sent = []
         except _Differs:
             return self._differ(repair, event)
         if isinstance(event, RunEnded):
@@ -113,20 +113,20 @@ class ReplayDiff:
         return [event]
 
     def _differ(self, repair: "_Repair", event: RunEvent) -> list[RunEvent]:
-        """Close what was broken off and tell the new answer from its beginning, or end."""
+        """Close the interrupted items and send the new answer from its beginning, or end the stream."""
         if not self._closes:
             self._is_over = True
             return [diverged(self._run_id)]
         self._repair = None
-        self._told = [*repair.fresh]
+        self._sent = [*repair.fresh]
         rest = [] if isinstance(event, _ITEM_EVENTS) else [event]
         if rest:
-            self._told = []
+            self._sent = []
         return [repair.broken, *repair.fresh, *rest]
 
 
 def _ends_answer(event: RunEvent) -> bool:
-    """Tell whether a model's answer is whole when this happens."""
+    """Return whether this event means that the model's answer is complete."""
     if isinstance(event, RunEnded):
         return failure_of(event) is None
     return isinstance(event, RoundStarted | ToolStarted | ToolFinished)
@@ -136,8 +136,8 @@ class _Differs(Exception):
     """The new answer is not the old one continued."""
 
 
-class _Told:
-    """An item of the broken answer as the client knows it."""
+class _SentItem:
+    """An item of the interrupted answer as the client knows it."""
 
     def __init__(self, index: int, item: AnyItem) -> None:
         self.index = index
@@ -147,28 +147,28 @@ class _Told:
 
 
 class _Repair:
-    """Compares the items of the new answer with those of the old one, one after the other.
+    """Compares the items of the new answer with those of the old one, in order.
 
-    `fresh` is what the new answer has said of items that it has not ended yet.
+    `fresh` holds the events of new items that are not done yet.
     """
 
-    def __init__(self, broken: RoundBroken, told: list[RunEvent]) -> None:
+    def __init__(self, broken: RoundBroken, sent: list[RunEvent]) -> None:
         self.broken = broken
         self.fresh: list[_ItemEvent] = []
-        self._told = _collect(told)
+        self._sent = _collect(sent)
         self._taken = 0
-        self._pairs: dict[int, tuple[_Told, dict[_Field, int]]] = {}
+        self._pairs: dict[int, tuple[_SentItem, dict[_Field, int]]] = {}
 
     def feed(self, event: _ItemEvent) -> list[RunEvent]:
-        """Return what of an event is new.
+        """Return the part of an event that is new.
 
         Raises: _Differs.
         """
         self.fresh.append(event)
-        told = self._compare(event)
+        sent = self._compare(event)
         if isinstance(event, ItemDone):
             self.fresh = [each for each in self.fresh if each.index != event.index]
-        return told
+        return sent
 
     def _compare(self, event: _ItemEvent) -> list[RunEvent]:
         match event:
@@ -183,92 +183,92 @@ class _Repair:
                 return [event] if pair is None else _grow(*pair, event)
 
     def finish(self) -> None:
-        """Check that nothing was told which the new answer does not have.
+        """Check that nothing was sent that the new answer does not have.
 
         Raises: _Differs.
         """
-        if self._taken < len(self._told):
+        if self._taken < len(self._sent):
             raise _Differs
 
     def _take(self, index: int, item: AnyItem) -> bool:
-        """Pair a new item with the told one in its place, if there is one."""
+        """Pair a new item with the sent one in its place, if there is one."""
         if index in self._pairs:
             return True
-        if not _is_shown(item) or self._taken >= len(self._told):
+        if not _is_shown(item) or self._taken >= len(self._sent):
             return False
-        told = self._told[self._taken]
-        if not _is_same(told.item, item):
+        sent = self._sent[self._taken]
+        if not _is_same(sent.item, item):
             raise _Differs
         self._taken += 1
-        self._pairs[index] = (told, {})
+        self._pairs[index] = (sent, {})
         return True
 
 
-def _collect(events: list[RunEvent]) -> list[_Told]:
-    """Return the items that these events told, in order of appearance."""
-    found: dict[int, _Told] = {}
+def _collect(events: list[RunEvent]) -> list[_SentItem]:
+    """Return the items that these events sent, in order of appearance."""
+    found: dict[int, _SentItem] = {}
     pieces: dict[int, dict[_Field, list[str]]] = {}
     for event in events:
         if isinstance(event, ItemAdded | ItemDone):
             if _is_shown(event.item):
-                told = found.setdefault(event.index, _Told(event.index, event.item))
-                told.is_done = told.is_done or isinstance(event, ItemDone)
+                sent = found.setdefault(event.index, _SentItem(event.index, event.item))
+                sent.is_done = sent.is_done or isinstance(event, ItemDone)
                 if isinstance(event, ItemDone):
-                    told.item = event.item
+                    sent.item = event.item
         elif isinstance(event, _Delta):
             pieces.setdefault(event.index, {}).setdefault(_field(event), []).append(event.text)
-    for index, told in found.items():
-        told.texts = {field: "".join(texts) for field, texts in pieces.get(index, {}).items()}
-        if told.is_done:
-            told.texts = _texts(told.item)
+    for index, sent in found.items():
+        sent.texts = {field: "".join(texts) for field, texts in pieces.get(index, {}).items()}
+        if sent.is_done:
+            sent.texts = _texts(sent.item)
     return list(found.values())
 
 
 def _is_shown(item: AnyItem) -> bool:
-    """Tell whether a client sees the item while it is said: calls that Treadle runs are shown by their run."""
+    """Return whether a client sees the item while it streams: calls that Treadle runs are shown by their run."""
     if isinstance(item, CallItem):
         return item.side == "client"
     return isinstance(item, MessageItem | ReasoningItem | OpaqueItem)
 
 
-def _is_same(told: AnyItem, item: AnyItem) -> bool:
-    """Tell whether an item begins as the one did that was told."""
-    if isinstance(told, CallItem) and isinstance(item, CallItem):
-        return (told.name, told.kind) == (item.name, item.kind)
-    if isinstance(told, OpaqueItem) and isinstance(item, OpaqueItem):
-        return bytes(told.raw) == bytes(item.raw)
-    return type(told) is type(item)
+def _is_same(sent: AnyItem, item: AnyItem) -> bool:
+    """Return whether an item begins as the sent one did."""
+    if isinstance(sent, CallItem) and isinstance(item, CallItem):
+        return (sent.name, sent.kind) == (item.name, item.kind)
+    if isinstance(sent, OpaqueItem) and isinstance(item, OpaqueItem):
+        return bytes(sent.raw) == bytes(item.raw)
+    return type(sent) is type(item)
 
 
-def _grow(told: _Told, heard: dict[_Field, int], delta: _Delta) -> list[RunEvent]:
-    """Compare a piece of text with the same place of the told one, and pass on what goes beyond it."""
+def _grow(sent: _SentItem, positions: dict[_Field, int], delta: _Delta) -> list[RunEvent]:
+    """Compare a piece of text with the same place of the sent one, and pass on what goes beyond it."""
     field = _field(delta)
-    start = heard.get(field, 0)
-    heard[field] = start + len(delta.text)
-    known = told.texts.get(field, "")[start:]
+    start = positions.get(field, 0)
+    positions[field] = start + len(delta.text)
+    known = sent.texts.get(field, "")[start:]
     overlap = min(len(known), len(delta.text))
-    if known[:overlap] != delta.text[:overlap] or (told.is_done and overlap < len(delta.text)):
+    if known[:overlap] != delta.text[:overlap] or (sent.is_done and overlap < len(delta.text)):
         raise _Differs
     rest = delta.text[overlap:]
     if not rest:
         return []
     if overlap and isinstance(delta, TextDelta | RefusalDelta):
-        return [msgspec.structs.replace(delta, index=told.index, text=rest, logprobs=None)]
-    return [msgspec.structs.replace(delta, index=told.index, text=rest)]
+        return [msgspec.structs.replace(delta, index=sent.index, text=rest, logprobs=None)]
+    return [msgspec.structs.replace(delta, index=sent.index, text=rest)]
 
 
-def _close(told: _Told, item: AnyItem) -> list[RunEvent]:
-    """Pass on the whole of an item whose end was not told; a call keeps the id that the client knows."""
+def _close(sent: _SentItem, item: AnyItem) -> list[RunEvent]:
+    """Pass on the end of an item that was not sent yet; a call keeps the id that the client knows."""
     whole = _texts(item)
-    if told.is_done:
-        if whole != told.texts:
+    if sent.is_done:
+        if whole != sent.texts:
             raise _Differs
         return []
-    if not all(whole.get(field, "").startswith(text) for field, text in told.texts.items()):
+    if not all(whole.get(field, "").startswith(text) for field, text in sent.texts.items()):
         raise _Differs
-    if isinstance(item, CallItem) and isinstance(told.item, CallItem):
-        item = msgspec.structs.replace(item, call_id=told.item.call_id, id=told.item.id)
-    return [ItemDone(index=told.index, item=item)]
+    if isinstance(item, CallItem) and isinstance(sent.item, CallItem):
+        item = msgspec.structs.replace(item, call_id=sent.item.call_id, id=sent.item.id)
+    return [ItemDone(index=sent.index, item=item)]
 
 
 def _field(delta: _Delta) -> _Field:

@@ -46,7 +46,7 @@ class HalfJoiner(msgspec.Struct, gc=False):
 
 
 def has_half_escapes(data: str) -> bool:
-    """Tell whether JSON may hold the escape of a half."""
+    """Return whether JSON may hold the escape of a half."""
     return "\\ud" in data or "\\uD" in data
 
 

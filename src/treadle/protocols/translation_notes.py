@@ -14,6 +14,7 @@ from treadle.core.items import AnyItem, AnyPart, Extra, MessageItem, OpaquePart,
 from treadle.core.request import Note, NoteAction, Options
 from treadle.core.tool_definitions import ToolSpec
 from treadle.protocols.field_reader import LIST, OBJECT, TEXT, starts_with
+from treadle.protocols.protocol_registry import OPENAI_PROTOCOLS, PROTOCOLS, RESPONSES, OptionWords
 
 HOSTED = "tools"
 """The extra field in which tools travel that only an upstream of the same protocol can run."""
@@ -44,49 +45,7 @@ OPENAI_ALIKE = frozenset(
 )
 """Options that Chat Completions and Responses spell alike and mean the same by."""
 
-_UNDERSTOOD: dict[str, frozenset[str]] = {
-    "chat": frozenset({"max_tokens", "stream_options"}),
-    "responses": frozenset(
-        {
-            "reasoning.effort",
-            "text.format",
-            "include.reasoning.encrypted_content",
-            "max_tool_calls",
-            "conversation",
-            "stream_options",
-        }
-    ),
-    "messages": frozenset(
-        {
-            "system.type",
-            "system.text",
-            "thinking.type",
-            "thinking.budget_tokens",
-            "output_config.effort",
-            "output_config.format",
-        }
-    ),
-    "gemini": frozenset(
-        {
-            "generationConfig.thinkingConfig.thinkingLevel",
-            "generationConfig.thinkingConfig.thinkingBudget",
-            "generationConfig.thinkingConfig.includeThoughts",
-            "toolConfig.functionCallingConfig.mode",
-        }
-    ),
-}
-"""Fields, with their paths, that stay in `extra` for their own protocol though typed options say the same, or that
-are between the client and Treadle."""
-
-_DEFAULTS: dict[str, dict[str, bytes]] = {
-    "chat": {"logprobs": b"false", "top_logprobs": b"0", "service_tier": b'"auto"', "modalities": b'["text"]'},
-    "responses": {"truncation": b'"disabled"', "top_logprobs": b"0", "service_tier": b'"auto"'},
-    "messages": {"service_tier": b'"auto"'},
-    "gemini": {"generationConfig.responseLogprobs": b"false", "generationConfig.logprobs": b"0"},
-}
-"""Values, by the paths of their fields, that say what every upstream does anyway."""
-
-
+_NO_WORDS = OptionWords()
 V = TypeVar("V")
 RECENT_BYTES_MAX = 2_097_152
 """How much is remembered of what clients send again and again; one value may have an eighth of it."""
@@ -168,7 +127,7 @@ def note_foreign(items: Iterable[AnyItem], tools: Iterable[ToolSpec], protocol: 
         parts: tuple[AnyPart, ...] = ()
         if type(item) is MessageItem:
             parts = item.content
-            if item.phase is not None and protocol != "responses":
+            if item.phase is not None and protocol != RESPONSES:
                 notes.add("phase_dropped", "dropped", "phase: only responses knows it", "phase")
         elif type(item) is ResultItem:
             parts = item.output
@@ -191,13 +150,13 @@ def unread(options: Options) -> dict[str, msgspec.Raw]:
 
     What typed options say already, what is a default, and the tools that only an upstream can run are not among them.
     """
-    understood = _UNDERSTOOD.get(options.extra_protocol, frozenset())
-    defaults = _DEFAULTS.get(options.extra_protocol, {})
+    row = PROTOCOLS.get(options.extra_protocol)
+    words = _NO_WORDS if row is None else row.options
     found: dict[str, msgspec.Raw] = {}
     for name, raw in options.extra.items():
         if name != HOSTED:
-            _collect(name, raw, understood, found)
-    return {path: raw for path, raw in found.items() if bytes(raw) != defaults.get(path)}
+            _collect(name, raw, words.understood, found)
+    return {path: raw for path, raw in found.items() if bytes(raw) != words.defaults.get(path)}
 
 
 def note_unread(options: Options, carried: Collection[str], notes: Notes) -> None:
@@ -205,7 +164,7 @@ def note_unread(options: Options, carried: Collection[str], notes: Notes) -> Non
     for name in unread(options):
         if name in carried:
             continue
-        if name == METADATA and options.extra_protocol in ("chat", "responses"):
+        if name == METADATA and options.extra_protocol in OPENAI_PROTOCOLS:
             notes.add("metadata_kept", "kept", "metadata stays with the run; the upstream is told none", name)
         else:
             notes.add("option_dropped", "dropped", f"{name}: only {options.extra_protocol} knows it", name)
@@ -221,8 +180,8 @@ def note_hosted(tools: Collection[msgspec.Raw], notes: Notes) -> None:
 
 
 def is_alike(part: OpaquePart) -> bool:
-    """Tell whether Chat Completions and Responses spell a part alike, so that either takes the other's."""
-    return part.protocol in ("chat", "responses") and kind_of(part.raw) == "input_audio"
+    """Return whether Chat Completions and Responses spell a part alike, so that either takes the other's."""
+    return part.protocol in OPENAI_PROTOCOLS and kind_of(part.raw) == "input_audio"
 
 
 def kind_of(tool: msgspec.Raw) -> str:

@@ -45,20 +45,20 @@ Step = GroupedTurn | MessageItem | OpaqueItem
 
 
 class TurnText(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """A message that is one plain text, which is what most of any history is, as most APIs spell it."""
+    """A message of one plain text, as most APIs spell it. Most of any history is such messages."""
 
     role: Role
     content: Annotated[str, msgspec.Meta(min_length=1)]
 
 
-def read_said(told: Iterable[TurnText]) -> tuple[AnyItem, ...]:
-    """Return such messages as items."""
-    return tuple([MessageItem(role=said.role, content=(TextPart(text=said.content),)) for said in told])
+def read_plain_turns(turns: Iterable[TurnText]) -> tuple[AnyItem, ...]:
+    """Return plain turns as items."""
+    return tuple([MessageItem(role=turn.role, content=(TextPart(text=turn.content),)) for turn in turns])
 
 
-def all_said(items: Sequence[AnyItem]) -> list[TurnText] | None:
-    """Return what was said, if each item is one plain text that no writer has anything to add to."""
-    said: list[TurnText] = []
+def plain_turns(items: Sequence[AnyItem]) -> list[TurnText] | None:
+    """Return the items as plain turns if each is one text without anything else; None for any others."""
+    turns: list[TurnText] = []
     for item in items:
         # Not by `plain_text`: a call for each would cost as much as all the rest.
         if type(item) is not MessageItem or len(item.content) != 1 or item.blobs:
@@ -68,8 +68,8 @@ def all_said(items: Sequence[AnyItem]) -> list[TurnText] | None:
             return None
         if item.extra is not None or item.name is not None or item.phase is not None:
             return None
-        said.append(TurnText(item.role, part.text))
-    return said
+        turns.append(TurnText(item.role, part.text))
+    return turns
 
 
 def plain_text(item: MessageItem) -> str | None:
@@ -181,7 +181,7 @@ def turn_text(turn: GroupedTurn) -> str:
 
 
 def is_continued(items: Sequence[AnyItem]) -> bool:
-    """Tell whether the model goes on behind results of Treadle's own tools, so that no choice binds it any more."""
+    """Return whether the model goes on behind results of Treadle's own tools, so that no choice binds it any more."""
     last = items[-1] if items else None
     if not isinstance(last, ResultItem):
         return False

@@ -8,6 +8,7 @@ import msgspec
 
 from treadle.core.errors import UpstreamError
 from treadle.core.json import type_errors
+from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.providers.provider_client import HttpClient
 from treadle.providers.provider_endpoint import Endpoint
 
@@ -16,10 +17,6 @@ FRESH_S = 300.0
 MODELS_MAX = 2_000
 
 log = logging.getLogger(__name__)
-
-
-_PATHS = {"gemini": "/models?pageSize=1000", "messages": "/models?limit=1000"}
-"""Where the list is; by themselves these give only the first 50 and 20."""
 
 
 class _Named(msgspec.Struct):
@@ -59,7 +56,8 @@ class Listing:
         if asked_at and self._now() - asked_at < FRESH_S:
             return names
         try:
-            names = read_names(await self._client.get(endpoint, _PATHS.get(endpoint.protocol, "/models"), TIMEOUT_S))
+            path = PROTOCOLS[endpoint.protocol].list_path
+            names = read_names(await self._client.get(endpoint, path, TIMEOUT_S))
         except (UpstreamError, *type_errors) as error:
             log.warning("upstream %s did not list its models: %s", endpoint.name, endpoint.redact(str(error)))
             names = []

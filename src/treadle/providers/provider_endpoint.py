@@ -9,17 +9,15 @@ import ipaddress
 import re
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
 
 from treadle.core.errors import ConfigError
 from treadle.protocols.decoding.assembly_base import AnswerBounds
+from treadle.protocols.protocol_registry import CHAT, PROTOCOLS, ProtocolName
 from treadle.protocols.text_calls.text_call_recovery import RepairRules
 from treadle.providers.quirk_table import QuirkProfile, check_quirks, profile_of
-
-ProtocolName = Literal["chat", "responses", "messages", "gemini"]
 
 SECRET_CHARS_MIN = 8
 """A header's value shorter than this is a word like `beta`, not a secret."""
@@ -47,9 +45,6 @@ class Secret:
         return hash(self._value)
 
 
-_KEY_HEADERS: dict[str, str] = {"messages": "x-api-key", "gemini": "x-goog-api-key"}
-"""Where a protocol wants its key, unless it is a bearer token."""
-
 _ALWAYS = {
     "Content-Type": "application/json",
     "Accept": "text/event-stream, application/json",
@@ -59,8 +54,6 @@ _ALWAYS = {
 """They ask for an uncompressed answer: compression would hold small events back until its block is full."""
 
 _VERSION = re.compile(r"v[0-9]\w*")
-_VERSIONS: dict[str, str] = {"messages": "v1", "gemini": "v1beta"}
-_FIXED_HEADERS: dict[str, dict[str, str]] = {"messages": {"anthropic-version": "2023-06-01"}}
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
@@ -71,7 +64,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     name: str
     base_url: str
-    protocol: ProtocolName = "chat"
+    protocol: ProtocolName = CHAT
     key: Secret | None = None
     key_env: str | None = None
     headers: dict[str, str] = {}
@@ -132,7 +125,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         Clients of Anthropic and Gemini are configured with the root, those of OpenAI with the version.
         """
         base = self.base_url.rstrip("/")
-        version = _VERSIONS.get(self.protocol)
+        version = PROTOCOLS[self.protocol].version
         if version and not _VERSION.fullmatch(base.rpartition("/")[2]):
             base = f"{base}/{version}"
         return f"{base}/{path.lstrip('/')}"
@@ -149,10 +142,10 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def request_headers(self) -> Mapping[str, str]:
         """Return the headers of its protocol: the key where it belongs, then what was configured."""
-        headers = dict(_FIXED_HEADERS.get(self.protocol, {}))
+        row = PROTOCOLS[self.protocol]
+        headers = dict(row.headers)
         if self.key is not None:
-            name = self.profile("").key_header or _KEY_HEADERS.get(self.protocol)
-            headers |= {name: self.key.reveal()} if name else {"Authorization": f"Bearer {self.key.reveal()}"}
+            headers |= row.key_headers(self.key.reveal(), self.profile("").key_header)
         given = {name.lower() for name in self.headers}
         return {name: value for name, value in headers.items() if name.lower() not in given} | self.headers
 

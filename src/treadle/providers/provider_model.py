@@ -9,7 +9,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import lru_cache, partial
-from typing import Any, NoReturn, Protocol, Self, cast
+from typing import Any, NoReturn, Protocol, Self
 from urllib.parse import quote
 
 import msgspec
@@ -22,7 +22,7 @@ from treadle.core.request import Note
 from treadle.http.client_connection import Take
 from treadle.protocols.codec_interfaces import Decoder
 from treadle.protocols.decoding.assembly_base import AnswerBounds
-from treadle.protocols.protocol_registry import UPSTREAMS
+from treadle.protocols.protocol_registry import PROTOCOLS, ProtocolName
 from treadle.protocols.text_calls.text_call_recovery import RepairRules, scanner_of
 from treadle.protocols.translation.adapt_plan import Adapted, adapt
 from treadle.protocols.translation.fidelity_report import check_fidelity
@@ -32,7 +32,7 @@ from treadle.protocols.translation.restore_events import RestoringDecoder
 from treadle.protocols.translation_notes import Notes
 from treadle.providers.error_mapping import clean_failure
 from treadle.providers.provider_client import HttpClient, drain, read_into
-from treadle.providers.provider_endpoint import Endpoint, ProtocolName
+from treadle.providers.provider_endpoint import Endpoint
 from treadle.providers.quirk_edits import NO_EDITS, edit_body
 from treadle.providers.quirk_table import QuirkProfile, profile_of
 from treadle.telemetry import upstream_request
@@ -58,23 +58,6 @@ class Model(Protocol):
 
     def stream(self, plan: Plan, run_id: str) -> Batches:
         """Yield the events in batches, the last of them Finished or Failed."""
-        ...
-
-
-class DecoderMaker(Protocol):
-    """What every protocol's decoder takes at birth: whose words it reads, its bound, and the ids already given."""
-
-    def __call__(
-        self,
-        ids: IdSource,
-        *,
-        provider: str,
-        model: str,
-        arguments_bytes_max: int,
-        text_bytes_max: int,
-        taken_call_ids: frozenset[str],
-    ) -> Decoder:
-        """Return a decoder for one model call."""
         ...
 
 
@@ -135,7 +118,8 @@ class UpstreamModel:
         return BegunCall(stream, call.decoder, call.notes, self._clean)
 
 
-_DECODERS = {name: cast("DecoderMaker", codec.decoder) for name, codec in UPSTREAMS.items()}
+_CODECS = {name: row.codec for name, row in PROTOCOLS.items()}
+"""Imported here and now, so that no request waits for that."""
 
 
 def open_call(
@@ -156,10 +140,10 @@ def open_call(
         if options is not fitted.options:
             fitted = msgspec.structs.replace(fitted, options=options)
         notes += lost.all()
-    written = UPSTREAMS[protocol].write_request(fitted, provider=provider)
+    written = _CODECS[protocol].write_request(fitted, provider=provider)
     if profile.edits is not NO_EDITS:
         written = edit_body(written, profile.edits)
-    decoder = _DECODERS[protocol](
+    decoder = _CODECS[protocol].decoder(
         ids,
         provider=provider,
         model=plan.model,
@@ -187,7 +171,7 @@ def open_call(
 @lru_cache(maxsize=256)
 def _path(protocol: ProtocolName, model: str) -> str:
     """Return where a model is asked. Only Gemini names it in the path; the paths of the others hold no braces."""
-    return UPSTREAMS[protocol].path.format(model=quote(model.removeprefix("models/"), safe=""))
+    return PROTOCOLS[protocol].upstream_path.format(model=quote(model.removeprefix("models/"), safe=""))
 
 
 class ReplySource(Protocol):

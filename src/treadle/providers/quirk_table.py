@@ -11,7 +11,8 @@ from functools import lru_cache
 import msgspec
 
 from treadle.core.errors import ConfigError
-from treadle.protocols.translation.upstream_features import ALL_CHOICES, TRAITS, FeatureRule, Traits
+from treadle.protocols.protocol_registry import CHAT, MESSAGES, PROTOCOLS, RESPONSES
+from treadle.protocols.translation.upstream_features import ALL_CHOICES, FeatureRule, Traits
 from treadle.providers.quirk_edits import NO_EDITS, BodyEdits, known_edits
 
 
@@ -328,7 +329,7 @@ class Preset(msgspec.Struct, frozen=True, kw_only=True):
     `models` adds quirks of models whose name holds a piece.
     """
 
-    protocol: str = "chat"
+    protocol: str = CHAT
     hosts: tuple[str, ...] = ()
     quirks: tuple[str, ...] = ()
     models: Mapping[str, tuple[str, ...]] = {}
@@ -339,14 +340,14 @@ PRESETS: dict[str, Preset] = {
         hosts=("api.openai.com",),
         quirks=("custom_tools", "developer_role", "named_choice", "new_max_tokens", "ids_of_40"),
     ),
-    "openai_responses": Preset(protocol="responses", hosts=("api.openai.com",), quirks=("named_choice",)),
+    "openai_responses": Preset(protocol=RESPONSES, hosts=("api.openai.com",), quirks=("named_choice",)),
     "azure": Preset(
         hosts=("openai.azure.com", "services.ai.azure.com"),
         # No developer role: DeepSeek on Azure refuses it (CherryHQ/cherry-studio#12325).
         quirks=("named_choice", "new_max_tokens", "ids_of_40", "key_in_api_key"),
     ),
     "azure_responses": Preset(
-        protocol="responses",
+        protocol=RESPONSES,
         hosts=("openai.azure.com", "services.ai.azure.com"),
         quirks=("named_choice", "key_in_api_key"),
     ),
@@ -380,7 +381,7 @@ PRESETS: dict[str, Preset] = {
         hosts=("localhost:11434", "127.0.0.1:11434", "ollama.com"), quirks=("old_max_tokens", "no_null_content")
     ),
     "ollama_responses": Preset(
-        protocol="responses",
+        protocol=RESPONSES,
         hosts=("localhost:11434", "127.0.0.1:11434", "ollama.com"),
         quirks=("no_custom_tools", "no_namespaces"),
     ),
@@ -390,7 +391,7 @@ PRESETS: dict[str, Preset] = {
         hosts=("generativelanguage.googleapis.com",),
         quirks=("no_seed", "no_penalties", "no_parallel_flag", "openapi_schema", "no_strict"),
     ),
-    "anthropic": Preset(protocol="messages", hosts=("api.anthropic.com",), quirks=("named_choice",)),
+    "anthropic": Preset(protocol=MESSAGES, hosts=("api.anthropic.com",), quirks=("named_choice",)),
     "anthropic_chat": Preset(hosts=("api.anthropic.com",), quirks=("ignored_fields", "no_strict")),
 }
 
@@ -433,7 +434,7 @@ def _profile(protocol: str, host: str, model: str, configured: tuple[str, ...]) 
             named.pop(name, None)
     chosen = [QUIRKS[name] for name in named]
     changes = {field: value for quirk in chosen for field, value in quirk.traits.items()}
-    traits = msgspec.structs.replace(TRAITS[protocol], **changes)
+    traits = msgspec.structs.replace(PROTOCOLS[protocol].features, **changes)
     return QuirkProfile(
         # Equal traits are one object: what is made for an upstream is found by it.
         traits=_TRAITS.setdefault(traits, traits),

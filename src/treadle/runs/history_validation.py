@@ -11,11 +11,11 @@ from treadle.core.errors import ProtocolError
 from treadle.core.items import AnyItem, CallItem, MessageItem, ResultItem
 from treadle.core.json import cut_text
 from treadle.core.request import Note, Request
+from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.translation_notes import HISTORY
 
 log = logging.getLogger("treadle.runs")
 
-_FIELDS = {"chat": "messages", "messages": "messages", "gemini": "contents"}
 ID_BYTES_SHOWN = 128
 
 
@@ -30,7 +30,8 @@ def check_results(request: Request, items: Sequence[AnyItem], known: Collection[
             continue
         shown = cut_text(item.call_id, ID_BYTES_SHOWN)
         of_tool = f" of the tool {cut_text(item.name, ID_BYTES_SHOWN)!r}" if item.name else ""
-        field = _FIELDS.get(request.protocol, "input")
+        row = PROTOCOLS.get(request.protocol)
+        field = "input" if row is None else row.input_field
         raise ProtocolError(
             f"Invalid {field!r}: there is no call with the id {shown!r}, but a result{of_tool} for it.",
             param=field,

@@ -11,12 +11,13 @@ import msgspec
 from treadle.access.key_revocation import why_cancelled
 from treadle.core.errors import Conflict, NotFound, RequestError, StoreError, TreadleError
 from treadle.core.events import ENDED, Numbered, Status
-from treadle.core.ids import COMPLETION, CONVERSATION, MESSAGE, RESPONSE, RUN
+from treadle.core.ids import CONVERSATION, RESPONSE, RUN
 from treadle.core.request import DIRECT_MODEL, Request, inherit
 from treadle.core.run_endings import SERVER_STOPPING
 from treadle.engine.limits import Limits
 from treadle.engine.ports import Model
 from treadle.journal.journal_interface import IDEMPOTENCY_KEY_TAKEN, LEASE_LOST, RunRow
+from treadle.protocols.protocol_registry import PROTOCOLS, RESPONSES
 from treadle.runs.active_run import LiveRun, LocalRun, RemoteRun, RunHandle
 from treadle.runs.approvals.deferred_calls import DeferredCalls
 from treadle.runs.approvals.taint import tainted_before
@@ -48,8 +49,6 @@ CANCEL_WAIT_S = 5.0
 """How long a cancellation waits for a run of another process to end."""
 REMEMBERED_S = 120.0
 """How long an ended run that is not stored can be attached to by its idempotency key, in this process."""
-
-_RESPONSE_PREFIX = {"chat": COMPLETION, "messages": MESSAGE}
 
 
 class ClaimFilter(TypedDict, total=False):
@@ -172,7 +171,7 @@ class Runs:
         lock = None if session_id is None else await self._sessions.enter(session_id, key_id)
         try:
             if limits is None:
-                defers = self._options.defers_approvals and request.protocol == "responses"
+                defers = self._options.defers_approvals and request.protocol == RESPONSES
                 limits = self._default_limits[defers, request.background]
             live = await self._prepare(request, lock, key_id, limits, idempotency, instead)
             await self._quotas.take(live.row, live.entries, request.options.max_output_tokens)
@@ -458,10 +457,11 @@ class Runs:
         now = self._clock.now()
         keep_s = self._keep_s[request.store]
         previous = joined.previous
-        response_id = self._ids.new(_RESPONSE_PREFIX.get(request.protocol, RESPONSE))
+        row = PROTOCOLS.get(request.protocol)
+        response_id = self._ids.new(RESPONSE if row is None else row.answer_prefix)
         return RunRow(
             id=self._ids.new(RUN),
-            response_id=response_id.replace("_", "-", 1) if request.protocol == "chat" else response_id,
+            response_id=response_id if row is None else response_id.replace("_", row.answer_separator, 1),
             conversation_id=previous.conversation_id if previous else self._ids.new(CONVERSATION),
             previous_id=previous.id if previous else None,
             session_id=session_id,

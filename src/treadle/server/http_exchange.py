@@ -32,8 +32,9 @@ from treadle.http.asgi import (
     Scope,
     Send,
 )
-from treadle.protocols.error_envelopes import envelope_of, write_refusal
+from treadle.protocols.error_envelopes import SHARED_MODELS, envelope_of, write_refusal
 from treadle.protocols.field_reader import NAME_CHARS_MAX, open_body
+from treadle.protocols.protocol_registry import CHAT, GEMINI, MESSAGES
 
 T = TypeVar("T")
 
@@ -161,15 +162,15 @@ class Exchange:
     def envelope(self) -> str:
         """Return the protocol in whose form errors on this path are written."""
         found = envelope_of(self.path)
-        return self._models_envelope() if found == "models" else found
+        return self._models_envelope() if found == SHARED_MODELS else found
 
     def _models_envelope(self) -> str:
         """Tell who asks for models: three APIs share that path, and only Gemini asks one of them to do something."""
         if b"anthropic-version" in self.headers:
-            return "messages"
+            return MESSAGES
         is_action = self.method == "POST" and ":" in self.path
         is_google = is_action or b"x-goog-api-key" in self.headers or b"key=" in self.query_string
-        return "gemini" if is_google else "chat"
+        return GEMINI if is_google else CHAT
 
     def query(self) -> dict[str, str]:
         """Return the query's fields; of a repeated one the last.
@@ -342,7 +343,7 @@ class Exchange:
         self.status = status
         request_id = self.request_id.encode("latin-1")
         envelope = envelope_of(self.path)
-        if envelope == "messages" or (envelope == "models" and b"anthropic-version" in self.headers):
+        if envelope == MESSAGES or (envelope == SHARED_MODELS and b"anthropic-version" in self.headers):
             return (*headers, *self.also, *_ALWAYS, (b"x-request-id", request_id), (b"request-id", request_id))
         return (*headers, *self.also, *_ALWAYS, (b"x-request-id", request_id))
 

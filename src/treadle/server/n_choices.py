@@ -4,18 +4,16 @@ A choice is a run, and one that fails ends the others.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import AsyncGenerator, Callable, Sequence
 
 import msgspec
 
 from treadle.core.errors import TreadleError
 from treadle.core.events import KeptAlive, Numbered, RoundBroken, RoundStarted, RunEnded, RunEvent
-from treadle.core.ids import IdSource
 from treadle.core.request import Note, Request
 from treadle.core.run_endings import failure_of
-from treadle.protocols.chat import Choices
-from treadle.protocols.gemini import Candidates
+from treadle.protocols.codec_interfaces import ChoicesEncoder
+from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.stream_deduplication import ReplayDiff
 from treadle.runs import Idempotency, RunHandle
 from treadle.runs.event_feed import BatchHandler, FeedBatches
@@ -24,27 +22,6 @@ from treadle.server.delivery.request_headers import RequestOptions
 from treadle.server.http_exchange import Exchange
 from treadle.server.run_response import RunResponse, as_configured, find_retried, delivery_options, options_of
 from treadle.server.server_state import Service
-
-
-class JoinedChoices(Protocol):
-    """Writes as many runs as one answer."""
-
-    @property
-    def is_over(self) -> bool:
-        """Tell whether nothing more is to be written."""
-        ...
-
-    def feed(self, choice: int, event: RunEvent) -> list[bytes]:
-        """Return the frames to send for an event of the run of that choice."""
-        ...
-
-    def body(self) -> bytes:
-        """Return the whole answer, once it is over."""
-        ...
-
-
-_JOINED: Mapping[str, Callable[[Request, IdSource, int], JoinedChoices]] = {"chat": Choices, "gemini": Candidates}
-"""The protocols whose clients may ask for several answers."""
 
 
 class ChoiceEvent(Numbered, frozen=True, kw_only=True):
@@ -131,7 +108,7 @@ class ChoicesWriter:
     After a crash a stream goes on with what its client has not seen; what is not a stream leaves out what was broken.
     """
 
-    def __init__(self, new_choices: Callable[[], JoinedChoices], count: int, *, streams: bool) -> None:
+    def __init__(self, new_choices: Callable[[], ChoicesEncoder], count: int, *, streams: bool) -> None:
         self._new_choices = new_choices
         self._choices = new_choices()
         self._going = set(range(count))
@@ -207,9 +184,9 @@ async def reply(service: Service, exchange: Exchange, request: Request) -> None:
     wishes = await options_of(service, exchange, request)
     source = find_retried(service, wishes) or await _start_all(service, exchange, request, wishes)
     count, run_id = request.surface.choices, source.run_id
-    telling = ChoicesWriter(
-        lambda: _JOINED[request.protocol](request, RunIds(run_id), count), count, streams=request.surface.stream
-    )
+    new_choices = PROTOCOLS[request.protocol].codec.choices_encoder
+    assert new_choices is not None, "only clients of some protocols may ask for several answers"
+    telling = ChoicesWriter(lambda: new_choices(request, RunIds(run_id), count), count, streams=request.surface.stream)
     carried = RunResponse(exchange, source, telling, delivery_options(request, wishes), service.audience)
     await carried.run(service.runtime.settings.server.keep_alive_s)
 

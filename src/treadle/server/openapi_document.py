@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import msgspec
 
-from treadle.protocols.error_envelopes import envelope_of
+from treadle.protocols.error_envelopes import SHARED_MODELS, envelope_of
+from treadle.protocols.protocol_registry import PROTOCOLS, Vendor
 from treadle.server.route import ANY, JSON, Content, HttpRoute, Query, Schema, fields
 
 TITLE = "Treadle"
@@ -44,7 +45,7 @@ ERRORS: dict[str, Schema] = {
     ),
     "Error": fields(error=fields(code={"type": "string"}, message={"type": "string"}, hint=_NAME, param=_NAME)),
 }
-_ENVELOPES = {"chat": "OpenAIError", "responses": "OpenAIError", "messages": "AnthropicError", "gemini": "GeminiError"}
+_ENVELOPES: dict[Vendor, str] = {"openai": "OpenAIError", "anthropic": "AnthropicError", "google": "GeminiError"}
 _SECURITY: dict[str, Schema] = {
     "bearer": {"type": "http", "scheme": "bearer"},
     "x-api-key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
@@ -179,10 +180,11 @@ def _error(operation: Operation) -> Schema:
     if operation.row.tag == "MCP":
         return dict(ANY)  # most of them are the protocol's own
     envelope = envelope_of(operation.path)
-    if envelope == "models":
+    if envelope == SHARED_MODELS:
         names = ("OpenAIError", "AnthropicError", "GeminiError")
         return {"anyOf": [{"$ref": _REF.format(name=name)} for name in names]}
-    return {"$ref": _REF.format(name=_ENVELOPES.get(envelope, "Error"))}
+    name = _ENVELOPES[PROTOCOLS[envelope].vendor] if envelope in PROTOCOLS else "Error"
+    return {"$ref": _REF.format(name=name)}
 
 
 def _content(contents: tuple[Content, ...], forms: dict[type, Schema]) -> Schema:

@@ -29,7 +29,7 @@ from treadle.core.request import Request
 from treadle.core.run_endings import CANCELLED, HANDED_OVER, failure_of, may_retry
 from treadle.http.asgi import Header
 from treadle.protocols.codec_interfaces import Encoder
-from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.protocol_registry import PROTOCOLS, has_sequence_numbers
 from treadle.protocols.translation.fidelity_report import fidelity
 from treadle.server.delivery.client_disconnects import ClientPresence
 from treadle.server.delivery.replay_encoders import (
@@ -102,8 +102,8 @@ def _make_writer(
     retell: NewEventFilter | None,
 ) -> ResponseWriter:
     """Return how a run is told: again as before to a client that comes back, whatever has happened since."""
-    make = encoder or PROTOCOLS[request.protocol].encoder
-    if not request.surface.stream and request.protocol != "responses":
+    make = encoder or PROTOCOLS[request.protocol].codec.encoder
+    if not request.surface.stream and not has_sequence_numbers(request.protocol):
         return FoldedWriter(partial(make, request, RunIds(run_id)))
     frames = FrameNumbers(position=wishes.position, first=first_number(request), shows_ids=wishes.shows_ids)
     ids = RunIds(run_id)

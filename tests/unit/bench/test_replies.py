@@ -9,7 +9,7 @@ from bench.rig.replies import DONE, burst, reply, text_stream
 from treadle.core.events import Finished, ItemDone, TextDelta
 from treadle.core.ids import CountingIds
 from treadle.core.items import CallItem
-from treadle.protocols.protocol_registry import UPSTREAMS
+from treadle.protocols.protocol_registry import PROTOCOLS
 
 
 def asked(model: str, *, stream: bool = True, results: int = 0) -> bytes:
@@ -23,7 +23,7 @@ def events(answer: bytes) -> list:
     reader = Reader()
     assert reader.feed(answer)
     frames = b"".join(piece for piece in reader.body.split(b"\r\n") if piece.startswith(b"data:"))
-    decoder = UPSTREAMS["chat"].decoder(CountingIds(namespace="t"))
+    decoder = PROTOCOLS["chat"].codec.decoder(CountingIds(namespace="t"))
     return [*decoder.feed(frames), *decoder.finish()]
 
 

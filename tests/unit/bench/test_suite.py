@@ -78,7 +78,7 @@ def test_a_target_is_asked_in_each_protocol(protocol: str) -> None:
     assert (body["model"], body["user"], body["temperature"]) == ("openai:bench-100", "bench", 0.5)
     assert (job["headers"], job["mode"]) == ({"x-key": "k"}, "closed")
     own = Target("own", 1).job(protocol, "bench-100", stream=True)
-    request = PROTOCOLS[protocol].read_request(str(own["body"]).encode())
+    request = PROTOCOLS[protocol].codec.read_request(str(own["body"]).encode())
     assert (request.model, request.surface.stream) == ("bench-100", True)
 
 
@@ -86,7 +86,7 @@ def test_a_target_is_asked_in_each_protocol(protocol: str) -> None:
 def test_the_request_of_the_scenarios_has_six_messages_and_two_tools(protocol: str) -> None:
     """In each protocol, 1.9 KB as chat; what is said to the model as instructions is one of the six."""
     body = str(Target("own", 1).job(protocol, "bench-plain", stream=False, asked=TALK[protocol])["body"]).encode()
-    request = PROTOCOLS[protocol].read_request(body)
+    request = PROTOCOLS[protocol].codec.read_request(body)
     assert len(request.items) + (request.instructions is not None) == 6
     assert {type(item) for item in request.items} == {MessageItem}
     assert [tool.name for tool in request.tools] == ["get_weather", "opening_hours"]
@@ -96,7 +96,7 @@ def test_the_request_of_the_scenarios_has_six_messages_and_two_tools(protocol: s
 def test_the_request_with_a_call_is_as_long() -> None:
     """The call and its result are two of its six messages."""
     body = str(Target("own", 1).job("chat", "bench-plain", stream=False, asked=CALLED)["body"]).encode()
-    kinds = [type(item) for item in PROTOCOLS["chat"].read_request(body).items]
+    kinds = [type(item) for item in PROTOCOLS["chat"].codec.read_request(body).items]
     assert kinds == [MessageItem, MessageItem, CallItem, ResultItem, MessageItem, MessageItem]
     assert 1_850 <= len(body) <= 2_000
 

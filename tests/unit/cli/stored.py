@@ -6,9 +6,9 @@ from typing import Any
 
 from treadle import tool
 from treadle.config import Settings, StoreSection
+from treadle.protocols.protocol_registry import ProtocolName
 from treadle.providers.fakes.scripted_model import Script, ScriptedModel, ScriptTurn
 from treadle.providers.fakes.scripted_reply import ReplyCall
-from treadle.providers.provider_endpoint import ProtocolName
 from treadle.runtime import Parts, RandomIds, Runtime
 from treadle.tools import Tool
 

@@ -48,7 +48,7 @@ def test_an_end_is_written_as_what_it_is(ending: Ending, protocol: str) -> None:
     sent: dict[bool, bytes] = {}
     for streams in (True, False):
         request = Request(protocol=protocol, model="m", surface=Surface(stream=streams))
-        encoder = PROTOCOLS[protocol].encoder(request, CountingIds())
+        encoder = PROTOCOLS[protocol].codec.encoder(request, CountingIds())
         frames = b"".join(frame for event in (*SAID, TEXT, ending.end) for frame in encoder.feed(event))
         sent[streams] = frames if streams else encoder.body()
     failure = failure_of(ending.end)

@@ -10,8 +10,9 @@ from treadle.core.errors import ConfigError
 from treadle.evals import offline_runner as runner
 from treadle.evals.offline_runner import PLAYED_AT, Play, Played, Task, play, play_whole, plays_of, run_suite, run_tasks
 from treadle.evals.process_pool import shared
-from treadle.evals.scenario_file import PROTOCOLS, Scenario, find_scenarios, load_scenario, read_scenario
+from treadle.evals.scenario_file import Scenario, find_scenarios, load_scenario, read_scenario
 from treadle.evals.suite_report import SuiteSample
+from treadle.protocols.protocol_registry import PROTOCOL_NAMES
 
 ADDS = """
 id = "a.b"
@@ -61,7 +62,7 @@ def test_there_are_enough_scenarios_of_every_kind() -> None:
     """Sixty and more, most of them on all four protocols, and each kind of the design among them."""
     scenarios = [load_scenario(path) for path in find_scenarios()]
     assert len(scenarios) >= 60
-    assert sum(scenario.protocols == PROTOCOLS for scenario in scenarios) >= 60
+    assert sum(scenario.protocols == PROTOCOL_NAMES for scenario in scenarios) >= 60
     kinds = {tag for scenario in scenarios for tag in scenario.tags}
     assert kinds >= {
         "select", "arguments", "parallel", "state", "recover", "restrain", "limits", "wire", "dialects", "workspace",

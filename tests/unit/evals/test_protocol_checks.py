@@ -7,9 +7,10 @@ import pytest
 from treadle.core.events import RunEvent
 from treadle.evals import protocol_checks as wiring
 from treadle.evals.offline_runner import Play, play_whole
-from treadle.evals.protocol_checks import CLIENTS, wire_problems
+from treadle.evals.protocol_checks import wire_problems
 from treadle.evals.scenario_file import find_scenarios, load_scenario
 from treadle.evals.transcript import PlayedRun, Transcript
+from treadle.protocols.protocol_registry import PROTOCOLS
 
 
 async def played(name: str) -> Transcript:
@@ -66,5 +67,5 @@ def test_events_that_are_no_run_are_found_out() -> None:
     """Without a beginning or an end there is nothing to send."""
     none: tuple[RunEvent, ...] = ()
     problems = wire_problems(Transcript(runs=(PlayedRun(entries=(), events=none),)))
-    assert len(problems) == len(CLIENTS)
+    assert len(problems) == len(PROTOCOLS)
     assert "do not begin and end" in problems[0]

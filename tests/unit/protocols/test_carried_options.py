@@ -14,10 +14,9 @@ from treadle.core.items import text_message
 from treadle.core.json import read_json, write_json
 from treadle.core.plan import Plan
 from treadle.core.request import Note, Options
-from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
+from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.translation.adapt_plan import adapt
 from treadle.protocols.translation.fidelity_report import check_fidelity
-from treadle.protocols.translation.upstream_features import TRAITS
 from treadle.protocols.translation_notes import unread
 
 NOTED = "noted"
@@ -166,7 +165,7 @@ NEEDS: dict[str, dict[str, Any]] = {
 def carried(client: str, upstream: str, fields: dict[str, Any]) -> tuple[dict[str, Any], list[Note]]:
     """Return the body that an upstream is sent for a client's request, and all that was noted on the way."""
     least = {"model": "m", "messages": HI} if client == "chat" else {"model": "m", "input": "hi"}
-    request = PROTOCOLS[client].read_request(write_json({**least, **fields}))
+    request = PROTOCOLS[client].codec.read_request(write_json({**least, **fields}))
     system = () if request.instructions is None else (text_message("system", request.instructions),)
     plan = Plan(
         items=(*system, *request.items),
@@ -175,8 +174,8 @@ def carried(client: str, upstream: str, fields: dict[str, Any]) -> tuple[dict[st
         tool_choice=request.tool_choice,
         options=request.options,
     )
-    adapted = adapt(plan, TRAITS[upstream])
-    written = UPSTREAMS[upstream].write_request(adapted.plan)
+    adapted = adapt(plan, PROTOCOLS[upstream].features)
+    written = PROTOCOLS[upstream].codec.write_request(adapted.plan)
     return read_json(written.body), [*request.notes, *adapted.notes, *written.notes]
 
 
@@ -251,7 +250,7 @@ def test_what_a_messages_client_said_in_typed_options_is_not_lost(options: dict[
     extra = {name: msgspec.Raw(write_json(value)) for name, value in options.items()}
     plan = Plan(items=(text_message("user", "hi"),), model="m", options=Options(extra=extra, extra_protocol="messages"))
     for upstream in ("chat", "responses"):
-        assert [note.field for note in UPSTREAMS[upstream].write_request(plan).notes] == lost
+        assert [note.field for note in PROTOCOLS[upstream].codec.write_request(plan).notes] == lost
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,8 @@ import pytest
 
 from rules.test_requirements import requirements
 from treadle.protocols.feature_table import FEATURES, Feature, Support
-from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
-from treadle.protocols.translation.upstream_features import TRAITS, Traits
+from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.translation.upstream_features import Traits
 
 PROOFS: dict[str, tuple[str, ...]] = {
     "Text, streamed and whole": ("pairs.replies",),
@@ -58,7 +58,7 @@ def test_every_claim_names_a_requirement() -> None:
 @pytest.mark.parametrize("feature", FEATURES, ids=lambda feature: feature.name)
 def test_every_feature_says_something_for_every_side(feature: Feature) -> None:
     """Each protocol on each side; what is not native or kept says how or why, in few words."""
-    assert (set(feature.clients), set(feature.upstreams)) == (set(PROTOCOLS), set(UPSTREAMS))
+    assert (set(feature.clients), set(feature.upstreams)) == (set(PROTOCOLS), set(PROTOCOLS))
     for cell in _cells(feature):
         assert bool(cell.how) == (cell.level in ("emulated", "impossible"))
         assert len(cell.how) <= 80
@@ -77,5 +77,5 @@ def test_what_traits_know_is_taken_from_them(flag: str) -> None:
     """A trait that changes changes the table."""
     (feature,) = [each for each in FEATURES if each.name == FLAGS[flag]]
     native = {name for name, cell in feature.upstreams.items() if cell.level == "native"}
-    assert native == {name for name, traits in TRAITS.items() if getattr(traits, flag)}
+    assert native == {name for name, row in PROTOCOLS.items() if getattr(row.features, flag)}
     assert flag in Traits.__struct_fields__

@@ -313,7 +313,7 @@ def test_the_clients_view_does_not_depend_on_the_chunks(answer: Answer, data: st
     for protocol in ("chat", "messages", "gemini"):
         bodies: list[bytes] = []
         for events in (_told(*broken), plain):
-            encoder = PROTOCOLS[protocol].encoder(
+            encoder = PROTOCOLS[protocol].codec.encoder(
                 Request(protocol=protocol, model="m", surface=Surface()), CountingIds()
             )
             for event in events:

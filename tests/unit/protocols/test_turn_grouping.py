@@ -23,10 +23,10 @@ from treadle.protocols.turn_grouping import (
     OpenCalls,
     Step,
     TurnText,
-    all_said,
     is_continued,
     partners,
     plain_text,
+    plain_turns,
     regroup,
     turn_text,
 )
@@ -193,11 +193,11 @@ EXTRA = Extra(protocol="chat", fields={"x": msgspec.Raw(b"1")})
 def test_a_plain_text_is_nothing_but_a_text(odd: MessageItem) -> None:
     """Whatever a writer might have to say more about is none; one such item makes the history none of plain texts."""
     assert plain_text(odd) is None
-    assert all_said((USER, odd, SAID)) is None
+    assert plain_turns((USER, odd, SAID)) is None
     assert (plain_text(USER), plain_text(SAID)) == ("u", "s")
-    assert all_said((USER, SAID)) == [TurnText("user", "u"), TurnText("assistant", "s")]
-    assert all_said((USER, A)) is None
-    assert all_said(()) == []
+    assert plain_turns((USER, SAID)) == [TurnText("user", "u"), TurnText("assistant", "s")]
+    assert plain_turns((USER, A)) is None
+    assert plain_turns(()) == []
 
 
 def test_partners_are_found_by_the_id_of_the_call() -> None:

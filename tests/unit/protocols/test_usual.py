@@ -32,7 +32,7 @@ from treadle.protocols.messages import client_messages as history
 from treadle.protocols.messages import client_request as messages_request
 from treadle.protocols.messages import upstream_messages as dialogue
 from treadle.protocols.messages.provider_state import REDACTED, SIGNATURE
-from treadle.protocols.protocol_registry import PROTOCOLS, UPSTREAMS
+from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.responses import client_request as responses_request
 from treadle.protocols.responses import upstream_input as replies_history
 from treadle.protocols.responses import upstream_request as replies_write
@@ -77,7 +77,7 @@ def _reads(protocol: str) -> list[Request | ErrorInfo]:
     for seed in SEEDS:
         body = json.dumps(BODIES[protocol](Writer(seed))).encode()
         try:
-            found.append(PROTOCOLS[protocol].read_request(body))
+            found.append(PROTOCOLS[protocol].codec.read_request(body))
         except ProtocolError as error:
             found.append(error.info)
     return found
@@ -94,7 +94,7 @@ def test_a_usual_history_is_read_as_any_other(protocol: str, monkeypatch: pytest
 
 def _written(upstream: str, histories: list[tuple[AnyItem, ...]]) -> list[Any]:
     plans = (Plan(items=items, model="m") for items in histories)
-    return [UPSTREAMS[upstream].write_request(plan, provider="openai") for plan in plans]
+    return [PROTOCOLS[upstream].codec.write_request(plan, provider="openai") for plan in plans]
 
 
 OWN = Extra(protocol="messages", fields={"cache_control": msgspec.Raw(b'{"type":"ephemeral"}')})
@@ -162,11 +162,11 @@ class Worker:
         )
 
 
-@pytest.mark.parametrize("upstream", UPSTREAMS)
+@pytest.mark.parametrize("upstream", PROTOCOLS)
 def test_a_usual_history_is_written_as_any_other(upstream: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The short way gives the same bytes and notes as the long one, whatever protocol the history came in."""
     bodies = [(name, json.dumps(PLAIN[name](turns)).encode()) for name in PLAIN for turns in (1, 4)]
-    requests = [PROTOCOLS[name].read_request(body) for name, body in bodies]
+    requests = [PROTOCOLS[name].codec.read_request(body) for name, body in bodies]
     requests += [read for name in BODIES for read in _reads(name) if isinstance(read, Request)]
     histories = [request.items for request in requests]
     histories += [Worker(seed).items() for seed in range(1_000)]
@@ -175,7 +175,7 @@ def test_a_usual_history_is_written_as_any_other(upstream: str, monkeypatch: pyt
         (chat_write._Usual, "messages"),
         (dialogue, "_usual_turns"),
         (replies_write, "write_usual"),
-        (gemini_history, "all_said"),
+        (gemini_history, "plain_turns"),
         (chat_write, "_plain_result"),
         (chat_write, "plain_text"),
         (dialogue, "plain_text"),
@@ -224,8 +224,8 @@ def test_a_turn_more_costs_no_call_more(protocol: str) -> None:
         body = json.dumps(PLAIN[protocol](turns)).encode()
 
         def both() -> bytes:
-            items = PROTOCOLS[protocol].read_request(body).items
-            return UPSTREAMS[protocol].write_request(Plan(items=items, model="m")).body
+            items = PROTOCOLS[protocol].codec.read_request(body).items
+            return PROTOCOLS[protocol].codec.write_request(Plan(items=items, model="m")).body
 
         both()
         return _calls(both)
@@ -238,8 +238,8 @@ def test_a_plain_history_is_the_same_bytes_again(protocol: str) -> None:
     """What a client says to an upstream of its own protocol arrives as it was said."""
     field = {"responses": "input", "gemini": "contents"}.get(protocol, "messages")
     asked = PLAIN[protocol](5)
-    read = PROTOCOLS[protocol].read_request(json.dumps(asked).encode())
-    sent = json.loads(UPSTREAMS[protocol].write_request(Plan(items=read.items, model="m")).body)
+    read = PROTOCOLS[protocol].codec.read_request(json.dumps(asked).encode())
+    sent = json.loads(PROTOCOLS[protocol].codec.write_request(Plan(items=read.items, model="m")).body)
     expected = asked[field]
     assert sent[field] == ([{"type": "message", **each} for each in expected] if protocol == "responses" else expected)
     assert read.notes == ()
@@ -256,8 +256,8 @@ def test_a_plain_history_is_the_same_bytes_again(protocol: str) -> None:
 )
 def test_half_a_character_in_a_plain_history_is_mended_and_noted(protocol: str, body: bytes) -> None:
     """The short way is not taken past what the long one repairs; a whole pair needs no repair."""
-    mended = PROTOCOLS[protocol].read_request(body % rb"\ud83d")
-    whole = PROTOCOLS[protocol].read_request(body % rb"\ud83d\ude00")
+    mended = PROTOCOLS[protocol].codec.read_request(body % rb"\ud83d")
+    whole = PROTOCOLS[protocol].codec.read_request(body % rb"\ud83d\ude00")
     assert [(note.code, note.count) for note in mended.notes] == [("lone_surrogate", 1)]
     assert "a\ufffdb" in repr(mended.items)
     assert "a\U0001f600b" in repr(whole.items)
@@ -271,16 +271,16 @@ def test_what_stands_in_a_usual_block_has_the_bound_of_the_whole(depth: int, is_
     use = b'{"type":"tool_use","id":"a","name":"f","input":%b}' % given
     body = b'{"model":"m","max_tokens":1,"messages":[{"role":"assistant","content":[%b]}]}' % use
     if is_taken:
-        assert PROTOCOLS["messages"].read_request(body).items
+        assert PROTOCOLS["messages"].codec.read_request(body).items
         return
     with pytest.raises(ProtocolError, match="JSON nests deeper than 64 levels"):
-        PROTOCOLS["messages"].read_request(body)
+        PROTOCOLS["messages"].codec.read_request(body)
 
 
 def test_a_history_is_nothing_to_the_garbage_collector() -> None:
     """Items and their parts cannot refer to themselves, so that thousands of them slow nothing else down."""
     body = json.dumps({"model": "m", "messages": [*_said(2), {"role": "user", "content": "x", "name": "Ann"}]}).encode()
-    items = PROTOCOLS["chat"].read_request(body).items
+    items = PROTOCOLS["chat"].codec.read_request(body).items
     parts = [part for item in items if isinstance(item, MessageItem) for part in item.content]
     assert len(parts) == 3
     assert not any(gc.is_tracked(each) for each in (*items, *parts))
@@ -300,7 +300,7 @@ def test_the_same_tools_are_the_same_object(protocol: str) -> None:
     """So what is made of them can be kept; a tool that is refused or noted is so for every request that has it."""
 
     def read(tools: list[dict[str, Any]], turns: int = 1) -> Request:
-        return PROTOCOLS[protocol].read_request(json.dumps({**PLAIN[protocol](turns), "tools": tools}).encode())
+        return PROTOCOLS[protocol].codec.read_request(json.dumps({**PLAIN[protocol](turns), "tools": tools}).encode())
 
     first, other = read(TOOLS[protocol]), read(TOOLS[protocol], turns=3)
     assert [(tool.name, json.loads(bytes(tool.parameters))) for tool in first.tools] == [("f", SCHEMA)]
@@ -322,7 +322,7 @@ def test_what_one_request_does_with_its_tools_is_nothing_to_another() -> None:
     body = {**PLAIN["responses"](1), "tools": tools}
     choice = {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "web_search"}]}
     whole, narrowed, again = (
-        PROTOCOLS["responses"].read_request(json.dumps(asked).encode())
+        PROTOCOLS["responses"].codec.read_request(json.dumps(asked).encode())
         for asked in (body, {**body, "tool_choice": choice}, body)
     )
     assert json.loads(bytes(narrowed.options.extra["tools"])) == [{"type": "web_search"}]

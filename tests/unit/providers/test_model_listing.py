@@ -3,11 +3,12 @@
 import pytest
 
 from treadle.core.ids import CountingIds
+from treadle.protocols.protocol_registry import ProtocolName
 from treadle.providers.fakes.fake_server import Canned, CannedTable, ScriptServer
 from treadle.providers.model_listing import Listing, read_names
 from treadle.providers.model_router import ModelInfo, Router
 from treadle.providers.provider_client import HttpClient
-from treadle.providers.provider_endpoint import Endpoint, ProtocolName
+from treadle.providers.provider_endpoint import Endpoint
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from treadle.core.json import read_json
 from treadle.core.plan import Plan
 from treadle.core.request import Note, Options
 from treadle.core.tool_definitions import ToolChoice, ToolSpec
-from treadle.protocols.translation.upstream_features import TRAITS, Traits
+from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.translation.upstream_features import Traits
 from treadle.providers.error_mapping import read_failure
 from treadle.providers.provider_endpoint import Endpoint, Secret
 from treadle.providers.provider_model import open_call
@@ -82,7 +83,7 @@ def test_every_row_is_whole():
 def test_every_preset_names_quirks_that_exist():
     """A preset is a list of rows of the table."""
     for name, preset in PRESETS.items():
-        assert preset.protocol in TRAITS, name
+        assert preset.protocol in PROTOCOLS, name
         named = {*preset.quirks, *(quirk for quirks in preset.models.values() for quirk in quirks)}
         assert named <= set(QUIRKS), name
         assert not any(QUIRKS[quirk].is_detector for quirk in named), name

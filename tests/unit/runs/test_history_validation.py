@@ -6,7 +6,7 @@ import pytest
 
 from treadle.core.errors import ProtocolError
 from treadle.core.items import AnyItem, CallItem, ResultItem, TextPart, text_message
-from treadle.core.request import Protocol, Request
+from treadle.core.request import Request
 from treadle.runs.history_validation import check_results, log_pairs, note_repairs
 
 USER = text_message("user", "hi")
@@ -26,7 +26,7 @@ def result(call_id: str, name: str = "f") -> ResultItem:
     ("protocol", "field"),
     [("chat", "messages"), ("responses", "input"), ("messages", "messages"), ("gemini", "contents")],
 )
-def test_a_result_whose_call_is_nowhere_is_refused_by_its_id(protocol: Protocol, field: str) -> None:
+def test_a_result_whose_call_is_nowhere_is_refused_by_its_id(protocol: str, field: str) -> None:
     """The field is named as that API calls it."""
     request = Request(protocol=protocol, model="m")
     with pytest.raises(ProtocolError) as refused:

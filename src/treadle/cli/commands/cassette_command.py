@@ -14,7 +14,8 @@ from treadle.terminal.rendering.sanitize import clean
 if TYPE_CHECKING:
     from treadle.config import Settings
     from treadle.journal.journal_interface import RunRow, Store
-    from treadle.providers.provider_endpoint import Endpoint, ProtocolName
+    from treadle.protocols.protocol_registry import ProtocolName
+    from treadle.providers.provider_endpoint import Endpoint
 
 EPILOG = """\
 A cassette holds the requests of the run and the replies, spelled in the protocol of its upstream. To play it:
@@ -34,12 +35,14 @@ NAME = "recorded"
 
 def describe(parser: argparse.ArgumentParser) -> None:
     """Say what the command takes."""
+    from treadle.protocols.protocol_registry import PROTOCOL_NAMES
+
     parser.epilog = EPILOG
     parser.add_argument("run", metavar="RUN", help="the id of a run or response, or `last`")
     parser.add_argument("--as", dest="form", choices=("cassette", "scenario"), default="cassette", help="what to make")
     parser.add_argument(
         "--protocol",
-        choices=("chat", "responses", "messages", "gemini"),
+        choices=PROTOCOL_NAMES,
         help="spell it in this protocol (default: that of the upstream that serves the model now, else chat)",
     )
     parser.add_argument("-o", "--output", type=Path, metavar="FILE", help="write here instead of standard output")
@@ -78,6 +81,7 @@ def endpoint_of(settings: "Settings", row: "RunRow", protocol: str | None) -> "t
 
     from treadle.config import ToolsSection
     from treadle.core.errors import NotFound
+    from treadle.protocols.protocol_registry import CHAT
     from treadle.providers.provider_endpoint import Endpoint
     from treadle.providers.resilience import GuardedModel
     from treadle.runtime import Runtime
@@ -89,7 +93,7 @@ def endpoint_of(settings: "Settings", row: "RunRow", protocol: str | None) -> "t
         found = None
     if isinstance(found, GuardedModel) and protocol in (None, found.first.endpoint.protocol):
         return found.first.endpoint, found.first.name
-    spoken = cast("ProtocolName", protocol or "chat")
+    spoken = cast("ProtocolName", protocol or CHAT)
     return Endpoint(name=NAME, base_url="http://recorded.invalid/v1", protocol=spoken), ""
 
 

@@ -3,7 +3,7 @@ unless nobody may be; one elsewhere only when that was wished."""
 
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Literal
@@ -18,6 +18,7 @@ from treadle.config.environment import PROVIDERS
 from treadle.config.error_messages import nearest
 from treadle.config.settings import CASSETTE, DEMO_MODEL
 from treadle.core.errors import ConfigError
+from treadle.protocols.protocol_registry import PROTOCOLS
 
 PROBE_S = 3.0
 """How long an upstream may take to answer."""
@@ -75,16 +76,9 @@ def _unset_key(upstream: Upstream, env: Mapping[str, str]) -> str:
     return f" ({names[0]} is unset)" if names else ""
 
 
-_AUTH: dict[str, Callable[[str], dict[str, str]]] = {
-    "chat": lambda key: {"authorization": f"Bearer {key}"},
-    "responses": lambda key: {"authorization": f"Bearer {key}"},
-    "messages": lambda key: {"x-api-key": key, "anthropic-version": "2023-06-01"},
-    "gemini": lambda key: {"x-goog-api-key": key},
-}
-
-
 def _probe(name: str, upstream: Upstream, key: str, told: str, model: str) -> Check:
-    headers = {**upstream.headers, **(_AUTH[upstream.protocol](key) if key else {})}
+    row = PROTOCOLS[upstream.protocol]
+    headers = {**upstream.headers, **({**row.headers, **row.key_headers(key)} if key else {})}
     request = urllib.request.Request(f"{upstream.base_url.rstrip('/')}/models", headers=headers)
     body = b""
     try:

@@ -12,13 +12,13 @@ import msgspec
 from treadle.core.errors import BrokenStream
 from treadle.evals.bfcl.dataset import Function
 from treadle.http.client_pool import ClientPool
+from treadle.protocols.protocol_registry import CHAT, PROTOCOLS, RESPONSES
 
-APIS = ("chat", "responses")
+APIS = (CHAT, RESPONSES)
 CONNECT_S = 30.0
 ANSWER_S = 300.0
 ANSWER_BYTES_MAX = 67_108_864
 _HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
-_PATHS = {"chat": "chat/completions", "responses": "responses"}
 
 
 class BfclCall(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +52,7 @@ class BfclClient:
 
     def __init__(self, pool: ClientPool, base_url: str, api: str, model: str) -> None:
         self._pool = pool
-        self._url = f"{base_url}/{_PATHS[api]}"
+        self._url = base_url + PROTOCOLS[api].upstream_path
         self._api = api
         self._model = model
 
@@ -72,18 +72,18 @@ class BfclClient:
             raise BrokenStream(f"the gateway did not answer: {error!r}") from None
         if reply.status != 200:
             raise BrokenStream(f"the gateway answered {reply.status}: {json.dumps(value)[:500]}")
-        return _chat(value) if self._api == "chat" else _responses(value)
+        return _chat(value) if self._api == CHAT else _responses(value)
 
     def results(self, calls: Sequence[BfclCall], outputs: Sequence[str]) -> list[dict[str, Any]]:
         """Return the results of calls as messages."""
         pairs = zip(calls, outputs, strict=True)
-        if self._api == "chat":
+        if self._api == CHAT:
             return [{"role": "tool", "tool_call_id": call.id, "content": output} for call, output in pairs]
         return [{"type": "function_call_output", "call_id": call.id, "output": output} for call, output in pairs]
 
     def _body(self, messages: Sequence[dict[str, Any]], functions: Sequence[Function]) -> dict[str, Any]:
         plain = [msgspec.to_builtins(function) for function in functions]
-        if self._api == "chat":
+        if self._api == CHAT:
             tools = [{"type": "function", "function": function} for function in plain]
             return {"model": self._model, "messages": list(messages), **({"tools": tools} if tools else {})}
         tools = [{"type": "function", "strict": False, **function} for function in plain]

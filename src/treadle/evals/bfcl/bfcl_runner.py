@@ -13,7 +13,7 @@ import msgspec
 from treadle.config import ServerSection, Settings, StoreSection, ToolsSection, Upstream
 from treadle.core.errors import TreadleError
 from treadle.evals.bfcl.answer_checker import check_calls
-from treadle.evals.bfcl.bfcl_client import BfclCall, BfclClient
+from treadle.evals.bfcl.bfcl_client import APIS, BfclCall, BfclClient
 from treadle.evals.bfcl.dataset import Archive, BfclQuestion, TruthCall
 from treadle.evals.bfcl.ground_truth_model import TruthPlayer
 from treadle.evals.bfcl.stateful_classes import Worlds, differences, missing
@@ -38,7 +38,7 @@ class BfclOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     wheel: Path
     sets: tuple[str, ...]
-    apis: tuple[str, ...] = ("chat", "responses")
+    apis: tuple[str, ...] = APIS
     models: tuple[str, ...] = (TRUTH,)
     every: int = 1
     jobs: int = 4

@@ -15,12 +15,10 @@ from treadle.core.events import ModelEvent, Noted
 from treadle.core.ids import CountingIds
 from treadle.core.request import Note
 from treadle.evals.toml_writer import write_toml
-from treadle.protocols import gemini
-from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.protocol_registry import PROTOCOLS, ProtocolName
 from treadle.protocols.text_calls.text_call_recovery import RepairRules
 from treadle.providers.cassettes.file_format import Call, Cassette, data_of, load_cassette
 from treadle.providers.fakes.fake_server import plan_of
-from treadle.providers.provider_endpoint import ProtocolName
 from treadle.providers.provider_model import AnswerRules, open_call
 from treadle.providers.quirk_table import QUIRKS
 
@@ -121,11 +119,7 @@ def detect_in(cassette: Cassette) -> Detected:
 def _notes(protocol: ProtocolName, call: Call) -> list[Note]:
     """Decode a recorded answer again, as the answer to the request that was recorded with it."""
     try:
-        if protocol == "gemini":
-            model = call.asked.path.rpartition("/")[2].partition(":")[0]
-            request = gemini.read_request(call.body, model=model, stream=True)
-        else:
-            request = PROTOCOLS[protocol].read_request(call.body)
+        request = PROTOCOLS[protocol].read_posted(call.asked.path, call.body)
     except TreadleError:
         return []
     rules = AnswerRules(repair=RepairRules())

@@ -131,7 +131,7 @@ class Choice:
 
     @property
     def has_cut_call(self) -> bool:
-        """Tell whether the client has seen the beginning of a call that never ended."""
+        """Return whether the client has seen the beginning of a call that never ended."""
         return self.surface.stream and self._calls > len(self._fold.ended)
 
     def take(self) -> list[bytes]:

@@ -19,6 +19,7 @@ from treadle.core.run_endings import failure_of
 from treadle.core.usage import Usage, add_usage
 from treadle.protocols.chat.client_choice import Choice
 from treadle.protocols.error_envelopes import CUT_CALL, openai_error, write_error
+from treadle.protocols.protocol_registry import CHAT
 from treadle.protocols.sse import write_frame
 
 DONE_FRAME = b"data: [DONE]\n\n"
@@ -73,7 +74,7 @@ class _Completion(msgspec.Struct):
         """Return the whole completion, or the error envelope of one that failed. It must be over."""
         assert self.is_over, "the run has not ended"
         if self.failure is not None:
-            return write_error("chat", self.failure)
+            return write_error(CHAT, self.failure)
         body: dict[str, Any] = {**self.head, "object": "chat.completion", "choices": []}
         limit: dict[str, Any] = {}
         for choice in choices:
@@ -129,7 +130,7 @@ class Choices:
 
     @property
     def is_over(self) -> bool:
-        """Tell whether nothing more is to be written."""
+        """Return whether nothing more is to be written."""
         return self._completion.is_over
 
     def feed(self, choice: int, event: RunEvent) -> list[bytes]:

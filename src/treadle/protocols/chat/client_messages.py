@@ -51,10 +51,10 @@ class MessageReader:
 
         Raises: ProtocolError.
         """
-        return self.read_told([usual_message(each) or each for each in read_value(LIST, raw, path)], raw, path)
+        return self.read_decoded([usual_message(each) or each for each in read_value(LIST, raw, path)], raw, path)
 
-    def read_told(
-        self, told: Sequence["ChatMessage | msgspec.Raw"], raw: msgspec.Raw, path: str
+    def read_decoded(
+        self, messages: Sequence["ChatMessage | msgspec.Raw"], raw: msgspec.Raw, path: str
     ) -> tuple[AnyItem, ...]:
         """Read messages, usual or not; `raw` are the same, for those in which a field does not fit the role.
 
@@ -62,7 +62,7 @@ class MessageReader:
         """
         items = self._items
         raws: list[msgspec.Raw] = []
-        for position, message in enumerate(told):
+        for position, message in enumerate(messages):
             if isinstance(message, msgspec.Raw):
                 self._read_odd(message, f"{path}[{position}]", position)
                 continue

@@ -36,7 +36,7 @@ from treadle.protocols.field_reader import (
     usual_or_raw,
 )
 from treadle.protocols.translation_notes import CHOICE, HOSTED, METADATA, Notes, Recent
-from treadle.protocols.turn_grouping import TurnText, read_said
+from treadle.protocols.turn_grouping import TurnText, read_plain_turns
 
 OLD_TOKENS_MAX = "max_tokens"
 CHOICES_MAX = 8
@@ -101,7 +101,7 @@ class _Tools(msgspec.Struct, frozen=True, kw_only=True):
 
     specs: tuple[ToolSpec, ...] = ()
     choice: ToolChoice = AUTO
-    kept: dict[str, msgspec.Raw] = {}
+    hosted: dict[str, msgspec.Raw] = {}
     is_legacy: bool = False
 
 
@@ -130,7 +130,7 @@ def read_request(body: bytes) -> Request:
         choices=asked.n or 1,
         metadata=None if asked.metadata is NULL else given_object(asked.metadata, METADATA),
     )
-    extra = {**unknown_in(opened, _KNOWN), **tools.kept}
+    extra = {**unknown_in(opened, _KNOWN), **tools.hosted}
     if surface.metadata is not None:
         extra[METADATA] = surface.metadata
     return Request(
@@ -146,15 +146,15 @@ def read_request(body: bytes) -> Request:
     )
 
 
-def _read_messages(told: list[Any] | msgspec.Raw, opened: Opened[Any], notes: Notes) -> tuple[AnyItem, ...]:
-    if isinstance(told, msgspec.Raw):
-        if is_null(told):
+def _read_messages(messages: list[Any] | msgspec.Raw, opened: Opened[Any], notes: Notes) -> tuple[AnyItem, ...]:
+    if isinstance(messages, msgspec.Raw):
+        if is_null(messages):
             raise missing("messages")
-        items = MessageReader(notes).read(told, "messages")
-    elif told and type(told[0]) is TurnText:
-        return read_said(told)
+        items = MessageReader(notes).read(messages, "messages")
+    elif messages and type(messages[0]) is TurnText:
+        return read_plain_turns(messages)
     else:
-        items = MessageReader(notes).read_told(told, members_in(opened)["messages"], "messages")
+        items = MessageReader(notes).read_decoded(messages, members_in(opened)["messages"], "messages")
     if not items:
         raise refusal("messages", "at least one message is needed")
     return items
@@ -174,10 +174,10 @@ def _read_tools(asked: _Asked[Any], notes: Notes) -> _Tools:
         if others and choice is not None and choice.allowed is not None:
             notes.add("hosted_tool", "dropped", "allowed_tools names only tools that are called", HOSTED, len(others))
             others = ()
-        kept = {HOSTED: msgspec.Raw(write_json(others))} if others else {}
+        hosted = {HOSTED: msgspec.Raw(write_json(others))} if others else {}
         if raw is not None and choice is None:
-            kept[CHOICE] = raw.copy()
-        return _Tools(specs=read.specs, choice=choice or AUTO, kept=kept)
+            hosted[CHOICE] = raw.copy()
+        return _Tools(specs=read.specs, choice=choice or AUTO, hosted=hosted)
     specs = read_tools(functions, "functions", notes, legacy=True).specs
     notes.add("legacy_functions", "emulated", "an answer shows the first of its calls only", "functions")
     legacy = given(asked.function_call)

@@ -8,9 +8,10 @@ import msgspec
 from treadle.core.items import AnyPart, Extra, FilePart, ImagePart, OpaquePart, RefusalPart, TextPart
 from treadle.core.json import write_json
 from treadle.protocols.field_reader import TEXT, Fields, read_value, starts_with
+from treadle.protocols.protocol_registry import CHAT
 from treadle.protocols.translation_notes import Notes, is_alike
 
-PROTOCOL = "chat"
+PROTOCOL = CHAT
 
 _ANNOTATIONS: msgspec.json.Decoder[list[dict[str, Any]]] = msgspec.json.Decoder(list[dict[str, Any]])
 _CONTENT: msgspec.json.Decoder[str | list[msgspec.Raw]] = msgspec.json.Decoder(str | list[msgspec.Raw])

@@ -28,7 +28,7 @@ MAKER = "treadle"
 
 
 def may_return(blob: Blob, provider: str, model: str) -> bool:
-    """Tell whether this provider and model made the blob."""
+    """Return whether this provider and model made the blob."""
     is_same_model = blob.model == model or not (blob.model and model)
     return bool(provider) and blob.provider == provider and is_same_model
 

@@ -47,7 +47,7 @@ class ReadTools(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_built_in(tool: msgspec.Raw) -> bool:
-    """Tell whether a tool is one of the Responses API; one of the same name that is nested is some Chat provider's."""
+    """Return whether a tool is one of the Responses API; a nested one of the same name is a Chat provider's."""
     kind = kind_of(tool)
     return kind in BUILT_IN and kind not in OBJECT.decode(tool)
 

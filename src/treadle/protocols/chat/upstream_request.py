@@ -33,6 +33,7 @@ from treadle.protocols.chat.tools import is_built_in, write_choice, write_tool
 from treadle.protocols.chat.upstream_chunk import as_list, as_object
 from treadle.protocols.codec_interfaces import WrittenRequest
 from treadle.protocols.field_reader import LIST, OBJECT
+from treadle.protocols.protocol_registry import RESPONSES
 from treadle.protocols.translation_notes import (
     CHOICE,
     HOSTED,
@@ -467,7 +468,7 @@ def _extra_fields(options: Options, body: dict[str, Any], notes: Notes) -> dict[
             notes.add("metadata_kept", "kept", "metadata stays with the run; the upstream is told none", METADATA)
         taken = {*body, OLD_TOKENS_MAX, HOSTED, CHOICE, METADATA}
         return {name: raw for name, raw in options.extra.items() if name not in taken}
-    names = _FROM_RESPONSES if options.extra_protocol == "responses" else {}
+    names = _FROM_RESPONSES if options.extra_protocol == RESPONSES else {}
     note_unread(options, names, notes)
     fields: dict[str, Any] = {names[path]: raw for path, raw in unread(options).items() if path in names}
     return {**fields, "logprobs": True} if {"logprobs", "top_logprobs"} & set(fields) else fields

@@ -57,14 +57,14 @@ class ContentReader:
         self._end_turn()
         return tuple(self._items)
 
-    def read_told(self, told: Sequence["AnyItem | _Usual"], path: str) -> tuple[AnyItem, ...]:
+    def read_decoded(self, contents: Sequence["AnyItem | _Usual"], path: str) -> tuple[AnyItem, ...]:
         """Read contents that are all of a usual shape.
 
         Raises: ProtocolError.
         """
-        if told and type(told[0]) is MessageItem:
-            return tuple(cast("list[AnyItem]", told))
-        for position, content in enumerate(cast("list[_Usual]", told)):
+        if contents and type(contents[0]) is MessageItem:
+            return tuple(cast("list[AnyItem]", contents))
+        for position, content in enumerate(cast("list[_Usual]", contents)):
             self._place = f"call_{position}"
             self._take(content, f"{path}[{position}].parts")
         self._end_turn()
@@ -94,7 +94,7 @@ class ContentReader:
         elif part.thought:
             self._turn.think(part.text or "", blobs)
         else:
-            self._turn.say(None if part.text is None else TextPart(text=part.text), blobs)
+            self._turn.add_part(None if part.text is None else TextPart(text=part.text), blobs)
 
     def _read_odd(self, raw: msgspec.Raw, content: CamelFields) -> None:
         role = content.get("role", TEXT) or "user"
@@ -120,7 +120,7 @@ class ContentReader:
             elif is_thought:
                 self._turn.think(part.get("text", TEXT) or "", blobs)
             else:
-                self._turn.say(read_part(part), blobs)
+                self._turn.add_part(read_part(part), blobs)
 
     def _read_call(self, fields: CamelFields, made_id: str, blobs: tuple[Blob, ...]) -> None:
         sealed, blobs = call_named(blobs)
@@ -237,8 +237,8 @@ _ROOM = DEPTH_MAX - 8
 
 def _shaped(data: bytes) -> list[_Usual] | None:
     """Decode contents of the usual shape; None if one has a part that its role does not have, or a deep one."""
-    told = _usuals.decode(data).contents
-    return told if all(map(_fits, told)) else None
+    contents = _usuals.decode(data).contents
+    return contents if all(map(_fits, contents)) else None
 
 
 SHAPES: tuple[Shape[Sequence[AnyItem | _Usual]], ...] = (_taking_turns, _shaped)
@@ -296,7 +296,7 @@ class _ModelTurn:
         self._thoughts: list[str] = []
         self._blobs: tuple[Blob, ...] = ()
 
-    def say(self, part: AnyPart | None, blobs: tuple[Blob, ...]) -> None:
+    def add_part(self, part: AnyPart | None, blobs: tuple[Blob, ...]) -> None:
         """Add what is shown; the pieces of a text are one text."""
         if part is not None:
             self._end_thought()

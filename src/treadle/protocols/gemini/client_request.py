@@ -6,6 +6,7 @@ is typed and checked; what it does not know travels on, as it was written, to up
 
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import unquote
 
 import msgspec
 
@@ -31,6 +32,7 @@ from treadle.protocols.translation_notes import Notes, Recent
 JSON_TYPE = "application/json"
 SCHEMA_NAME = "response"
 MODELS = "models/"
+STREAM_VERB = "streamGenerateContent"
 CANDIDATES_MAX = 8
 """Each candidate is a run of its own, with model calls and tools of its own."""
 
@@ -46,17 +48,17 @@ def read_request(body: bytes, *, model: str = "", stream: bool = False, is_array
     Raises: ProtocolError, with `param` naming the field.
     """
     notes = Notes()
-    fields, told = _open(body, notes)
+    fields, contents = _open(body, notes)
     named = fields.get("model", TEXT) or ""
-    if told:
+    if contents:
         fields.raw("contents")
-        items = ContentReader(notes).read_told(told, "contents")
+        items = ContentReader(notes).read_decoded(contents, "contents")
     else:
         items = ContentReader(notes).read(_contents(fields), "contents")
     instructions = _read_instructions(fields, notes)
     tools = fields.raw("tools")
     toolset = Toolset() if tools is None else _TOOLS.of(tools, notes)
-    choice, kept = read_choice(fields.object("toolConfig"))
+    choice, extra = read_choice(fields.object("toolConfig"))
     store = fields.get("store", FLAG)
     config = fields.object("generationConfig") or CamelFields(b"{}", "generationConfig")
     surface = Surface(stream=stream, is_array=stream and is_array, choices=_read_count(config))
@@ -67,11 +69,20 @@ def read_request(body: bytes, *, model: str = "", stream: bool = False, is_array
         instructions=instructions,
         tools=toolset.functions,
         tool_choice=choice,
-        options=_read_options(fields, config, toolset, kept),
+        options=_read_options(fields, config, toolset, extra),
         surface=surface,
         store=store is not False,
         notes=notes.all(),
     )
+
+
+def read_posted(path: str, body: bytes) -> Request:
+    """Read a request with the path that it was posted to, which ends in the model and a verb.
+
+    Raises: ProtocolError, with `param` naming the field.
+    """
+    model, _, verb = path.partition("?")[0].rpartition("/models/")[2].rpartition(":")
+    return read_request(body, model=unquote(model), stream=verb == STREAM_VERB)
 
 
 def _open(body: bytes, notes: Notes) -> tuple[CamelFields, Sequence[Any] | None]:

@@ -146,7 +146,7 @@ def write_arguments(text: str) -> Any:
 
 
 def is_object(text: str) -> bool:
-    """Tell whether a text is one JSON object."""
+    """Return whether a text is one JSON object."""
     if not text.lstrip().startswith("{"):
         return False
     try:

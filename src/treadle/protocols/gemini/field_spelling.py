@@ -11,8 +11,9 @@ from typing import Any
 import msgspec
 
 from treadle.protocols.field_reader import Fields
+from treadle.protocols.protocol_registry import GEMINI
 
-PROTOCOL = "gemini"
+PROTOCOL = GEMINI
 
 _UNDERSCORE = re.compile(r"(?<=[a-z0-9])_([a-z0-9])")
 _CAPITAL = re.compile(r"(?<=[a-z0-9])([A-Z])")

@@ -32,7 +32,7 @@ from treadle.protocols.gemini.content_parts import (
 )
 from treadle.protocols.gemini.field_spelling import PROTOCOL
 from treadle.protocols.translation_notes import HISTORY, Notes
-from treadle.protocols.turn_grouping import INTERRUPTED, all_said, partners, result_text
+from treadle.protocols.turn_grouping import INTERRUPTED, partners, plain_turns, result_text
 
 _BREAK = "\n\n"
 _SIGNED = "thoughtSignature"
@@ -69,16 +69,16 @@ class _Content(msgspec.Struct, frozen=True, gc=False):
     parts: tuple[_Text, ...]
 
 
-def write_said(items: Sequence[AnyItem]) -> ContentsHistory | None:
+def write_turns(items: Sequence[AnyItem]) -> ContentsHistory | None:
     """Write a history of plain texts in which a user and the model take turns behind the system's; None for others."""
-    said = all_said(items)
-    if said is None:
+    turns = plain_turns(items)
+    if turns is None:
         return None
-    leading = next((place for place, each in enumerate(said) if each.role in _SPEAKERS), len(said))
-    system = [{"text": each.content} for each in said[:leading]]
+    leading = next((place for place, each in enumerate(turns) if each.role in _SPEAKERS), len(turns))
+    system = [{"text": each.content} for each in turns[:leading]]
     contents: list[_Content] = []
     last = ""
-    for each in said[leading:]:
+    for each in turns[leading:]:
         role = _SPEAKERS.get(each.role, last)
         if role == last:
             return None

@@ -15,7 +15,7 @@ from treadle.protocols.field_reader import LIST, OBJECT, TEXT
 from treadle.protocols.gemini.client_request import JSON_TYPE, MODELS
 from treadle.protocols.gemini.field_spelling import PROTOCOL
 from treadle.protocols.gemini.tools import write_choice, write_tools
-from treadle.protocols.gemini.upstream_contents import ContentsReader, write_contents, write_said
+from treadle.protocols.gemini.upstream_contents import ContentsReader, write_contents, write_turns
 from treadle.protocols.translation_notes import Notes, note_foreign, note_unread
 from treadle.protocols.turn_grouping import OPENING
 
@@ -47,8 +47,8 @@ def write_request(plan: Plan, *, provider: str = "") -> WrittenRequest:
     notes = Notes()
     model = plan.model.removeprefix(MODELS)
     reader = ContentsReader(provider=provider, model=plan.model, is_old=_OLD.match(model) is not None)
-    said = write_said(plan.items)
-    history = write_contents(plan.items, reader, notes) if said is None else said
+    turns = write_turns(plan.items)
+    history = write_contents(plan.items, reader, notes) if turns is None else turns
     contents = history.contents
     if not history.is_of_user:
         notes.add("opening_added", "emulated", "a conversation must begin with a user's message")
@@ -64,8 +64,8 @@ def write_request(plan: Plan, *, provider: str = "") -> WrittenRequest:
         config |= _thinking(plan.options.reasoning_effort, model, notes)
     if config:
         body["generationConfig"] = config
-    if said is None or plan.tools:
-        note_foreign(plan.items if said is None else (), plan.tools, PROTOCOL, notes)
+    if turns is None or plan.tools:
+        note_foreign(plan.items if turns is None else (), plan.tools, PROTOCOL, notes)
     return WrittenRequest(body=write_json({**kept, **body}), notes=notes.all())
 
 

@@ -385,7 +385,7 @@ class OpaqueBlockWriter:
 
 
 def is_object(text: str) -> bool:
-    """Tell whether arguments are one whole object."""
+    """Return whether arguments are one whole object."""
     whole = PartialObject()
     whole.feed(text)
     whole.finish()

@@ -49,6 +49,7 @@ from treadle.protocols.messages.client_block_writers import (
 )
 from treadle.protocols.messages.provider_state import PROTOCOL
 from treadle.protocols.messages.upstream_decoder import KEPT_REASONS, PAUSED
+from treadle.protocols.protocol_registry import MESSAGES
 from treadle.protocols.sse import write_frame
 from treadle.protocols.translation.hosted_call_translation import HostedCallTranslation
 
@@ -116,7 +117,7 @@ class Encoder:
         ended = self._ended
         assert ended is not None, "the run has not ended"
         if (failure := failure_of(ended)) is not None:
-            return write_error("messages", failure)
+            return write_error(MESSAGES, failure)
         message = {**self._out.message, "content": self._out.content, **self._ending(ended)}
         return write_json({**message, "usage": _usage(ended.usage), **self._limit(ended)})
 
@@ -212,7 +213,7 @@ class Encoder:
     def _end(self, event: RunEnded) -> None:
         self._ended = event
         if (failure := failure_of(event)) is not None:
-            self._out.send_frame(write_frame(write_error("messages", failure), "error"))
+            self._out.send_frame(write_frame(write_error(MESSAGES, failure), "error"))
             return
         while self._lanes:
             index = next(iter(self._lanes))
@@ -220,7 +221,7 @@ class Encoder:
             self._advance()
         if self._out.has_cut_call and event.status != "incomplete":
             self._ended = msgspec.structs.replace(event, status="failed", error=CUT_CALL)
-            self._out.send_frame(write_frame(write_error("messages", CUT_CALL), "error"))
+            self._out.send_frame(write_frame(write_error(MESSAGES, CUT_CALL), "error"))
             return
         delta = {"delta": self._ending(event), "usage": _usage(event.usage), **self._limit(event)}
         self._out.send("message_delta", delta)
@@ -284,7 +285,7 @@ def _writer(out: BlockOutput, source: AnyItem | ToolStarted | ToolFinished) -> B
 
 
 def _is_shown(event: Opening) -> bool:
-    """Tell whether an event begins a block: server calls are shown by their run, results inside the call."""
+    """Return whether an event begins a block: server calls are shown by their run, results inside the call."""
     if not isinstance(event, _OWN):
         return True
     item = event.item

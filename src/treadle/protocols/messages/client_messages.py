@@ -1,4 +1,4 @@
-"""The messages of a request as items, in order: what was said, thought, called and returned.
+"""Reads the messages of a request as items, in order: texts, thoughts, calls and results.
 
 Every role may stand anywhere. Blocks that Treadle does not know are kept; only what contradicts the protocol's types
 is refused, with the path as the API writes it (`messages.1.content.0.text`).
@@ -49,14 +49,14 @@ class HistoryReader:
 
         Raises: ProtocolError.
         """
-        return self.read_told([usual_message(each) or each for each in read_value(LIST, raw, path)], path)
+        return self.read_decoded([usual_message(each) or each for each in read_value(LIST, raw, path)], path)
 
-    def read_told(self, told: Sequence["Message | msgspec.Raw"], path: str) -> tuple[AnyItem, ...]:
+    def read_decoded(self, messages: Sequence["Message | msgspec.Raw"], path: str) -> tuple[AnyItem, ...]:
         """Read messages, usual or not.
 
         Raises: ProtocolError.
         """
-        for position, message in enumerate(told):
+        for position, message in enumerate(messages):
             if isinstance(message, msgspec.Raw):
                 self._read_odd(message, path, position)
             else:
@@ -76,15 +76,15 @@ class HistoryReader:
             else:
                 items.append(self._taken(block, path, number, 0))
             return
-        said: list[AnyPart] = []
+        parts: list[AnyPart] = []
         for position, block in enumerate(content):
             if type(block) is _Text:
-                said.append(_part(block))
+                parts.append(_part(block))
                 continue
-            self._end_message(role, said)
+            self._end_message(role, parts)
             items.append(self._taken(block, path, number, position))
-        if said or not content:
-            items.append(MessageItem(role=role, content=tuple(said)))
+        if parts or not content:
+            items.append(MessageItem(role=role, content=tuple(parts)))
 
     def _taken(self, block: "_Block", path: str, number: int, position: int) -> AnyItem:
         if type(block) is _Use:
@@ -125,34 +125,34 @@ class HistoryReader:
         raw, path = fields.raw("content"), fields.at("content")
         content = [] if raw is None else read_value(CONTENT, raw, path)
         if isinstance(content, str):
-            parts = (TextPart(text=content),) if content else ()
-            self._items.append(MessageItem(role=role, content=parts))
+            texts = (TextPart(text=content),) if content else ()
+            self._items.append(MessageItem(role=role, content=texts))
             return
-        said: list[AnyPart] = []
+        parts: list[AnyPart] = []
         count = len(self._items)
         for position, block in enumerate(content):
-            self._read_block(block, f"{path}.{position}", role, said)
-        self._end_message(role, said)
+            self._read_block(block, f"{path}.{position}", role, parts)
+        self._end_message(role, parts)
         if len(self._items) == count:
             self._items.append(MessageItem(role=role))
 
-    def _read_block(self, raw: msgspec.Raw, path: str, role: Role, said: list[AnyPart]) -> None:
+    def _read_block(self, raw: msgspec.Raw, path: str, role: Role, parts: list[AnyPart]) -> None:
         fields = open_block(raw, path)
         kind = fields.need("type", TEXT)
         reader = self._readers.get(kind)
         if reader is None and (kind in _PARTS or role != "assistant"):
             if kind == "tool_addition":
                 self._read_addition(fields)
-            said.append(read_part(raw, fields, kind))
+            parts.append(read_part(raw, fields, kind))
             return
         item = None if reader is None else reader(self, fields)
-        self._end_message(role, said)
+        self._end_message(role, parts)
         self._items.append(OpaqueItem(protocol=PROTOCOL, raw=raw.copy()) if item is None else item)
 
-    def _end_message(self, role: Role, said: list[AnyPart]) -> None:
-        if said:
-            self._items.append(MessageItem(role=role, content=tuple(said)))
-            said.clear()
+    def _end_message(self, role: Role, parts: list[AnyPart]) -> None:
+        if parts:
+            self._items.append(MessageItem(role=role, content=tuple(parts)))
+            parts.clear()
 
     def _read_addition(self, fields: Fields) -> None:
         """Remember a tool that is defined in the middle of the conversation, so that it can be offered."""
@@ -256,7 +256,7 @@ _message = msgspec.json.Decoder(Message)
 
 
 def are_shallow(messages: list[Message]) -> bool:
-    """Tell whether nothing that stands in messages may nest too deep; neither texts nor short values can."""
+    """Return whether no message can nest too deep: neither texts nor short values can."""
     for message in messages:
         if isinstance(message.content, list):
             for block in message.content:

@@ -37,7 +37,7 @@ from treadle.protocols.messages.content_blocks import read_content
 from treadle.protocols.messages.provider_state import PROTOCOL
 from treadle.protocols.messages.tools import ToolShelf, read_choice
 from treadle.protocols.translation_notes import Notes, Recent
-from treadle.protocols.turn_grouping import TurnText, read_said
+from treadle.protocols.turn_grouping import TurnText, read_plain_turns
 
 M = TypeVar("M")
 
@@ -84,8 +84,8 @@ def _read_usual(data: bytes) -> _Asked[Any] | None:
 
 def _read_mixed(data: bytes) -> _Asked[Any] | None:
     asked: _Asked[Any] = _mixed.decode(data)
-    told = asked.messages = usual_or_raw(asked.messages, usual_message)
-    is_shallow = told is not None and are_shallow([each for each in told if isinstance(each, Message)])
+    messages = asked.messages = usual_or_raw(asked.messages, usual_message)
+    is_shallow = messages is not None and are_shallow([each for each in messages if isinstance(each, Message)])
     return asked if is_shallow else None
 
 
@@ -107,16 +107,16 @@ def read_request(body: bytes) -> Request:
     notes = Notes()
     if opened.mended:
         notes.add("lone_surrogate", "coerced", "halves of surrogate pairs became U+FFFD", count=opened.mended)
-    kept: dict[str, msgspec.Raw] = {}
-    items, definitions = _read_messages(asked, kept, notes)
+    extra: dict[str, msgspec.Raw] = {}
+    items, definitions = _read_messages(asked, extra, notes)
     previous = None if asked.thread is NULL else _read_thread(asked.thread)
     if not items and previous is None:
         raise refusal("messages", "at least one message is required")
-    shelf = _NO_TOOLS if asked.tools is NULL and not definitions else _shelf(asked.tools, definitions, kept, notes)
+    shelf = _NO_TOOLS if asked.tools is NULL and not definitions else _shelf(asked.tools, definitions, extra, notes)
     choice, parallel = AUTO, None
     if asked.tool_choice is not NULL:
-        choice, parallel = _read_choice(asked.tool_choice, shelf, kept, notes)
-    instructions = None if asked.system is NULL else _read_system(asked.system, kept)
+        choice, parallel = _read_choice(asked.tool_choice, shelf, extra, notes)
+    instructions = None if asked.system is NULL else _read_system(asked.system, extra)
     return Request(
         protocol=PROTOCOL,
         model=asked.model or "",
@@ -124,7 +124,7 @@ def read_request(body: bytes) -> Request:
         instructions=instructions,
         tools=shelf.specs,
         tool_choice=choice,
-        options=_read_options(asked, opened, parallel, kept),
+        options=_read_options(asked, opened, parallel, extra),
         surface=Surface(stream=asked.stream is True),
         previous_response_id=previous,
         inherits=previous is not None,
@@ -147,29 +147,29 @@ def effort_of(budget_tokens: int) -> str:
 
 
 def _read_messages(
-    asked: _Asked[Any], kept: dict[str, msgspec.Raw], notes: Notes
+    asked: _Asked[Any], extra: dict[str, msgspec.Raw], notes: Notes
 ) -> tuple[tuple[AnyItem, ...], list[tuple[str, msgspec.Raw]]]:
     """Return the items, and the tools that are defined among them, with their paths."""
-    servers = frozenset[str]() if asked.mcp_servers is NULL else _servers(asked.mcp_servers, kept)
-    told: list[Any] | msgspec.Raw = asked.messages
-    if isinstance(told, msgspec.Raw):
-        if is_null(told):
+    servers = frozenset[str]() if asked.mcp_servers is NULL else _servers(asked.mcp_servers, extra)
+    messages: list[Any] | msgspec.Raw = asked.messages
+    if isinstance(messages, msgspec.Raw):
+        if is_null(messages):
             raise missing("messages")
         reader = HistoryReader(notes, servers)
-        return reader.read(told, "messages"), reader.definitions
-    if told and type(told[0]) is TurnText:
-        return read_said(told), []
+        return reader.read(messages, "messages"), reader.definitions
+    if messages and type(messages[0]) is TurnText:
+        return read_plain_turns(messages), []
     reader = HistoryReader(notes, servers)
-    return reader.read_told(told, "messages"), reader.definitions
+    return reader.read_decoded(messages, "messages"), reader.definitions
 
 
-def _read_system(raw: msgspec.Raw, kept: dict[str, msgspec.Raw]) -> str | None:
+def _read_system(raw: msgspec.Raw, extra: dict[str, msgspec.Raw]) -> str | None:
     """Return the system prompt as text; its blocks are kept where they say more than the text does."""
     if is_null(raw):
         return None
     text = system_text(raw)
     if text and not starts_with(raw, '"'):
-        kept["system"] = raw.copy()
+        extra["system"] = raw.copy()
     return text or None
 
 
@@ -181,18 +181,18 @@ def _read_thread(raw: msgspec.Raw) -> str | None:
     return thread.need("previous_message_id", TEXT) if thread.need("type", TEXT) == "continue" else None
 
 
-def _servers(raw: msgspec.Raw, kept: dict[str, msgspec.Raw]) -> frozenset[str]:
+def _servers(raw: msgspec.Raw, extra: dict[str, msgspec.Raw]) -> frozenset[str]:
     """Return the names of the MCP servers that the upstream shall call."""
     if is_null(raw):
         return frozenset()
-    kept["mcp_servers"] = raw.copy()
+    extra["mcp_servers"] = raw.copy()
     servers = enumerate(read_value(LIST, raw, "mcp_servers"))
     names = (Fields(server, f"mcp_servers.{place}").get("name", TEXT) for place, server in servers)
     return frozenset(name for name in names if name)
 
 
 def _shelf(
-    raw: msgspec.Raw, definitions: list[tuple[str, msgspec.Raw]], kept: dict[str, msgspec.Raw], notes: Notes
+    raw: msgspec.Raw, definitions: list[tuple[str, msgspec.Raw]], extra: dict[str, msgspec.Raw], notes: Notes
 ) -> ToolShelf:
     tools = given(raw)
     if definitions:
@@ -201,7 +201,7 @@ def _shelf(
     else:
         shelf = _NO_TOOLS if tools is None else _SHELVES.of(tools, notes)
     if shelf.hosted:
-        kept["tools"] = msgspec.Raw(write_json(shelf.hosted))
+        extra["tools"] = msgspec.Raw(write_json(shelf.hosted))
     return shelf
 
 
@@ -216,24 +216,24 @@ _NO_TOOLS = ToolShelf()
 
 
 def _read_choice(
-    raw: msgspec.Raw, shelf: ToolShelf, kept: dict[str, msgspec.Raw], notes: Notes
+    raw: msgspec.Raw, shelf: ToolShelf, extra: dict[str, msgspec.Raw], notes: Notes
 ) -> tuple[ToolChoice, bool | None]:
     if is_null(raw):
         return AUTO, None
     choice, parallel = read_choice(raw, notes)
     if shelf.can_choose(choice):
         return choice, parallel
-    kept["tool_choice"] = raw.copy()
+    extra["tool_choice"] = raw.copy()
     return AUTO, parallel
 
 
 def _read_options(
-    asked: _Asked[Any], opened: Opened[Any], parallel: bool | None, kept: dict[str, msgspec.Raw]
+    asked: _Asked[Any], opened: Opened[Any], parallel: bool | None, extra: dict[str, msgspec.Raw]
 ) -> Options:
-    budget = None if asked.thinking is NULL else _budget(asked.thinking, kept)
+    budget = None if asked.thinking is NULL else _budget(asked.thinking, extra)
     effort, schema = None, None
     if not (asked.output_config is asked.output_format is NULL):
-        effort, schema = _read_output(asked, kept, has_budget=budget is not None)
+        effort, schema = _read_output(asked, extra, has_budget=budget is not None)
     if asked.max_tokens is not None and asked.max_tokens < 0:
         raise refusal("max_tokens", "Expected `int` >= 0")
     stop = enumerate(asked.stop_sequences or ())
@@ -245,22 +245,22 @@ def _read_options(
         parallel_tool_calls=parallel,
         reasoning_effort=effort or (None if budget is None else effort_of(budget)),
         output_schema=schema,
-        extra={**unknown_in(opened, _KNOWN), **kept},
+        extra={**unknown_in(opened, _KNOWN), **extra},
         extra_protocol=PROTOCOL,
     )
 
 
-def _budget(given_thinking: msgspec.Raw, kept: dict[str, msgspec.Raw]) -> int | None:
+def _budget(given_thinking: msgspec.Raw, extra: dict[str, msgspec.Raw]) -> int | None:
     """Return how many tokens the model may think, if that is said."""
     raw = given_object(given_thinking, "thinking")
     if raw is None:
         return None
-    kept["thinking"] = raw
+    extra["thinking"] = raw
     return Fields(raw, "thinking").get("budget_tokens", INTEGER)
 
 
 def _read_output(
-    asked: _Asked[Any], kept: dict[str, msgspec.Raw], *, has_budget: bool
+    asked: _Asked[Any], extra: dict[str, msgspec.Raw], *, has_budget: bool
 ) -> tuple[str | None, msgspec.Raw | None]:
     """Return the effort and the output schema; what else is said of the output is kept."""
     config = None if is_null(asked.output_config) else Fields(asked.output_config, "output_config")
@@ -274,7 +274,7 @@ def _read_output(
         # Beside a budget an effort cannot be told from one that only restates the budget.
         rest["effort"] = effort
     if rest:
-        kept["output_config"] = msgspec.Raw(write_json(rest))
+        extra["output_config"] = msgspec.Raw(write_json(rest))
     return effort, _read_format(form)
 
 

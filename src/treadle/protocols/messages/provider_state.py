@@ -12,8 +12,9 @@ import msgspec
 
 from treadle.core.items import Blob, ReasoningItem
 from treadle.core.json import type_errors, write_json
+from treadle.protocols.protocol_registry import MESSAGES
 
-PROTOCOL = "messages"
+PROTOCOL = MESSAGES
 OWNER = "anthropic"
 """Whose a signature is that no seal names the owner of."""
 

@@ -108,7 +108,7 @@ class ToolShelf:
             notes.add("duplicate_tool", "dropped", f"a second tool named {spec.name!r}", path)
 
     def can_choose(self, choice: ToolChoice) -> bool:
-        """Tell whether a choice can be made here; the provider's own tools can only be chosen by the provider."""
+        """Return whether a choice can be made here; the provider's own tools can only be chosen by the provider."""
         if choice.mode == "required":
             return not self.hosted or bool(self._specs)
         return choice.mode != "named" or choice.name not in self._hosted_names

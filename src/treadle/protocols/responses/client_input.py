@@ -30,7 +30,7 @@ from treadle.protocols.responses.content_parts import PROTOCOL, extra_of, read_c
 from treadle.protocols.responses.encrypted_content import unseal
 from treadle.protocols.responses.hosted_calls import arguments_of, is_own, read_question, read_server_call
 from treadle.protocols.responses.tools import flat_name
-from treadle.protocols.turn_grouping import TurnText, read_said
+from treadle.protocols.turn_grouping import TurnText, read_plain_turns
 
 _ROLES: frozenset[str] = frozenset({"system", "developer", "user", "assistant"})
 _UPSTREAM_QUESTION = "mcpr_"
@@ -144,15 +144,15 @@ def read_input(value: str | list[Any], servers: frozenset[str] = frozenset(), ra
     if isinstance(value, str):
         reading.items.append(MessageItem(role="user", content=text_parts(value)))
     elif value and type(value[0]) is TurnText:
-        reading.items = list(read_said(value))
+        reading.items = list(read_plain_turns(value))
     else:
         _read_items(reading, value, raw)
     return reading
 
 
-def _read_items(reading: Reading, told: Sequence["Usual | msgspec.Raw"], raw: msgspec.Raw) -> None:
+def _read_items(reading: Reading, values: Sequence["Usual | msgspec.Raw"], raw: msgspec.Raw) -> None:
     raws: list[msgspec.Raw] = []
-    for index, item in enumerate(told):
+    for index, item in enumerate(values):
         if isinstance(item, msgspec.Raw):
             _read_odd(reading, item, f"input[{index}]")
         elif not _TAKERS[item.type](reading, item):

@@ -225,7 +225,7 @@ def server_call_id(call: CallItem) -> str:
 
 
 def _is_shown(event: Opening) -> bool:
-    """Tell whether an event begins an output item: server calls are shown by their run, results inside the call."""
+    """Return whether an event begins an output item: server calls are shown by their run, results inside the call."""
     if not isinstance(event, _OWN):
         return event.is_deferred if isinstance(event, ApprovalRequested) else True
     item = event.item

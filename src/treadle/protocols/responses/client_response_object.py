@@ -14,6 +14,7 @@ from treadle.core.events import RunEnded, RunStarted
 from treadle.core.request import Request
 from treadle.core.usage import Usage
 from treadle.protocols.field_reader import NULL
+from treadle.protocols.protocol_registry import RESPONSES
 
 EMPTY = msgspec.Raw(b"[]")
 
@@ -260,7 +261,7 @@ _STATUSES = {
 def begun(request: Request, started: RunStarted) -> ResponseObject:
     """Return the response as it is when the run starts."""
     options = request.options
-    extra = options.extra if options.extra_protocol == "responses" else {}
+    extra = options.extra if options.extra_protocol == RESPONSES else {}
     surface = request.surface
     return ResponseObject(
         id=started.response_id,

@@ -8,8 +8,9 @@ from treadle.core.items import AnyPart, Extra, FilePart, ImagePart, OpaquePart, 
 from treadle.core.request import Note
 from treadle.protocols.field_reader import NULL, OBJECT, at, missing
 from treadle.protocols.field_reader import read_value as read
+from treadle.protocols.protocol_registry import RESPONSES
 
-PROTOCOL = "responses"
+PROTOCOL = RESPONSES
 
 
 def counted(notes: Iterable[Note]) -> list[Note]:

@@ -60,7 +60,7 @@ _any: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
 
 
 def is_own(raw: msgspec.Raw, path: str, servers: frozenset[str]) -> bool:
-    """Tell whether Treadle ran a call; `servers` are the labels of those that the upstream shall call.
+    """Return whether Treadle ran a call; `servers` are the labels of those that the upstream shall call.
 
     Raises: ProtocolError, naming the field.
     """

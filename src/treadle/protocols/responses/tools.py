@@ -134,7 +134,7 @@ class ToolShelf:
         return matches[0] if len(matches) == 1 else flat
 
     def hosts(self, choice: _Choice) -> bool:
-        """Tell whether a choice names a tool that the upstream shall run."""
+        """Return whether a choice names a tool that the upstream shall run."""
         return any(_is_meant(choice, read(_head, raw, "tools")) for raw in self.hosted)
 
     def narrow(self, choices: list[_Choice]) -> None:
@@ -245,7 +245,7 @@ def _hosted(choice: _Choice, shelf: ToolShelf) -> ToolChoice | None:
 
 
 def _is_meant(choice: _Choice, tool: _Head) -> bool:
-    """Tell whether a choice names this tool; dated and preview kinds go by the shorter name too."""
+    """Return whether a choice names this tool; dated and preview kinds go by the shorter name too."""
     if choice.type == "mcp":
         return tool.type == "mcp" and choice.server_label in (None, tool.server_label)
     kinds = sorted((choice.type, tool.type), key=len)

@@ -17,6 +17,7 @@ from treadle.core.tool_definitions import ToolChoice, ToolSpec
 from treadle.protocols.chat.tools import is_built_in
 from treadle.protocols.codec_interfaces import WrittenRequest
 from treadle.protocols.field_reader import LIST, NULL, OBJECT, starts_with
+from treadle.protocols.protocol_registry import CHAT
 from treadle.protocols.responses.content_parts import PROTOCOL
 from treadle.protocols.responses.tools import ABOUT, bare_name
 from treadle.protocols.responses.upstream_input import write_history, write_usual
@@ -212,7 +213,7 @@ def _extra_fields(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:
     if options.extra_protocol == PROTOCOL:
         return {name: raw for name, raw in options.extra.items() if name not in _OURS}
     hosted = _borrowed(options, notes)
-    names = _FROM_CHAT if options.extra_protocol == "chat" else {}
+    names = _FROM_CHAT if options.extra_protocol == CHAT else {}
     given = unread(options)
     carried = {names[path]: raw for path, raw in given.items() if path in names}
     if HOSTED in hosted and CHOICE in given and kind_of(given[CHOICE]) in map(kind_of, LIST.decode(hosted[HOSTED])):
@@ -230,7 +231,7 @@ def _extra_fields(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:
 def _borrowed(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:
     """Return the tools of this API that a client of another one asked its upstream to run; the others are noted."""
     tools = LIST.decode(options.extra.get(HOSTED, b"[]"))
-    ours = [tool for tool in tools if options.extra_protocol == "chat" and is_built_in(tool)]
+    ours = [tool for tool in tools if options.extra_protocol == CHAT and is_built_in(tool)]
     note_hosted([tool for tool in tools if tool not in ours], notes)
     if _asks_search(options):
         notes.add("web_search", "emulated", "a search that Chat always makes is a tool here", SEARCH)
@@ -239,7 +240,7 @@ def _borrowed(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:
 
 
 def _asks_search(options: Options) -> bool:
-    return options.extra_protocol == "chat" and starts_with(options.extra.get(SEARCH, NULL), "{")
+    return options.extra_protocol == CHAT and starts_with(options.extra.get(SEARCH, NULL), "{")
 
 
 def _search(options: dict[str, msgspec.Raw]) -> msgspec.Raw:

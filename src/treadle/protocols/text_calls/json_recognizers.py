@@ -289,7 +289,7 @@ class _CallSuffix(TextTools):
         return self._tools.find(written) or self._tools.find(written.strip().removesuffix(".call"))
 
     def may_begin(self, text: str) -> bool:
-        """Tell whether a registered name may begin with this."""
+        """Return whether a registered name may begin with this."""
         head, dot, tail = text.rpartition(".")
         return self._tools.may_begin(text) or (dot == "." and "call".startswith(tail) and self.find(head) is not None)
 

@@ -34,17 +34,17 @@ class MarkdownLines:
 
     @property
     def is_fresh(self) -> bool:
-        """Tell whether nothing but a few blanks stands on the line yet, outside of any fence."""
+        """Return whether nothing but a few blanks stands on the line yet, outside of any fence."""
         return self._head is not None and self._fence is None and not self._head.strip(" ") and len(self._head) < 4
 
     @property
     def is_code(self) -> bool:
-        """Tell whether the place is code or a quotation for sure."""
+        """Return whether the place is code or a quotation for sure."""
         return self._fence is not None or self._is_fence_line or self._is_quoted
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether text without a line feed or a backtick changes nothing."""
+        """Return whether text without a line feed or a backtick changes nothing."""
         return self._head is None and not self._is_run_open
 
     def feed(self, text: str) -> None:
@@ -115,7 +115,7 @@ class MarkdownLines:
 
 
 def unpaired(runs: Sequence[int]) -> bool:
-    """Tell whether a run of backticks is left that another of its length may still close."""
+    """Return whether a run of backticks is left that another of its length may still close."""
     place = 0
     while place < len(runs):
         close = next((each for each in range(place + 1, len(runs)) if runs[each] == runs[place]), None)

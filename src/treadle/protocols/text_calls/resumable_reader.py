@@ -52,7 +52,7 @@ class ResumableReader:
 
     @property
     def has_more(self) -> bool:
-        """Tell whether there is text that was not read yet."""
+        """Return whether there is text that was not read yet."""
         return self.at < len(self.text)
 
     def add(self, text: str) -> None:

@@ -271,7 +271,7 @@ class TextScanner:
         return len(self._tail) + (self._reader.size if self._reader else 0) + held
 
     def passes(self, text: str) -> bool:
-        """Tell whether the text would leave at once, unchanged, and leave no trace: then it need not be fed."""
+        """Return whether the text would leave at once, unchanged, and leave no trace: then it need not be fed."""
         return self.is_idle and self._stray.search(text) is None
 
     def feed(self, text: str) -> list[Piece]:
@@ -413,7 +413,7 @@ class TextScanner:
         self._emit(text)
 
     def _scan(self, text: str, *, is_end: bool) -> bool:
-        """Go through ordinary text; tell whether an attempt has begun."""
+        """Go through ordinary text; return whether an attempt has begun."""
         at = start = 0
         barred, self._is_barred = 0 if self._is_barred else -1, False
         self.work += len(text)

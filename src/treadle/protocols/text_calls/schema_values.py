@@ -115,7 +115,7 @@ class TextTools:
         return self._tool(name) if name in self._specs else None
 
     def may_begin(self, text: str) -> bool:
-        """Tell whether a registered name may begin with this."""
+        """Return whether a registered name may begin with this."""
         text = text.lstrip()
         bare = [text, *(text[len(prefix) :] for prefix in PREFIXES if text.startswith(prefix))]
         if any(prefix.startswith(text) for prefix in PREFIXES):

@@ -64,12 +64,12 @@ class _Open(msgspec.Struct):
     pairs: dict[str, Pair] = msgspec.field(default_factory=dict[str, Pair])
 
     def expects(self, key: str) -> bool:
-        """Tell whether a parameter of this name may still come."""
+        """Return whether a parameter of this name may still come."""
         return key in self.tool.properties and key not in self.pairs
 
     @property
     def may_end_early(self) -> bool:
-        """Tell whether nothing that the tool needs is missing."""
+        """Return whether nothing that the tool needs is missing."""
         return bool(self.pairs) and self.tool.required <= self.pairs.keys()
 
     def made(self) -> TextCall:
@@ -99,7 +99,7 @@ def _openers(grammar: Tagged) -> tuple[str, ...]:
 
 
 def _skip(reader: ResumableReader, words: Sequence[str]) -> Wait[bool]:
-    """Read these words in any order, white space between them; tell whether there was one."""
+    """Read these words in any order, white space between them; return whether there was one."""
     has_any = False
     while words and (yield from reader.any_of(words)):
         has_any = True
@@ -319,7 +319,7 @@ def pairs(reader: ResumableReader, grammar: Pairs, tools: TextTools) -> Wait[Cal
 
 
 def _is_pair_name(reader: ResumableReader, tools: TextTools) -> Wait[bool]:
-    """Tell whether the next block is of this grammar too."""
+    """Return whether the next block is of this grammar too."""
     mark = reader.mark
     yield from reader.space()
     tool = yield from read_name(reader, "< \t\r\n", tools)

@@ -1,8 +1,8 @@
-"""The stage between a decoder and the engine: model events in, the same out, calls in their text made calls.
+"""Turns calls that a model wrote as text into call items, between a provider's decoder and the engine.
 
-Visible text flows through. Recovered calls follow at the end of the answer, because only then it is known that the
-answer was not cut and which calls also came in the protocol's own way. Where they may not become calls their text is
-given back. What was recovered is said as a note, and the call keeps what the model wrote.
+Visible text passes through at once. Recovered calls follow at the end of the answer: only then it is known that the
+answer was not cut, and which calls also came in the protocol's own form. Calls that may not be recovered stay text.
+Each recovery is noted, and the call keeps what the model wrote.
 """
 
 import re
@@ -47,7 +47,7 @@ _OBJECT: Any = dict
 
 
 class RepairRules(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dialects are looked for: those of these tiers, and those named; a leading `-` leaves one out."""
+    """Which dialects are recognised: those of these tiers, and those named; a leading `-` excludes one."""
 
     tiers: tuple[Tier, ...] = ("native", "marked")
     dialects: tuple[str, ...] = ()
@@ -58,9 +58,9 @@ class RepairRules(msgspec.Struct, frozen=True, kw_only=True):
 def chosen_dialects(
     rules: RepairRules, model: str, *, is_json: bool = False
 ) -> tuple[tuple[Dialect, ...], frozenset[str]]:
-    """Return the dialects to look for in answers of this model, and the ids of those native to it.
+    """Return the dialects to recognise in answers of this model, and the ids of those native to it.
 
-    Where the answer shall be JSON, JSON that has no marker is the answer.
+    Where the answer must be JSON, JSON that has no marker is the answer.
     """
     named, left_out = set(rules.dialects), {each[1:] for each in rules.dialects if each.startswith("-")}
     chosen: list[Dialect] = []
@@ -71,10 +71,10 @@ def chosen_dialects(
     return tuple(chosen), frozenset(each.id for each in chosen if each.tier(model) == "native")
 
 
-class RecoveredText:
-    """What users and results gave the model to read: text that it only repeats is no call.
+class GivenText:
+    """The text of user messages and results: markup that the model only quotes from there is no call.
 
-    Examples in instructions are none of that: what follows them to the letter is meant.
+    Instructions are not searched: a call that repeats an example there to the letter is meant.
     """
 
     def __init__(self, items: Sequence[AnyItem]) -> None:
@@ -82,20 +82,20 @@ class RecoveredText:
         self._texts: list[str] | None = None
 
     def has(self, raw: str) -> bool:
-        """Tell whether a user or a result said this, word for word."""
+        """Return whether a user message or a result holds this, word for word."""
         if self._texts is None:
-            said = (item for item in self._items if isinstance(item, MessageItem) and item.role == "user")
+            messages = (item for item in self._items if isinstance(item, MessageItem) and item.role == "user")
             given = (item for item in self._items if isinstance(item, ResultItem))
-            self._texts = [*(text_of(item.content) for item in said), *(text_of(item.output) for item in given)]
+            self._texts = [*(text_of(item.content) for item in messages), *(text_of(item.output) for item in given)]
         wanted = raw.strip()
         return any(wanted in text for text in self._texts)
 
 
 class _Part(msgspec.Struct):
-    """One part of a message, of which so much came.
+    """One text part of a message: `size` is how much of it came.
 
-    It has a scanner from where something in it may be a call, which `stray` finds. What `passed` before that is plain
-    text, `texts` are what is visible of the rest.
+    It gets a scanner at the first place where a call may begin, which `stray` finds. So much `passed` before that as
+    plain text; `texts` are what is visible of the rest.
     """
 
     stray: re.Pattern[str]
@@ -105,7 +105,7 @@ class _Part(msgspec.Struct):
     texts: list[str] = []
 
     def take(self, text: str) -> bool:
-        """Take more text of a part that was begun if it leaves at once and as it is, and tell whether it does."""
+        """Take more text if it can be passed on unchanged at once, and return whether it can."""
         scanner = self.scanner
         if self.stray.search(text) is not None or (scanner is not None and not scanner.is_idle):
             return False
@@ -120,31 +120,31 @@ class _Part(msgspec.Struct):
 
 
 class _Message(msgspec.Struct):
-    """A message that is being said: its parts, and what was found in it. Its begin is told with its first word."""
+    """A message that is being streamed. `added` waits until something of the message is visible."""
 
     added: ItemAdded | None
     parts: dict[int, _Part] = {}
     found: list[FoundCalls] = []
 
     def has_passed(self, item: MessageItem) -> bool:
-        """Tell whether this is the message as it was told: plain text, all of it."""
+        """Return whether the whole message was passed on unchanged, as plain text."""
         for number, part in enumerate(item.content):
             if type(part) is TextPart:
-                told = self.parts.get(number)
-                if told is None or told.scanner is not None or not told.size or told.size != len(part.text):
+                out = self.parts.get(number)
+                if out is None or out.scanner is not None or not out.size or out.size != len(part.text):
                     return False
         return True
 
-    def tell(self, event: ModelEvent, told: list[ModelEvent]) -> None:
-        """Tell an event of this message, before the first of them its begin."""
+    def emit(self, event: ModelEvent, out: list[ModelEvent]) -> None:
+        """Emit an event of this message, and before the first one the start of the message."""
         if self.added is not None:
-            told.append(self.added)
+            out.append(self.added)
             self.added = None
-        told.append(event)
+        out.append(event)
 
 
 class _Search(NamedTuple):
-    """What is looked for in answers of a model by these rules: calls of `tools` in `dialects`, by their markers."""
+    """What is searched in answers of a model by these rules: calls of `tools` in `dialects`, by their markers."""
 
     rules: RepairRules
     tools: TextTools
@@ -158,37 +158,36 @@ def _nothing_yet(_: tuple[ToolSpec, ...]) -> dict[tuple[int, str, bool], _Search
 
 
 _SEARCHES: Memo[tuple[ToolSpec, ...], dict[tuple[int, str, bool], _Search]] = Memo(_nothing_yet)
-"""What is looked for by which tools are offered, and by the rules, the model, and whether the answer shall be JSON."""
+"""The searches by the tools that are offered, then by rules, model, and whether the answer must be JSON."""
 
 SEARCHES_MAX = 64
-"""For how many models the same tools are kept."""
+"""How many searches are cached for the same tools."""
 
 
 def _search(plan: Plan, rules: RepairRules) -> _Search:
-    # What shall be JSON is the answer and no call.
     is_json = is_json_wanted(plan.options)
-    kept, key = _SEARCHES.of(plan.tools), (id(rules), plan.model, is_json)
-    found = kept.get(key)
+    cached, key = _SEARCHES.of(plan.tools), (id(rules), plan.model, is_json)
+    found = cached.get(key)
     if found is not None and found.rules is rules:
         return found
-    if len(kept) >= SEARCHES_MAX:
-        kept.clear()
+    if len(cached) >= SEARCHES_MAX:
+        cached.clear()
     tools = TextTools([spec for spec in plan.tools if spec.kind == "function"])
     dialects, natives = chosen_dialects(rules, plan.model, is_json=is_json)
-    found = kept[key] = _Search(rules, tools, dialects, natives, markers_of(dialects, tools.names))
+    found = cached[key] = _Search(rules, tools, dialects, natives, markers_of(dialects, tools.names))
     return found
 
 
 class Scanner:
-    """Looks for calls of a plan's tools in the text of one answer."""
+    """Finds calls of a plan's tools in the text of one answer."""
 
     _thoughts: TextScanner | None = None
     _thought_id: str = ""
-    _heard: RecoveredText | None = None
+    _given: GivenText | None = None
     _has_text: bool = False
 
     def __init__(self, plan: Plan, rules: RepairRules) -> None:
-        self._late: list[ModelEvent] | None = None
+        self._delayed: list[ModelEvent] | None = None
         self._last: tuple[int, int, _Part] | None = None
         self._next_index = 0
         self.search = _search(plan, rules)
@@ -204,97 +203,97 @@ class Scanner:
 
     def feed_all(self, events: list[ModelEvent]) -> list[ModelEvent]:
         """Take the events of one read; return what follows from them."""
-        told: list[ModelEvent] = []
+        out: list[ModelEvent] = []
         for event in events:
             if type(event) is TextDelta and self._last is not None:
                 index, number, part = self._last
                 text, scanner = event.text, part.scanner
                 is_same = event.index == index and event.part == number
                 if is_same and part.stray.search(text) is None and (scanner is None or scanner.is_idle):
-                    # What nearly every text is, taken as `take` does: a call for each would cost as much.
+                    # Nearly every text; the same as `take`, inlined because the call would double its cost.
                     part.size += len(text)
                     if scanner is not None:
                         part.texts.append(text)
-                    told.append(event)
+                    out.append(event)
                     continue
-            if type(event) is ArgumentsDelta and self._late is None:
-                told.append(event)
+            if type(event) is ArgumentsDelta and self._delayed is None:
+                out.append(event)
             else:
-                _FEEDERS[type(event)](self, event, told)
-        return told
+                _FEEDERS[type(event)](self, event, out)
+        return out
 
     def taker(self, event: TextDelta) -> Callable[[str], bool] | None:
-        """Return what takes more of a text of which this was told last, as long as no other event comes between."""
+        """Return what takes more of the text that this event extended, as long as no other event comes between."""
         last = self._last
         return last[2].take if last is not None and last[:2] == (event.index, event.part) else None
 
-    def _pass(self, event: ModelEvent, told: list[ModelEvent]) -> None:
-        told.append(event)
+    def _pass(self, event: ModelEvent, out: list[ModelEvent]) -> None:
+        out.append(event)
 
-    def _item_added(self, event: ItemAdded, told: list[ModelEvent]) -> None:
+    def _item_added(self, event: ItemAdded, out: list[ModelEvent]) -> None:
         if event.index >= self._next_index:
             self._next_index = event.index + 1
         for index, message in self._open.items():
-            self._end_parts(message, index, told)
+            self._end_parts(message, index, out)
         item = event.item
         if type(item) is ReasoningItem:
             self._thought_id = item.id
         if type(item) is MessageItem and item.role == "assistant":
             self._open[event.index] = _Message(event)
         else:
-            self._tell(event, told)
+            self._emit(event, out)
 
-    def _item_done(self, event: ItemDone, told: list[ModelEvent]) -> None:
+    def _item_done(self, event: ItemDone, out: list[ModelEvent]) -> None:
         item = event.item
         if type(item) is MessageItem and event.index in self._open:
-            self._done(event, item, told)
+            self._done(event, item, out)
         elif type(item) is CallItem:
-            self._call_done(event, item, told)
+            self._call_done(event, item, out)
         else:
-            self._tell(event, told)
+            self._emit(event, out)
 
-    def _delta(self, event: RefusalDelta | ArgumentsDelta, told: list[ModelEvent]) -> None:
+    def _delta(self, event: RefusalDelta | ArgumentsDelta, out: list[ModelEvent]) -> None:
         message = self._open.get(event.index)
         if message is None:
-            self._tell(event, told)
+            self._emit(event, out)
         else:
-            self._end_parts(message, event.index, told)
-            message.tell(event, told if self._late is None else self._late)
+            self._end_parts(message, event.index, out)
+            message.emit(event, out if self._delayed is None else self._delayed)
 
-    def _reasoning(self, event: ReasoningDelta, told: list[ModelEvent]) -> None:
+    def _reasoning(self, event: ReasoningDelta, out: list[ModelEvent]) -> None:
         if self.search.natives and not event.is_summary:
             self._think(event.text)
-        self._tell(event, told)
+        self._emit(event, out)
 
-    def _tell(self, event: ModelEvent, told: list[ModelEvent]) -> None:
-        """Tell an event; behind a message that waits for the end of the answer it waits too."""
-        (told if self._late is None else self._late).append(event)
+    def _emit(self, event: ModelEvent, out: list[ModelEvent]) -> None:
+        """Emit an event; while a message is delayed until the end of the answer, so is all that follows it."""
+        (out if self._delayed is None else self._delayed).append(event)
 
-    def _call_done(self, event: ItemDone, call: CallItem, told: list[ModelEvent]) -> None:
-        """Take a call that came in the protocol's own way; arguments that are nearly right are made right."""
+    def _call_done(self, event: ItemDone, call: CallItem, out: list[ModelEvent]) -> None:
+        """Take a call that came in the protocol's own form, and repair arguments that are nearly right."""
         arguments = mended_arguments(call, self.search.tools)
         self._calls.append((call.name, arguments or call.arguments))
         if arguments is None:
-            self._tell(event, told)
+            self._emit(event, out)
             return
         raw = call.arguments if call.raw is None else call.raw
         mended = msgspec.structs.replace(call, arguments=arguments, raw=raw, origin="repaired")
         note = Note(
             code=MENDED, action="repaired", message=f"the arguments of {call.name} were not as its schema wants"
         )
-        self._tell(Noted(note=note), told)
-        self._tell(ItemDone(index=event.index, item=mended), told)
+        self._emit(Noted(note=note), out)
+        self._emit(ItemDone(index=event.index, item=mended), out)
 
-    def _text(self, event: TextDelta, told: list[ModelEvent]) -> None:
+    def _text(self, event: TextDelta, out: list[ModelEvent]) -> None:
         message = self._open.get(event.index)
         if message is None:
-            self._tell(event, told)
+            self._emit(event, out)
             return
         text, markers = event.text, self.search.markers
         part = message.parts.get(event.part)
         if part is None:
             if message.parts:
-                self._end_parts(message, event.index, told)
+                self._end_parts(message, event.index, out)
             part = message.parts[event.part] = _Part(markers.stray)
         is_plain = part.scanner is None and markers.stray.search(text) is None
         if not is_plain or not (part.size or markers.opening.match(text) is None):
@@ -303,21 +302,21 @@ class Scanner:
                 event = TextDelta(index=event.index, text=visible, part=event.part, extra=event.extra)
         part.size += len(text)
         if event.text or not text or event.extra is not None:
-            message.tell(event, told if self._late is None else self._late)
-        if message.added is None and self._late is None and part.size:
-            # Text that passes as it is from here on does not come this way any more.
+            message.emit(event, out if self._delayed is None else self._delayed)
+        if message.added is None and self._delayed is None and part.size:
+            # From here on plain text takes the short way of `feed_all`.
             self._last = (event.index, event.part, part)
         else:
             self._last = None
 
-    def _end_parts(self, message: _Message, index: int, told: list[ModelEvent]) -> None:
-        """Tell what is held of the parts so far: something else begins, and nothing of it may be told before them."""
+    def _end_parts(self, message: _Message, index: int, out: list[ModelEvent]) -> None:
+        """Emit the text held back in the parts so far, because something else begins that must come after it."""
         for number, part in message.parts.items():
             scanner = part.scanner
             text = "" if scanner is None or scanner.is_idle else self._visible(message, part, scanner.finish())
             if text:
                 delta = TextDelta(index=index, text=text, part=number)
-                message.tell(delta, told if self._late is None else self._late)
+                message.emit(delta, out if self._delayed is None else self._delayed)
 
     def _scanner_of(self, part: _Part) -> TextScanner:
         if part.scanner is None:
@@ -330,14 +329,14 @@ class Scanner:
         return part.scanner
 
     def _visible(self, message: _Message, part: _Part, pieces: list[Piece]) -> str:
-        """Return the text of these pieces, and keep the calls among them."""
+        """Return the text of these pieces, and collect the calls among them."""
         texts: list[str] = []
         for piece in pieces:
             if isinstance(piece, str):
                 texts.append(piece)
             elif not piece.calls:
                 continue
-            elif self._is_heard(piece.raw):
+            elif self._is_quoted(piece.raw):
                 texts.append(piece.raw)
             else:
                 message.found.append(piece)
@@ -345,57 +344,57 @@ class Scanner:
         part.texts.append(text)
         return text
 
-    def _is_heard(self, raw: str) -> bool:
-        if self._heard is None:
-            self._heard = RecoveredText(self._items)
-        return self._heard.has(raw)
+    def _is_quoted(self, raw: str) -> bool:
+        if self._given is None:
+            self._given = GivenText(self._items)
+        return self._given.has(raw)
 
-    def _done(self, event: ItemDone, item: MessageItem, told: list[ModelEvent]) -> None:
-        """End a message: what was held is told; where calls were found its end waits for that of the answer."""
+    def _done(self, event: ItemDone, item: MessageItem, out: list[ModelEvent]) -> None:
+        """End a message. If calls were found in it, its end is delayed until the end of the answer."""
         message = self._open[event.index]
-        if self._late is not None:
-            told = self._late
-        content = None if message.has_passed(item) else self._rest_of(message, event.index, item, told)
+        if self._delayed is not None:
+            out = self._delayed
+        content = None if message.has_passed(item) else self._rest_of(message, event.index, item, out)
         del self._open[event.index]
         self._last = None
         if content is None:
-            # Plain text does not begin with a blank.
+            # A part that begins with white space has a scanner, so this text is visible.
             self._has_text = self._has_text or bool(message.parts)
-            message.tell(event, told)
+            message.emit(event, out)
             return
         visible = tuple(part for part in content if not isinstance(part, TextPart) or part.text)
         self._has_text = self._has_text or bool(text_of(visible).strip())
         if not message.found:
-            kept = item if content == item.content else msgspec.structs.replace(item, content=content)
-            message.tell(ItemDone(index=event.index, item=kept), told)
+            done = item if content == item.content else msgspec.structs.replace(item, content=content)
+            message.emit(ItemDone(index=event.index, item=done), out)
             return
         self._found += [(item.id, found) for found in message.found]
-        self._late = [] if self._late is None else self._late
+        self._delayed = [] if self._delayed is None else self._delayed
         if message.added is None or visible or item.blobs:
             done = ItemDone(index=event.index, item=msgspec.structs.replace(item, content=visible))
-            message.tell(done, self._late)
+            message.emit(done, self._delayed)
 
-    def _rest_of(self, message: _Message, index: int, item: MessageItem, told: list[ModelEvent]) -> tuple[AnyPart, ...]:
-        """Tell what of a message was not told yet, and return its content as far as it is visible."""
+    def _rest_of(self, message: _Message, index: int, item: MessageItem, out: list[ModelEvent]) -> tuple[AnyPart, ...]:
+        """Emit what of a message was not emitted yet, and return its visible content."""
         content: list[AnyPart] = []
         for number, part in enumerate(item.content):
             if not isinstance(part, TextPart):
                 content.append(part)
                 continue
-            begun = message.parts.get(number)
-            rest = part.text[begun.size if begun else 0 :]
+            streamed = message.parts.get(number)
+            rest = part.text[streamed.size if streamed else 0 :]
             if rest:
-                self._text(TextDelta(index=index, text=rest, part=number), told)
+                self._text(TextDelta(index=index, text=rest, part=number), out)
             scanned = message.parts.get(number)
             if scanned is not None and scanned.scanner is not None:
                 text = self._visible(message, scanned, scanned.scanner.finish())
                 if text:
-                    message.tell(TextDelta(index=index, text=text, part=number), told)
+                    message.emit(TextDelta(index=index, text=text, part=number), out)
             content.append(_shown(part, scanned.visible(part.text)) if scanned else part)
         return tuple(content)
 
     def _think(self, text: str) -> None:
-        """Read reasoning along: it calls only where it is all of the answer, and in the model's own dialect."""
+        """Scan reasoning: its calls count only if it is the whole answer, and only in the model's own dialect."""
         if self._thoughts is None:
             search = self.search
             own = tuple(each for each in search.dialects if each.id in search.natives)
@@ -403,26 +402,26 @@ class Scanner:
         if not self._thoughts.passes(text):
             self._thought += [each for each in self._thoughts.feed(text) if isinstance(each, FoundCalls)]
 
-    def _finished(self, event: Finished, told: list[ModelEvent]) -> None:
+    def _finished(self, event: Finished, out: list[ModelEvent]) -> None:
         if event.stop not in _ENDS_WELL:
-            self._failed(event, told)
+            self._failed(event, out)
             return
-        if self._late is not None:
-            told += self._late
-            self._late = None
+        if self._delayed is not None:
+            out += self._delayed
+            self._delayed = None
         if self._thoughts is not None and not (self._found or self._calls or self._has_text):
             self._thought += [each for each in self._thoughts.finish() if isinstance(each, FoundCalls)]
-            called = [each for each in self._thought if each.calls and not self._is_heard(each.raw)]
+            called = [each for each in self._thought if each.calls and not self._is_quoted(each.raw)]
             self._found += [(self._thought_id, each) for each in called]
         if self._found:
             recovered = self._recovered()
-            told += recovered
+            out += recovered
             if any(isinstance(each, ItemDone) for each in recovered):
                 event = msgspec.structs.replace(event, stop="calls", raw_stop=None)
-        told.append(event)
+        out.append(event)
 
     def _recovered(self) -> list[ModelEvent]:
-        """Return the calls that were found, but for those that came in the protocol's own way too."""
+        """Return the calls that were found, without those that also came in the protocol's own form."""
         events: list[ModelEvent] = []
         number = 0
         called = {_signature(*call) for call in self._calls}
@@ -432,7 +431,7 @@ class Scanner:
                     events.append(_noted(DUPLICATED, "dropped", f"{call.name} came as a call too", found))
                     continue
                 number += 1
-                # From the item around it: the same again in a replay, and another in every other answer.
+                # Derived from the item around it: the same in a replay, different in every other answer.
                 name = f"{item_id.partition('_')[2]}x{number}"
                 item = CallItem(
                     id=f"{CALL_ITEM}_{name}",
@@ -443,26 +442,26 @@ class Scanner:
                     raw=found.raw if place == 0 else None,
                     upstream_id=call.ref or None,
                 )
-                said = f"{call.name} was called in text ({found.dialect})"
-                events.append(_noted(RECOVERED, "repaired", said, found))
+                message = f"{call.name} was called in text ({found.dialect})"
+                events.append(_noted(RECOVERED, "repaired", message, found))
                 events += self._called(item)
         return events
 
     def _called(self, item: CallItem) -> list[ModelEvent]:
         index, self._next_index = self._next_index, self._next_index + 1
-        begun = msgspec.structs.replace(item, arguments="", raw=None)
+        started = msgspec.structs.replace(item, arguments="", raw=None)
         return [
-            ItemAdded(index=index, item=begun),
+            ItemAdded(index=index, item=started),
             ArgumentsDelta(index=index, text=item.arguments),
             ItemDone(index=index, item=item),
         ]
 
-    def _failed(self, event: Finished | Failed | Interrupted, told: list[ModelEvent]) -> None:
-        told += self._give_back()
-        told.append(event)
+    def _failed(self, event: Finished | Failed | Interrupted, out: list[ModelEvent]) -> None:
+        out += self._give_back()
+        out.append(event)
 
     def _give_back(self) -> list[ModelEvent]:
-        """Return what is held as the text it was: the answer was cut, so that nothing in it may become a call."""
+        """Return what was held back as text: the answer was cut, so nothing in it may become a call."""
         events: list[ModelEvent] = []
         for index, message in list(self._open.items()):
             for part, scanned in message.parts.items():
@@ -470,17 +469,17 @@ class Scanner:
                 text = "".join(each if isinstance(each, str) else each.raw for each in pieces)
                 text = "".join(each.raw for each in message.found) + text if part == 0 else text
                 if text:
-                    message.tell(TextDelta(index=index, text=text, part=part), events)
-        late, self._late = self._late or [], None
+                    message.emit(TextDelta(index=index, text=text, part=part), events)
+        delayed, self._delayed = self._delayed or [], None
         raw = "".join(found.raw for _, found in self._found)
         if not raw:
-            return [*late, *events]
+            return [*delayed, *events]
         notes = [_noted(NOT_RECOVERED, "kept", "the answer was cut, so that its calls are text", self._found[0][1])]
-        return [*notes, *_with_text(late, raw, self._next_index, self._found[0][0]), *events]
+        return [*notes, *_with_text(delayed, raw, self._next_index, self._found[0][0]), *events]
 
     @staticmethod
     def feeders() -> "dict[type[ModelEvent], Callable[[Scanner, Any, list[ModelEvent]], None]]":
-        """Return what is done with each kind of event."""
+        """Return the method for each kind of event."""
         return {
             ItemAdded: Scanner._item_added,
             TextDelta: Scanner._text,
@@ -499,9 +498,9 @@ _FEEDERS = Scanner.feeders()
 
 
 def mended_arguments(call: CallItem, tools: TextTools) -> str | None:
-    """Return a call's arguments made right, where they are nearly: JSON, with lists and objects out of their strings.
+    """Return a call's arguments repaired: valid JSON, with lists and objects that came as strings parsed.
 
-    What was cut, and what is right already, stays as it is.
+    None where they are right already, or were cut.
     """
     tool = tools.find(call.name) if call.kind == "function" else None
     if tool is None:
@@ -514,28 +513,28 @@ def mended_arguments(call: CallItem, tools: TextTools) -> str | None:
         made = tool.from_json(right)
         if made is right or made == right:
             return None
-    # A quote or a comma in the wrong place may come of a frame that was lost or came twice: that is not made right.
+    # A misplaced quote or comma may come from a frame that was lost or duplicated, so it is not repaired.
     given = object_of(call.arguments, is_sure=True) if call.arguments.strip() else None
     made = None if given is None else tool.from_json(given)
     return None if made is None or made == right else write_arguments(made)
 
 
-def _with_text(late: list[ModelEvent], raw: str, index: int, item_id: str) -> list[ModelEvent]:
-    """Put text back at the end of the last message, or into the one that was not told as there was nothing else."""
-    place = next((n for n in range(len(late) - 1, -1, -1) if _is_message_done(late[n])), None)
+def _with_text(delayed: list[ModelEvent], raw: str, index: int, item_id: str) -> list[ModelEvent]:
+    """Put text back at the end of the last message, or into a new one if there is none."""
+    place = next((n for n in range(len(delayed) - 1, -1, -1) if _is_message_done(delayed[n])), None)
     if place is None:
         item = MessageItem(id=item_id, role="assistant", content=(TextPart(text=raw),))
-        begun = ItemAdded(index=index, item=MessageItem(id=item_id, role="assistant"))
-        return [*late, begun, TextDelta(index=index, text=raw), ItemDone(index=index, item=item)]
-    done = late[place]
+        started = ItemAdded(index=index, item=MessageItem(id=item_id, role="assistant"))
+        return [*delayed, started, TextDelta(index=index, text=raw), ItemDone(index=index, item=item)]
+    done = delayed[place]
     assert isinstance(done, ItemDone)
     assert isinstance(done.item, MessageItem)
     parts = list(done.item.content)
     last = parts[-1] if parts and isinstance(parts[-1], TextPart) else TextPart(text="")
     parts = [*(parts[:-1] if parts and parts[-1] is last else parts), _shown(last, last.text + raw)]
-    told = TextDelta(index=done.index, text=raw, part=len(parts) - 1)
+    out = TextDelta(index=done.index, text=raw, part=len(parts) - 1)
     ended = ItemDone(index=done.index, item=msgspec.structs.replace(done.item, content=tuple(parts)))
-    return [*late[:place], told, ended, *late[place + 1 :]]
+    return [*delayed[:place], out, ended, *delayed[place + 1 :]]
 
 
 def _is_message_done(event: ModelEvent) -> bool:
@@ -543,7 +542,7 @@ def _is_message_done(event: ModelEvent) -> bool:
 
 
 def _shown(part: TextPart, text: str) -> TextPart:
-    """Return a part with the text that is visible; what belongs to single tokens does not fit another text."""
+    """Return a part with its visible text; logprobs and annotations do not fit a changed text."""
     return part if part.text == text else msgspec.structs.replace(part, text=text, logprobs=None, annotations=None)
 
 
@@ -559,9 +558,9 @@ def _noted(code: str, action: NoteAction, message: str, found: FoundCalls) -> No
 
 
 def scanner_of(plan: Plan, rules: RepairRules | None) -> Scanner | None:
-    """Return who looks for calls in the text of an answer, where the plan has tools that may be called.
+    """Return the scanner for an answer to this plan; None if no tools may be called.
 
-    The last answer at a limit is looked through too: its calls are refused, and their markup is no answer.
+    The closing answer at a limit is scanned too: its calls are refused, but their markup must not be shown.
     """
     if rules is None or not plan.tools or (plan.tool_choice.mode == "none" and not plan.is_closing):
         return None

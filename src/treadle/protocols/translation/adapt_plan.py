@@ -147,7 +147,7 @@ def _namespace(traits: Traits, names: Names, name: str, namespace: str | None) -
 
 
 def _fits(plan: Plan, fitted: _Fitted, survey: Survey) -> bool:
-    """Tell whether a plan goes out as it is, but for its tools, which nearly every one does.
+    """Return whether a plan goes out as it is, but for its tools, which nearly every one does.
 
     The calls of its history and their results must be of functions that are offered.
     """
@@ -163,7 +163,7 @@ def _fits(plan: Plan, fitted: _Fitted, survey: Survey) -> bool:
 
 
 def _calls_fit(survey: Survey, fitted: _Fitted) -> bool:
-    """Tell whether the calls of a history and their results go out as they are."""
+    """Return whether the calls of a history and their results go out as they are."""
     traits, offered = fitted.traits, fitted.offered
     return traits.has_result_files and survey.names <= offered.keys() and survey.has_plain_calls(traits.call_ids)
 

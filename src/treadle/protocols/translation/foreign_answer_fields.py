@@ -1,4 +1,4 @@
-"""What an upstream's protocol says in an answer that the client's has no place for: shown readably, or noted.
+"""Shows what an upstream's answer holds that the client's protocol has no place for as text, or notes that it is lost.
 
 Code that a provider ran becomes text, what it cites becomes annotations; a block that only the same protocol knows
 stays in the journal, for its upstream, and is named in a note. Everything else passes as it is.
@@ -14,19 +14,17 @@ from treadle.core.items import AnyPart, Extra, FilePart, ImagePart, MessageItem,
 from treadle.core.json import write_json
 from treadle.core.request import Note, NoteAction
 from treadle.protocols.codec_interfaces import Decoder
+from treadle.protocols.protocol_registry import MESSAGES, OPENAI_PROTOCOLS
 from treadle.protocols.translation.hosted_call_translation import is_retold
 from treadle.protocols.translation.loose_values import Fields, list_in, object_in, text_in, value_of
 
 CITATIONS_MAX = 256
 """How many citations of one text are carried; a page of search results has ten."""
 
-_ANNOTATED = ("chat", "responses")
-"""Clients whose protocol has annotations of a text."""
-
 _WORD_CHARS_MAX = 80
 _TICKS = re.compile("`+")
 _ABOUT = ("groundingMetadata", "citationMetadata", "urlContextMetadata", "logprobsResult")
-"""What Gemini says about an answer beside it; its ratings and averages are nobody's wish."""
+"""What Gemini says about an answer beside it; its ratings and averages are left out."""
 
 
 class Bearer:
@@ -37,7 +35,7 @@ class Bearer:
         self._noted: set[tuple[str, str]] = set()
 
     def feed(self, event: ModelEvent) -> list[ModelEvent]:
-        """Return the event as the client can be shown it, with what has to be said about it."""
+        """Return the event as the client can be shown it, with the notes about it."""
         if type(event) is TextDelta:
             extra = event.extra
             return [event] if extra is None or extra.protocol == self._client else self._delta(event, extra)
@@ -45,8 +43,8 @@ class Bearer:
         if type(item) is OpaqueItem and item.protocol != self._client:
             return [*self._note_block(item), event]
         if type(event) is ItemDone and type(item) is MessageItem:
-            message, told = self._message(item)
-            return [*told, event if message is item else ItemDone(index=event.index, item=message)]
+            message, notes = self._message(item)
+            return [*notes, event if message is item else ItemDone(index=event.index, item=message)]
         return [event]
 
     def _delta(self, event: TextDelta, extra: Extra) -> list[ModelEvent]:
@@ -58,63 +56,65 @@ class Bearer:
         return [TextDelta(index=event.index, text=event.text + shown, part=event.part)]
 
     def _message(self, item: MessageItem) -> tuple[MessageItem, list[ModelEvent]]:
-        told: list[ModelEvent] = []
-        content = tuple([self._part(part, told) for part in item.content])
+        notes: list[ModelEvent] = []
+        content = tuple([self._part(part, notes) for part in item.content])
         if item.extra is not None and item.extra.protocol != self._client:
-            content = self._annotated(content, item.extra, told)
+            content = self._annotated(content, item.extra, notes)
         if content == item.content:
-            return item, told
-        return msgspec.structs.replace(item, content=content), told
+            return item, notes
+        return msgspec.structs.replace(item, content=content), notes
 
-    def _part(self, part: AnyPart, told: list[ModelEvent]) -> AnyPart:
+    def _part(self, part: AnyPart, notes: list[ModelEvent]) -> AnyPart:
         if type(part) is TextPart and part.extra is None and part.annotations is None:
             return part
         match part:
             case OpaquePart() if part.protocol != self._client:
                 shown = readable(part.raw)
                 if shown is None:
-                    told += self._note("part_hidden", "dropped", f"a part that only {part.protocol} can show")
+                    notes += self._note("part_hidden", "dropped", f"a part that only {part.protocol} can show")
                     return part
-                told += self._note("code_as_text", "emulated", "code that the provider ran is shown as text")
+                notes += self._note("code_as_text", "emulated", "code that the provider ran is shown as text")
                 return TextPart(text=shown)
-            case ImagePart() | FilePart() if self._client == "messages":
-                told += self._note("media_named", "emulated", "an answer has no place for images and files: named only")
+            case ImagePart() | FilePart() if self._client == MESSAGES:
+                notes += self._note(
+                    "media_named", "emulated", "an answer has no place for images and files: named only"
+                )
                 return part
             case TextPart() if part.extra is not None and part.extra.protocol != self._client:
-                return self._cited(part, part.extra, told)
-            case TextPart() if part.annotations is not None and self._client not in _ANNOTATED:
-                told += self._note("annotations_dropped", "dropped", "annotations of a text", "annotations")
+                return self._cited(part, part.extra, notes)
+            case TextPart() if part.annotations is not None and self._client not in OPENAI_PROTOCOLS:
+                notes += self._note("annotations_dropped", "dropped", "annotations of a text", "annotations")
                 return part
             case _:
                 return part
 
-    def _cited(self, part: TextPart, extra: Extra, told: list[ModelEvent]) -> TextPart:
+    def _cited(self, part: TextPart, extra: Extra, notes: list[ModelEvent]) -> TextPart:
         """Return a text with what Anthropic's models cite as annotations of it."""
         cited = [object_in(each) for each in list_in(value_of(extra.fields.get("citations")))[:CITATIONS_MAX]]
         if not cited:
             return part
-        found = [_annotation(each, 0, len(part.text)) for each in cited] if self._client in _ANNOTATED else []
-        return self._with(part, [each for each in found if each is not None], len(cited), told)
+        found = [_annotation(each, 0, len(part.text)) for each in cited] if self._client in OPENAI_PROTOCOLS else []
+        return self._with(part, [each for each in found if each is not None], len(cited), notes)
 
-    def _annotated(self, content: tuple[AnyPart, ...], extra: Extra, told: list[ModelEvent]) -> tuple[AnyPart, ...]:
+    def _annotated(self, content: tuple[AnyPart, ...], extra: Extra, notes: list[ModelEvent]) -> tuple[AnyPart, ...]:
         """Return the parts with what Gemini grounds them on as annotations of the text that it is about."""
         for name in (name for name in _ABOUT[2:] if name in extra.fields):
-            told += self._note("field_dropped", "dropped", f"{name} of an answer", name)
+            notes += self._note("field_dropped", "dropped", f"{name} of an answer", name)
         about = {name: object_in(value_of(extra.fields[name])) for name in _ABOUT[:2] if name in extra.fields}
         place = next((place for place, part in enumerate(content) if isinstance(part, TextPart)), None)
         if not about or place is None:
             return content
         part = cast("TextPart", content[place])
-        found = _grounds(part.text, about) if self._client in _ANNOTATED else []
-        grounded = self._with(part, found, 1, told)
+        found = _grounds(part.text, about) if self._client in OPENAI_PROTOCOLS else []
+        grounded = self._with(part, found, 1, notes)
         return (*content[:place], grounded, *content[place + 1 :])
 
-    def _with(self, part: TextPart, found: list[Fields], count: int, told: list[ModelEvent]) -> TextPart:
+    def _with(self, part: TextPart, found: list[Fields], count: int, notes: list[ModelEvent]) -> TextPart:
         if len(found) < count:
-            told += self._note("citations_dropped", "dropped", "citations that are no address", "citations")
+            notes += self._note("citations_dropped", "dropped", "citations that are no address", "citations")
         if not found:
             return part
-        told += self._note("citations_annotated", "emulated", "citations became annotations")
+        notes += self._note("citations_annotated", "emulated", "citations became annotations")
         return msgspec.structs.replace(part, annotations=msgspec.Raw(write_json(found)))
 
     def _note_block(self, item: OpaqueItem) -> list[ModelEvent]:
@@ -153,13 +153,13 @@ class BearingDecoder:
         return self._all(self._decoder.finish())
 
     def _all(self, events: list[ModelEvent]) -> list[ModelEvent]:
-        told: list[ModelEvent] = []
+        out: list[ModelEvent] = []
         for event in events:
             if type(event) is TextDelta and event.extra is None:
-                told.append(event)
+                out.append(event)
             else:
-                told += self._bearer.feed(event)
-        return told
+                out += self._bearer.feed(event)
+        return out
 
 
 def readable(raw: msgspec.Raw) -> str | None:
@@ -170,8 +170,8 @@ def readable(raw: msgspec.Raw) -> str | None:
         return _fenced(text_in(code.get("code")), _word(code.get("language")).lower())
     if result:
         outcome = _word(result.get("outcome")).removeprefix("OUTCOME_")
-        said = text_in(result.get("output"))
-        return _fenced(said if outcome in ("", "OK") else f"[{outcome}]\n{said}", "")
+        output = text_in(result.get("output"))
+        return _fenced(output if outcome in ("", "OK") else f"[{outcome}]\n{output}", "")
     return None
 
 
@@ -210,10 +210,10 @@ def _grounds(text: str, about: dict[str, Fields]) -> list[Fields]:
 
 def _span(text: str, segment: Fields) -> tuple[int, int]:
     """Return where a segment stands, in characters: Gemini counts bytes."""
-    said = text_in(segment.get("text"))
-    place = text.find(said) if said else -1
+    segment_text = text_in(segment.get("text"))
+    place = text.find(segment_text) if segment_text else -1
     if place >= 0:
-        return place, place + len(said)
+        return place, place + len(segment_text)
     raw = text.encode("utf-8", "replace")
     start, end = (_number(segment.get(name), default) for name, default in (("startIndex", 0), ("endIndex", len(raw))))
     return len(raw[:start].decode("utf-8", "ignore")), len(raw[:end].decode("utf-8", "ignore"))

@@ -61,7 +61,7 @@ class Survey:
 
     @property
     def has_calls(self) -> bool:
-        """Tell whether there are calls, or results of some."""
+        """Return whether there are calls, or results of some."""
         return bool(self._ids)
 
     @property
@@ -70,11 +70,11 @@ class Survey:
         return frozenset(self._called)
 
     def has_odd_roles(self, traits: Traits) -> bool:
-        """Tell whether there is a role that the upstream may not know, or not everywhere."""
+        """Return whether there is a role that the upstream may not know, or not everywhere."""
         return "developer" in self._roles or ("system" in self._roles and not traits.has_late_system)
 
     def has_plain_calls(self, rule: FeatureRule) -> bool:
-        """Tell whether all calls are of functions without a namespace, and all their ids fit this rule."""
+        """Return whether all calls are of functions without a namespace, and all their ids fit this rule."""
         if not self._are_plain:
             return False
         fitting = self._fitting.get(rule, 0)
@@ -117,7 +117,7 @@ def mend_calls(items: tuple[AnyItem, ...], notes: Notes) -> tuple[AnyItem, ...]:
 
 
 def _is_sound(call: CallItem) -> bool:
-    """Tell whether any upstream takes the arguments of a call."""
+    """Return whether any upstream takes the arguments of a call."""
     if call.kind != "function":
         return True
     try:

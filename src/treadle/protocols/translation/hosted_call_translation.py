@@ -13,6 +13,7 @@ import msgspec
 from treadle.core.events import ItemAdded, ItemDone, RunEnded, RunEvent
 from treadle.core.items import AnyItem, ImagePart, MessageItem, OpaqueItem
 from treadle.core.json import write_json
+from treadle.protocols import protocol_registry as registry
 from treadle.protocols.translation.loose_values import Fields, image_url, list_in, object_in, text_in, value_of
 
 _CALLS = {"mcp_tool_use": "mcp", "web_search": "search", "code_execution": "code"}
@@ -26,14 +27,14 @@ _RESULTS = {
 
 
 def is_retold(item: OpaqueItem, client: str) -> bool:
-    """Tell whether a client of that protocol is shown an item that was not made for it."""
+    """Return whether a client of that protocol is shown an item that was not made for it."""
     block = object_in(value_of(item.raw))
     match item.protocol, client:
-        case "messages", "responses":
+        case registry.MESSAGES, registry.RESPONSES:
             return _call_kind(block) is not None or text_in(block.get("type")) in _RESULTS
-        case "responses", "messages" if block.get("type") == "mcp_call":
+        case registry.RESPONSES, registry.MESSAGES if block.get("type") == "mcp_call":
             return True
-        case "responses", _:
+        case registry.RESPONSES, _:
             return block.get("type") == "image_generation_call" and bool(text_in(block.get("result")))
         case _:
             return False
@@ -62,12 +63,12 @@ class HostedCallTranslation:
         if not is_retold(item, self._client):
             return [ItemDone(index=index, item=item)]
         block = object_in(value_of(item.raw))
-        if item.protocol == "messages":
+        if item.protocol == registry.MESSAGES:
             return self._halves(index, block)
-        if self._client == "messages" and block.get("type") == "mcp_call":
+        if self._client == registry.MESSAGES and block.get("type") == "mcp_call":
             # The second block has an index that no item has.
             return [
-                ItemDone(index=place, item=_opaque("messages", half))
+                ItemDone(index=place, item=_opaque(registry.MESSAGES, half))
                 for place, half in zip((index, -1 - index), _blocks(block), strict=True)
             ]
         image = ImagePart(url=image_url(text_in(block.get("result")), text_in(block.get("output_format"))))
@@ -91,7 +92,7 @@ def _call_kind(block: Fields) -> str | None:
 
 def _paired(index: int, call: Fields, result: Fields | None) -> ItemDone:
     kind = _call_kind(call) or _RESULTS[text_in((result or {}).get("type"))]
-    return ItemDone(index=index, item=_opaque("responses", _WRITERS[kind](call, result)))
+    return ItemDone(index=index, item=_opaque(registry.RESPONSES, _WRITERS[kind](call, result)))
 
 
 def _search(call: Fields, result: Fields | None) -> Fields:

@@ -47,13 +47,13 @@ class Names:
 
 
 def all_fit(rule: FeatureRule, words: Collection[str]) -> bool:
-    """Tell whether the upstream takes all of the words as they are."""
+    """Return whether the upstream takes all of the words as they are."""
     lines = "\n".join([*words, ""])
     return lines.count("\n") == len(words) and _all(rule).fullmatch(lines) is not None
 
 
 def fits(rule: FeatureRule, word: str) -> bool:
-    """Tell whether the upstream takes the word as it is."""
+    """Return whether the upstream takes the word as it is."""
     return _whole(rule).fullmatch(word) is not None
 
 

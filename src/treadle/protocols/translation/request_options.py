@@ -13,57 +13,8 @@ import msgspec
 from treadle.core.json import read_json, write_json
 from treadle.core.request import Options
 from treadle.protocols.field_reader import OBJECT, starts_with
+from treadle.protocols.protocol_registry import MESSAGES, OPENAI_PROTOCOLS, PROTOCOLS, OptionWords, Paths
 from treadle.protocols.translation_notes import Notes, note_unread, unread
-
-Paths = Mapping[str, str]
-
-_SIBLINGS = ("chat", "responses")
-_OPENAI: Paths = {"safety_identifier": "user", "user": "user", "service_tier": "tier"}
-
-MEANINGS: Mapping[str, Paths] = {
-    "chat": {
-        **_OPENAI,
-        "top_k": "top_k",
-        "frequency_penalty": "frequency_penalty",
-        "presence_penalty": "presence_penalty",
-    },
-    "responses": _OPENAI,
-    "messages": {"metadata": "user", "service_tier": "tier", "top_k": "top_k"},
-    "gemini": {
-        "serviceTier": "tier",
-        "generationConfig.topK": "top_k",
-        "generationConfig.frequencyPenalty": "frequency_penalty",
-        "generationConfig.presencePenalty": "presence_penalty",
-    },
-}
-"""What an option means, by its path; of two that mean the same the first counts."""
-
-SPELLINGS: Mapping[str, Paths] = {
-    "chat": {
-        "user": "user",
-        "tier": "service_tier",
-        "frequency_penalty": "frequency_penalty",
-        "presence_penalty": "presence_penalty",
-    },
-    "responses": {"user": "user", "tier": "service_tier"},
-    "messages": {"user": "metadata.user_id", "tier": "service_tier", "top_k": "top_k"},
-    "gemini": {
-        "tier": "serviceTier",
-        "top_k": "generationConfig.topK",
-        "frequency_penalty": "generationConfig.frequencyPenalty",
-        "presence_penalty": "generationConfig.presencePenalty",
-    },
-}
-"""Where an upstream's protocol says it. Chat has no top_k: OpenAI refuses fields that it does not know."""
-
-_OPENAI_TIERS: Paths = {name: name for name in ("auto", "default", "flex", "priority", "scale")}
-TIERS: Mapping[str, Paths] = {
-    "chat": _OPENAI_TIERS,
-    "responses": _OPENAI_TIERS,
-    "messages": {"auto": "auto", "standard_only": "default"},
-    "gemini": {"unspecified": "auto", "standard": "default", "flex": "flex", "priority": "priority"},
-}
-"""What each protocol's word for a tier of service is called by OpenAI."""
 
 DEFAULTS: Mapping[str, tuple[Any, ...]] = {
     "frequency_penalty": (0,),
@@ -94,15 +45,15 @@ _SETTLED_BETAS = ("claude-code-", "message-threads-")
 def carry_options(options: Options, protocol: str, notes: Notes) -> Options:
     """Return the options with those that only the client's protocol has spelled for an upstream of this one."""
     source = options.extra_protocol
-    if options.betas and protocol != "messages":
+    if options.betas and protocol != MESSAGES:
         _note_betas(options, notes)
     if not options.extra:
         return options
-    is_shared = source == protocol or (source in _SIBLINGS and protocol in _SIBLINGS)
-    if is_shared or source not in MEANINGS:
+    is_shared = source == protocol or {source, protocol} <= OPENAI_PROTOCOLS
+    if is_shared or source not in PROTOCOLS:
         return options
     given = unread(options)
-    spelled, heeded = _spelled(given, source, protocol)
+    spelled, heeded = _spelled(given, PROTOCOLS[source].options, PROTOCOLS[protocol].options)
     for path in given.keys() & COERCED.keys():
         notes.add("option_coerced", "coerced", f"{path}: {COERCED[path]}", path)
     if "thinking" in options.extra and options.reasoning_effort is None:
@@ -119,12 +70,14 @@ def _note_betas(options: Options, notes: Notes) -> None:
         notes.add("beta_dropped", "dropped", message, "anthropic-beta", len(lost))
 
 
-def _spelled(given: Mapping[str, msgspec.Raw], source: str, target: str) -> tuple[dict[str, msgspec.Raw], set[str]]:
+def _spelled(
+    given: Mapping[str, msgspec.Raw], source: OptionWords, target: OptionWords
+) -> tuple[dict[str, msgspec.Raw], set[str]]:
     """Return the options as the target spells them by their paths there, and the paths of those that they say."""
     spelled: dict[str, msgspec.Raw] = {}
     heeded: set[str] = set()
-    for path, meaning in MEANINGS[source].items():
-        place, raw = SPELLINGS[target].get(meaning), given.get(path)
+    for path, meaning in source.meanings.items():
+        place, raw = target.fields.get(meaning), given.get(path)
         if place is None or raw is None:
             continue
         value = _tier(raw, source, target) if meaning == "tier" else _user(raw) if path == "metadata" else raw
@@ -138,9 +91,9 @@ def _user(raw: msgspec.Raw) -> msgspec.Raw | None:
     return OBJECT.decode(raw).get("user_id") if starts_with(raw, "{") else None
 
 
-def _tier(raw: msgspec.Raw, source: str, target: str) -> msgspec.Raw | None:
-    word = TIERS[source].get(_value(raw)) if starts_with(raw, '"') else None
-    found = next((own for own, common in TIERS[target].items() if common == word), None)
+def _tier(raw: msgspec.Raw, source: OptionWords, target: OptionWords) -> msgspec.Raw | None:
+    word = source.tiers.get(_value(raw)) if starts_with(raw, '"') else None
+    found = next((own for own, common in target.tiers.items() if common == word), None)
     return None if found is None else msgspec.Raw(write_json(found))
 
 

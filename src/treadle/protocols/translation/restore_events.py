@@ -1,8 +1,8 @@
-"""The way back: events of an upstream in the terms of the plan that was asked, as if nothing had been adapted.
+"""Translates an upstream's events back into the terms of the original plan, as if nothing had been adapted.
 
-Only names, kinds and namespaces of calls change here, and the arguments of custom tools. It holds back nothing but
-the start of a custom call's arguments, and a call whose name is only the beginning of a tool's. Faults of a whole
-answer that no single event shows are told, not judged.
+Only names, kinds and namespaces of calls change here, and the arguments of custom tools. Held back are only the start
+of a custom call's arguments, and a call whose name is still a prefix of a tool's. Faults that only the whole answer
+shows are noted, not judged.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,29 +43,29 @@ _ENDS = frozenset({"stop", "end_turn", "stop_sequence"})
 """The words by which a protocol says that the model has nothing left to do; Gemini's STOP also ends a turn of calls."""
 
 _CALLED = frozenset({"tool_calls", "function_call", "tool_use"})
-"""The words by which it says that there are calls."""
+"""The words by which a protocol says that there are calls."""
 
 _STRAY_NAME: Fault = ("name_stray", "a tool's name came with a prefix or in another case")
 
 _PASSING: frozenset[type[ModelEvent]] = frozenset({TextDelta, RefusalDelta, ReasoningDelta, Noted, Failed, Interrupted})
-"""Events in which nothing was adapted and nothing can be wrong."""
+"""Events that need no restoring and no check."""
 
 _PASSING_UNWRAPPED = _PASSING | {ArgumentsDelta}
-"""Those where no tool went out as another kind."""
+"""The same where no tool was sent as another kind."""
 
 _NOTHING: frozenset[type[ModelEvent]] = frozenset()
-"""Those while a name may still go on."""
+"""None, while more of a name may come."""
 
 
 class Scan(Protocol):
-    """What looks for calls in the text of an answer."""
+    """Finds calls in the text of an answer."""
 
     def feed_all(self, events: list[ModelEvent]) -> list[ModelEvent]:
         """Take the events of one read; return what follows from them."""
         ...
 
     def taker(self, event: TextDelta) -> Take | None:
-        """Return what takes more of a text of which this was told last, as long as no other event comes between."""
+        """Return what takes more of the text that this event extended, as long as no other event comes between."""
         ...
 
 
@@ -75,9 +75,9 @@ _NAMES: Memo[Mapping[str, ToolSpec], frozenset[str]] = Memo(frozenset)
 class Restorer(msgspec.Struct):
     """Restores the events of one model call.
 
-    `specs` are the tools of the plan by their names, `wrapped` the names of those that went out as functions. With
-    `mends_names` a name that no tool has is read as the tool it differs from by a prefix or by case. `calls` have
-    begun, those of `wrapped` tools that are not over are unwrapped.
+    `specs` are the tools of the plan by their names, `wrapped` the names of those that were sent as functions. With
+    `mends_names` a name that no tool has is read as the tool it differs from by a prefix or by case. `calls` are the
+    indexes of calls that started, `unwrappers` belong to unfinished calls of `wrapped` tools.
     """
 
     names: Names
@@ -90,12 +90,12 @@ class Restorer(msgspec.Struct):
 
     @property
     def sent_names(self) -> frozenset[str]:
-        """Return the names of the tools as the upstream was told them."""
+        """Return the names of the tools as they were sent to the upstream."""
         names = _NAMES.of(self.specs)
         return names if not self.names.count else frozenset([self.names.there(name) for name in names])
 
     def feed(self, event: ModelEvent) -> list[ModelEvent]:
-        """Return the event as the plan's own, with what has to be said about it."""
+        """Return the event in the plan's terms, with the notes about it."""
         if type(event) is ArgumentsDelta:
             unwrapper = self.unwrappers.get(event.index)
             if unwrapper is None:
@@ -106,42 +106,46 @@ class Restorer(msgspec.Struct):
             if self._is_own(event.item):
                 self.calls.add(event.index)
                 return [event]
-            restored, told = self._restored(event.index, event.item)
-            return [*told, event if restored is event.item else ItemAdded(index=event.index, item=restored)]
+            restored, out = self._restored(event.index, event.item)
+            return [*out, event if restored is event.item else ItemAdded(index=event.index, item=restored)]
         if type(event) is ItemDone and type(event.item) is CallItem:
             if self._is_own(event.item):
                 self.calls.add(event.index)
                 faults = self._faults(event.item)
                 return [*[_noted(*fault) for fault in faults], event] if faults else [event]
-            restored, told = self._restored(event.index, event.item)
-            return [*told, *self._done(event.index, restored)]
+            restored, out = self._restored(event.index, event.item)
+            return [*out, *self._done(event.index, restored)]
         return [event]
 
     def _is_own(self, call: CallItem) -> bool:
-        """Tell whether a call is as the plan says it, which it is where nothing had to be adapted."""
+        """Return whether a call needs no restoring, because nothing was adapted."""
         spec = None if self.names.count or self.wrapped or self.is_single else self.specs.get(call.name)
         return spec is not None and spec.namespace == call.namespace
 
     def _restored(self, index: int, call: CallItem) -> tuple[CallItem, list[ModelEvent]]:
-        told: list[ModelEvent] = []
+        out: list[ModelEvent] = []
         name = self.names.back(call.name) if self.names.count else call.name
         if self.mends_names and name not in self.specs and (meant := self._meant(name)) is not None:
-            told += self._told(index, "name_mended", "repaired", f"the model wrote the tool's name as {name[:80]!r}")
+            out += self._note_once(
+                index, "name_mended", "repaired", f"the model wrote the tool's name as {name[:80]!r}"
+            )
             name = meant
         if self.is_single and self.calls:
-            told += self._told(index, "parallel_ignored", "kept", "the model made several calls though asked for one")
+            out += self._note_once(
+                index, "parallel_ignored", "kept", "the model made several calls though asked for one"
+            )
         self.calls.add(index)
         spec = self.specs.get(name)
         namespace = call.namespace or (spec.namespace if spec else None)
         if name not in self.wrapped or call.kind == "custom":
             if name == call.name and namespace == call.namespace:
-                return call, told
-            return msgspec.structs.replace(call, name=name, namespace=namespace), told
+                return call, out
+            return msgspec.structs.replace(call, name=name, namespace=namespace), out
         self.unwrappers.setdefault(index, Unwrapper())
-        return msgspec.structs.replace(call, name=name, namespace=namespace, kind="custom"), told
+        return msgspec.structs.replace(call, name=name, namespace=namespace, kind="custom"), out
 
     def _done(self, index: int, call: CallItem) -> list[ModelEvent]:
-        """Return the end of a call; of a wrapped one with the text that was not passed on yet."""
+        """Return the end of a call; of a wrapped one with the text that is still held back."""
         unwrapper = self.unwrappers.pop(index, None) if self.unwrappers else None
         if unwrapper is None:
             done = ItemDone(index=index, item=call)
@@ -150,28 +154,28 @@ class Restorer(msgspec.Struct):
         late = unwrapper.feed(call.arguments[unwrapper.chars_fed :])
         final = unwrapper.finish()
         if final.is_cut:
-            # Free text has no end of its own: a client would run what there is of it.
+            # Free text shows no end, so a client would run a truncated input.
             return [Failed(error=BrokenStream("The upstream's answer is damaged: a call's input has no end.").info)]
-        told: list[ModelEvent] = []
+        out: list[ModelEvent] = []
         if late + final.rest:
-            told.append(ArgumentsDelta(index=index, text=late + final.rest))
+            out.append(ArgumentsDelta(index=index, text=late + final.rest))
         raw = call.raw
         if not final.is_clean:
             raw = raw or call.arguments
             message = "the model wrote a custom tool's input otherwise than asked"
-            told.append(Noted(note=Note(code="custom_input", action="repaired", message=message)))
+            out.append(Noted(note=Note(code="custom_input", action="repaired", message=message)))
         done = msgspec.structs.replace(call, arguments=final.text, raw=raw)
-        return [*told, ItemDone(index=index, item=done)]
+        return [*out, ItemDone(index=index, item=done)]
 
     def _faults(self, call: CallItem) -> list[Fault]:
-        """Return what is wrong with a call; a name that was put right is told already."""
+        """Return what is wrong with a call; a repaired name is already noted."""
         if call.name == UNNAMED:
             return []
         if call.name not in self.specs and self._meant(call.name) is not None:
             return [_STRAY_NAME]
         return call_faults(call, self.specs)
 
-    def _told(self, index: int, code: str, action: NoteAction, message: str) -> list[ModelEvent]:
+    def _note_once(self, index: int, code: str, action: NoteAction, message: str) -> list[ModelEvent]:
         """Return a note on a call, once."""
         return [] if index in self.calls else [Noted(note=Note(code=code, action=action, message=message))]
 
@@ -186,41 +190,41 @@ class Restorer(msgspec.Struct):
 
 
 class Watcher:
-    """Looks at the events of one model call as they pass."""
+    """Checks the events of one model call as they pass."""
 
     _has_calls: bool = False
     _has_content: bool = False
     _has_thoughts: bool = False
     _faulty: frozenset[Fault] = frozenset()
 
-    def end_item(self, event: ItemDone, told: list[ModelEvent]) -> None:
-        """Tell that an item is done, before it what is wrong with it."""
+    def end_item(self, event: ItemDone, out: list[ModelEvent]) -> None:
+        """Emit the end of an item, after notes on its faults."""
         item = event.item
         if type(item) is CallItem:
             self._has_calls = True
         elif type(item) is MessageItem:
             self._has_content = self._has_content or bool(item.content)
-            self._note(item_faults(item), told)
+            self._note(item_faults(item), out)
         elif type(item) is ReasoningItem:
             self._has_thoughts = True
-            self._note(item_faults(item), told)
+            self._note(item_faults(item), out)
         else:
             self._has_content = True
-        told.append(event)
+        out.append(event)
 
-    def _note(self, faults: Sequence[Fault], told: list[ModelEvent]) -> None:
-        """Tell faults that this answer did not have before."""
+    def _note(self, faults: Sequence[Fault], out: list[ModelEvent]) -> None:
+        """Emit notes on faults that this answer did not have before."""
         if faults:
             fresh = [fault for fault in faults if fault not in self._faulty]
             self._faulty = self._faulty.union(fresh)
-            told += [_noted(*fault) for fault in fresh]
+            out += [_noted(*fault) for fault in fresh]
 
-    def end(self, event: Finished, told: list[ModelEvent]) -> None:
-        """Tell the end of the answer, before it what is wrong with all of it."""
+    def end(self, event: Finished, out: list[ModelEvent]) -> None:
+        """Emit the end of the answer, after notes on faults of the whole."""
         if event.usage is None:
-            told.append(_noted("usage_missing", "the upstream did not say what it used"))
-        told += self._contradictions(event)
-        told.append(event)
+            out.append(_noted("usage_missing", "the upstream did not say what it used"))
+        out += self._contradictions(event)
+        out.append(event)
 
     def _contradictions(self, end: Finished) -> list[ModelEvent]:
         if end.raw_stop in (_ENDS if self._has_calls else _CALLED):
@@ -240,10 +244,10 @@ def _noted(code: str, message: str) -> Noted:
 
 
 class RestoringDecoder:
-    """A decoder whose events are restored and watched as they come; before that, `scan` makes calls of text.
+    """Restores and checks the events of a decoder; before that, `scan` turns calls in text into call items.
 
-    All of it is one object, because every read of the network passes through. A text that goes on alone takes a short
-    way, its `flow`, for as long as all stages would let it pass.
+    These stages are one object, because every network read passes through. Text that streams alone takes a fast path,
+    its `flow`, as long as all stages would pass it unchanged.
     """
 
     def __init__(self, decoder: Decoder, restorer: Restorer, scan: Scan | None = None) -> None:
@@ -282,37 +286,37 @@ class RestoringDecoder:
         return self._all(events if self._scan is None else self._scan.feed_all(events))
 
     def _flow_of(self, event: TextDelta) -> Flow | None:
-        """Return what takes the next pieces of a text of which this one came alone."""
+        """Return the fast path for the next pieces of a text of which this one came alone."""
         take = None if self._scan is None else self._scan.taker(event)
         if not isinstance(self._decoder, AnswerDecoder) or (take is None and self._scan is not None):
             return None
         return self._decoder.flow(take)
 
     def _all(self, events: list[ModelEvent]) -> list[ModelEvent]:
-        told: list[ModelEvent] = []
+        out: list[ModelEvent] = []
         for event in events:
             if self._is_over:
                 break
             if type(event) in self._passing:
-                told.append(event)
+                out.append(event)
             elif self._pieces is not None:
                 for piece in self._pieces.feed(event):
-                    self._own(piece, told)
+                    self._own(piece, out)
             elif type(event) is ItemDone and type(event.item) is not CallItem:
-                self._watcher.end_item(event, told)
+                self._watcher.end_item(event, out)
             elif type(event) is Finished:
-                self._watcher.end(event, told)
+                self._watcher.end(event, out)
             elif type(event) is not ItemAdded:
-                self._own(event, told)
+                self._own(event, out)
             elif type(event.item) is not CallItem:
-                told.append(event)
+                out.append(event)
             else:
-                for piece in self._begun(event, event.item.name):
-                    self._own(piece, told)
-        return told
+                for piece in self._started(event, event.item.name):
+                    self._own(piece, out)
+        return out
 
-    def _begun(self, event: ModelEvent, name: str) -> list[ModelEvent]:
-        """Return the begin of a call; from the first whose name may only be the beginning of one, names are joined."""
+    def _started(self, event: ModelEvent, name: str) -> list[ModelEvent]:
+        """Return the start of a call; once a name may be a prefix of another, its pieces are joined."""
         if name in self._restorer.specs:
             return [event]
         pieces = NamePieces(self._restorer.sent_names)
@@ -321,13 +325,13 @@ class RestoringDecoder:
             self._pieces, self._passing = pieces, _NOTHING
         return whole
 
-    def _own(self, event: ModelEvent, told: list[ModelEvent]) -> None:
-        """Tell the event restored, and what is wrong with it or with the answer that it ends."""
+    def _own(self, event: ModelEvent, out: list[ModelEvent]) -> None:
+        """Emit the restored event, with notes on its faults or on those of the answer that it ends."""
         for own in self._restorer.feed(event):
             if type(own) is ItemDone:
-                self._watcher.end_item(own, told)
+                self._watcher.end_item(own, out)
             elif type(own) is Finished:
-                self._watcher.end(own, told)
+                self._watcher.end(own, out)
             else:
                 self._is_over = self._is_over or type(own) is Failed
-                told.append(own)
+                out.append(own)

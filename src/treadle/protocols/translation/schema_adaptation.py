@@ -97,7 +97,7 @@ class Schemas:
 
 
 def _is_stray(raw: msgspec.Raw, is_tool: bool) -> bool:
-    """Tell whether a schema needs a second look; the same tools come with every request."""
+    """Return whether a schema needs a second look; the same tools come with every request."""
     data = bytes(raw)
     return _looks_stray(data, is_tool) if len(data) <= _REMEMBERED_BYTES_MAX else _look(data, is_tool)
 

@@ -1,4 +1,4 @@
-"""What an upstream can take, as one row of data for each protocol; quirks replace single fields of a row.
+"""What an upstream can take: each protocol has one such set of features, of which quirks replace single fields.
 
 Limits are the strictest of the providers that speak the protocol, because renaming is free and a refusal is not.
 """
@@ -53,27 +53,3 @@ class Traits(msgspec.Struct, frozen=True, kw_only=True):
     has_result_files: bool = True
     has_hosted_items: bool = False
     mends_names: bool = False
-
-
-TRAITS: dict[str, Traits] = {
-    # Chat's codec moves the files of results into a user message itself, so `has_result_files` stays.
-    "chat": Traits(choices=SPOKEN_CHOICES),
-    # An unset `strict` makes Responses promote a schema, which turns optional fields into required ones.
-    "responses": Traits(
-        choices=SPOKEN_CHOICES,
-        has_custom_tools=True,
-        has_namespaces=True,
-        has_developer=True,
-        has_hosted_items=True,
-        unset_strict=False,
-    ),
-    "messages": Traits(choices=SPOKEN_CHOICES, call_ids=FeatureRule(), has_late_system=False),
-    "gemini": Traits(
-        names=FeatureRule(first="a-zA-Z_"),
-        call_ids=FeatureRule(),
-        schemas="gemini",
-        has_strict=False,
-        has_parallel_flag=False,
-        has_late_system=False,
-    ),
-}

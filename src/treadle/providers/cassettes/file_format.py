@@ -16,7 +16,7 @@ from msgspec import Meta
 
 from treadle.core.errors import ConfigError
 from treadle.core.json import BadJson, canonical_json, read_json, type_errors
-from treadle.providers.provider_endpoint import ProtocolName
+from treadle.protocols.protocol_registry import ProtocolName
 
 VERSION = 1
 SUFFIX = ".jsonl"

@@ -13,12 +13,12 @@ from treadle.core.ids import IdSource
 from treadle.core.items import AnyItem, CallItem, MessageItem, ResultItem, text_of
 from treadle.core.plan import Plan
 from treadle.core.usage import Usage
+from treadle.protocols.protocol_registry import CHAT, ProtocolName
 from treadle.protocols.translation.adapt_plan import Adapted
 from treadle.providers.demo_model.answer_text import answer, ask_for, introduce
 from treadle.providers.demo_model.tool_selection import choose
 from treadle.providers.fakes.reply_rendering import sent_reply, write_frames
 from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
-from treadle.providers.provider_endpoint import ProtocolName
 from treadle.providers.provider_model import decode, open_call
 
 NAME = "demo"
@@ -33,7 +33,7 @@ class DemoModel:
         *,
         delay_s: float = 0.0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        protocol: ProtocolName = "chat",
+        protocol: ProtocolName = CHAT,
     ) -> None:
         self._ids = ids
         self._delay_s = delay_s

@@ -6,7 +6,6 @@ stop half-way, or hang up, always by events and byte counts and never by time. I
 
 import argparse
 import asyncio
-import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -22,26 +21,17 @@ from treadle.core.json import write_json
 from treadle.core.plan import Plan
 from treadle.core.request import Request
 from treadle.http.loopback_server import Listener, LoopbackAnswer, LoopbackRequest
-from treadle.protocols import gemini
 from treadle.protocols.error_envelopes import write_error
-from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.protocol_registry import PROTOCOLS, ProtocolName, ProtocolRow
 from treadle.providers.demo_model.model import NAME, reply_to
 from treadle.providers.fakes.reply_rendering import cut, write_body, write_frames, write_refusal
 from treadle.providers.fakes.scripted_model import Script, ScriptMismatch, ScriptPlayer, read_script
 from treadle.providers.fakes.scripted_reply import Reply
-from treadle.providers.provider_endpoint import ProtocolName
 
 HOST = "127.0.0.1"
 BODY_BYTES_MAX = 33_554_432
 
 MODELS = "/v1/models"
-PATHS: dict[ProtocolName, "re.Pattern[str]"] = {
-    "chat": re.compile("/v1/chat/completions"),
-    "responses": re.compile("/v1/responses"),
-    "messages": re.compile("/v1/messages"),
-    "gemini": re.compile("/v1(?:beta)?/models/(?P<model>[^/]+):(?P<verb>[^/:]+)"),
-}
-_STREAM_VERB = "streamGenerateContent"
 
 
 class Canned(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,7 +89,7 @@ class ScriptServer:
 
     def base_url(self, protocol: ProtocolName) -> str:
         """Return what an endpoint of that protocol has to be configured with."""
-        return self.url.removesuffix("v1") + ("v1beta" if protocol == "gemini" else "v1")
+        return self.url.removesuffix("v1") + (PROTOCOLS[protocol].version or "v1")
 
     async def __aexit__(self, *_: object) -> None:
         self.release.set()
@@ -109,17 +99,16 @@ class ScriptServer:
         if asked.path == MODELS and asked.method == "GET":
             await answer.send(200, self._models())
             return
-        found = _route(asked.path)
-        if found is None or asked.method != "POST":
-            await answer.send(404 if found is None else 405, b"")
+        row = _route(asked.path)
+        if row is None or asked.method != "POST":
+            await answer.send(404 if row is None else 405, b"")
             return
-        protocol, fits = found
         self.received.append(Received(path=unquote(asked.path), headers=asked.headers, body=asked.body))
         self.connections.add(asked.peer)
         try:
-            canned = self._answer(_read(protocol, fits, asked.body))
+            canned = self._answer(row.read_posted(asked.path, asked.body))
         except (TreadleError, ScriptMismatch) as error:
-            await _refuse(answer, protocol, error)
+            await _refuse(answer, row.name, error)
             return
         try:
             await self._send(answer, canned)
@@ -163,19 +152,9 @@ class ScriptServer:
         await answer.finish()
 
 
-def _route(path: str) -> "tuple[ProtocolName, re.Match[str]] | None":
-    """Return whose path it is, and what it says."""
-    for protocol, pattern in PATHS.items():
-        if fits := pattern.fullmatch(path):
-            return protocol, fits
-    return None
-
-
-def _read(protocol: ProtocolName, path: "re.Match[str]", body: bytes) -> Request:
-    """Read what was asked; Gemini says model and stream in the path."""
-    if protocol != "gemini":
-        return PROTOCOLS[protocol].read_request(body)
-    return gemini.read_request(body, model=unquote(path["model"]), stream=path["verb"] == _STREAM_VERB)
+def _route(path: str) -> ProtocolRow | None:
+    """Return the protocol whose path it is."""
+    return next((row for row in PROTOCOLS.values() if row.posted_path.fullmatch(path)), None)
 
 
 def plan_of(request: Request) -> Plan:

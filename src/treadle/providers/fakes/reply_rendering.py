@@ -28,12 +28,11 @@ from treadle.core.json import members_of, write_json
 from treadle.core.request import Request, Surface
 from treadle.core.tool_definitions import ToolSpec
 from treadle.protocols.error_envelopes import write_error
-from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.protocol_registry import CHAT, MESSAGES, PROTOCOLS, ProtocolName
 from treadle.protocols.translation.adapt_plan import Adapted
 from treadle.protocols.translation.custom_tools import wrapped_input
 from treadle.providers.fakes.scripted_reply import Faults, Reply, ReplyCall
 from treadle.providers.fakes.stream_faults import spoil
-from treadle.providers.provider_endpoint import ProtocolName
 
 ARGUMENTS_PIECE_CHARS = 12
 _WORD = re.compile(r"\s*\S+\s*|\s+")
@@ -41,13 +40,13 @@ _STATUS_OF_STOP: dict[Stop, Status] = {"length": "incomplete", "filtered": "inco
 
 
 def write_frames(
-    reply: Reply, *, model: str, protocol: ProtocolName = "chat", tools: tuple[ToolSpec, ...] = ()
+    reply: Reply, *, model: str, protocol: ProtocolName = CHAT, tools: tuple[ToolSpec, ...] = ()
 ) -> list[bytes]:
     """Spell the reply as the frames of a stream, faults of shape included; `tools` are those the model was offered."""
     surface = Surface(stream=True, include_usage=True)
     request = Request(protocol=protocol, model=model, surface=surface, tools=tools)
-    encoder = PROTOCOLS[protocol].encoder(request, CountingIds(namespace="u"))
-    spoken, malformed = _marked(reply) if protocol == "messages" else (reply, {})
+    encoder = PROTOCOLS[protocol].codec.encoder(request, CountingIds(namespace="u"))
+    spoken, malformed = _marked(reply) if protocol == MESSAGES else (reply, {})
     frames = [frame for event in events_of(spoken, model) for frame in encoder.feed(event)]
     for mark, text in malformed.items():
         # The encoder sends the closing brace in a piece of its own.
@@ -70,10 +69,10 @@ def _marked(reply: Reply) -> tuple[Reply, dict[str, str]]:
     return msgspec.structs.replace(reply, calls=tuple(calls)), malformed
 
 
-def write_body(reply: Reply, *, model: str, protocol: ProtocolName = "chat", tools: tuple[ToolSpec, ...] = ()) -> bytes:
+def write_body(reply: Reply, *, model: str, protocol: ProtocolName = CHAT, tools: tuple[ToolSpec, ...] = ()) -> bytes:
     """Spell the reply as one whole response."""
     request = Request(protocol=protocol, model=model, tools=tools)
-    encoder = PROTOCOLS[protocol].encoder(request, CountingIds(namespace="u"))
+    encoder = PROTOCOLS[protocol].codec.encoder(request, CountingIds(namespace="u"))
     for event in events_of(reply, model):
         encoder.feed(event)
     return encoder.body()
@@ -91,7 +90,7 @@ def _sent_call(call: ReplyCall, adapted: Adapted) -> ReplyCall:
     return msgspec.structs.replace(call, name=adapted.names.there(call.name), raw=raw)
 
 
-def write_refusal(faults: Faults, protocol: ProtocolName = "chat") -> tuple[dict[str, str], bytes]:
+def write_refusal(faults: Faults, protocol: ProtocolName = CHAT) -> tuple[dict[str, str], bytes]:
     """Spell the fault `status` as the headers and body of an error answer."""
     error = ErrorInfo(code=faults.code or "scripted", message=faults.message, status=faults.status or 500)
     headers = {"content-type": "application/json"}

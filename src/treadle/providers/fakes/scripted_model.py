@@ -16,12 +16,13 @@ from treadle.core.ids import IdSource
 from treadle.core.items import AnyItem, MessageItem, ResultItem, text_of
 from treadle.core.plan import Plan
 from treadle.core.result_envelope import error_in
+from treadle.protocols.protocol_registry import CHAT, ProtocolName
 from treadle.protocols.text_calls.text_call_recovery import RepairRules
 from treadle.protocols.translation.adapt_plan import Adapted
 from treadle.providers.error_mapping import read_failure
 from treadle.providers.fakes.reply_rendering import cut, sent_reply, write_frames, write_refusal
 from treadle.providers.fakes.scripted_reply import Reply
-from treadle.providers.provider_endpoint import Endpoint, ProtocolName
+from treadle.providers.provider_endpoint import Endpoint
 from treadle.providers.provider_model import AnswerRules, decode, open_call
 
 Heard = Callable[[Plan, bytes], None]
@@ -127,7 +128,7 @@ class ScriptedModel:
         chunk_bytes: int | None = None,
         sleep: Sleep = asyncio.sleep,
         idle_s: float = 120.0,
-        protocol: ProtocolName = "chat",
+        protocol: ProtocolName = CHAT,
     ) -> None:
         self.player = ScriptPlayer(script)
         self._ids = ids

@@ -9,9 +9,9 @@ from contextlib import suppress
 from typing import Any, cast
 
 from treadle.core.json import BadJson, read_json, write_json
+from treadle.protocols.protocol_registry import CHAT, GEMINI, MESSAGES, PROTOCOLS, RESPONSES, ProtocolName
 from treadle.protocols.sse import SseReader, write_frame
 from treadle.providers.fakes.scripted_reply import Faults
-from treadle.providers.provider_endpoint import ProtocolName
 
 Chunk = dict[str, Any]
 """One chunk of a stream as its protocol spells it."""
@@ -21,8 +21,8 @@ _DONE = "[DONE]"
 
 def spoil(frames: list[bytes], faults: Faults, protocol: ProtocolName) -> list[bytes]:
     """Change the frames of a stream as its faults of shape say; what its protocol cannot have changes nothing."""
-    changes = [change for name, change in SHAPES[protocol].items() if getattr(faults, name)]
-    ends_early = faults.no_done and protocol == "chat"
+    changes = [change for name, change in SHAPES.get(protocol, {}).items() if getattr(faults, name)]
+    ends_early = faults.no_done and protocol == CHAT
     if not changes and not ends_early:
         return frames
     reader = SseReader()
@@ -30,16 +30,12 @@ def spoil(frames: list[bytes], faults: Faults, protocol: ProtocolName) -> list[b
     chunks = [cast("Chunk", read_json(text)) for text in data if text != _DONE]
     for change in changes:
         chunks = change(chunks)
-    if protocol == "responses":
+    if PROTOCOLS[protocol].has_sequence_numbers:
         # An upstream of such a shape numbers what it sends.
         chunks = [{**chunk, "sequence_number": number} for number, chunk in enumerate(chunks)]
-    written = [write_frame(write_json(chunk), event=_event(chunk, protocol)) for chunk in chunks]
+    is_named = protocol in (RESPONSES, MESSAGES)
+    written = [write_frame(write_json(chunk), event=str(chunk["type"]) if is_named else None) for chunk in chunks]
     return [*written, write_frame(_DONE.encode())] if _DONE in data and not ends_early else written
-
-
-def _event(chunk: Chunk, protocol: ProtocolName) -> str | None:
-    """Return the name that a frame goes by, in the protocols whose frames have one."""
-    return str(chunk["type"]) if protocol in ("responses", "messages") else None
 
 
 def _calls(chunk: Chunk) -> list[Chunk]:
@@ -218,7 +214,7 @@ def _says(chunk: Chunk) -> bool:
 
 
 SHAPES: dict[ProtocolName, dict[str, Callable[[list[Chunk]], list[Chunk]]]] = {
-    "chat": {
+    CHAT: {
         "args_as_object": _object_arguments,
         "name_after_args": _name_last,
         "index_zero": _each_call(lambda call: call.update(index=0)),
@@ -227,7 +223,7 @@ SHAPES: dict[ProtocolName, dict[str, Callable[[list[Chunk]], list[Chunk]]]] = {
         "dup_chunk": _twice,
         "empty_final": _empty_last,
     },
-    "responses": {
+    RESPONSES: {
         "args_as_object": _object_items,
         "name_after_args": _added_last,
         "index_zero": _put("output_index", 0),
@@ -236,7 +232,7 @@ SHAPES: dict[ProtocolName, dict[str, Callable[[list[Chunk]], list[Chunk]]]] = {
         "dup_chunk": _again("response.created", "response.in_progress"),
         "empty_final": _empty_output,
     },
-    "messages": {
+    MESSAGES: {
         "args_as_object": _whole_input,
         "index_zero": _put("index", 0),
         "no_index": _pop("index"),
@@ -245,7 +241,7 @@ SHAPES: dict[ProtocolName, dict[str, Callable[[list[Chunk]], list[Chunk]]]] = {
         "empty_final": _last_ping,
         "no_done": lambda chunks: [chunk for chunk in chunks if chunk["type"] != "message_stop"],
     },
-    "gemini": {
+    GEMINI: {
         "no_id": _each(
             lambda chunk: [cast("Chunk", part.get("functionCall", {})).pop("id", None) for part in _parts(chunk)]
         ),

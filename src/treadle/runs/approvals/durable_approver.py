@@ -9,12 +9,11 @@ from treadle.core.tool_definitions import CallContext
 from treadle.engine.ports import ApprovalVerdict, PendingApproval, PermissionRequest
 from treadle.journal.approvals_interface import ApprovalDecision, ApprovalQuestion, ApprovalRow
 from treadle.journal.journal_interface import RunRow, Store
+from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.providers.direct_call_model import DIRECT_MODEL
 from treadle.runs.approvals.remembered_rules import agrees, canonical_arguments, digest_of
 from treadle.runs.approvals.unattended import DenyAll
 
-HOLDS_CONNECTION = frozenset({"chat", "messages", "gemini", "responses"})
-"""APIs whose client holds its connection while the run waits."""
 POLL_S = 1.0
 """How long to wait for a change notification before the row is read again."""
 PAUSE_S = 0.05
@@ -115,7 +114,7 @@ class DurableApprover:
     def _time_for(self, request: PermissionRequest, run: RunRow | None) -> float:
         if run is None or run.background or request.is_deferred:
             return self._rules.stored_s
-        is_connected = run.protocol in HOLDS_CONNECTION or run.model == DIRECT_MODEL
+        is_connected = run.protocol in PROTOCOLS or run.model == DIRECT_MODEL
         return self._rules.wait_s if is_connected else self._rules.stored_s
 
 

@@ -31,7 +31,7 @@ from treadle.core.plan import Plan
 from treadle.core.request import Request, Surface
 from treadle.protocols.error_envelopes import write_error
 from treadle.protocols.gemini.content_parts import seal
-from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.protocol_registry import MESSAGES, PROTOCOLS, RESPONSES
 from treadle.protocols.translation.adapt_plan import Adapted
 from treadle.protocols.translation.custom_tools import wrapped_input
 from treadle.providers.cassettes.file_format import (
@@ -123,7 +123,7 @@ def _pieces(made: ModelCall, plan: Plan, endpoint: Endpoint, adapted: Adapted) -
     surface = Surface(stream=True, include_usage=True)
     request = Request(protocol=endpoint.protocol, model=plan.model, surface=surface, tools=adapted.plan.tools)
     ids = CountingIds(namespace="u")
-    encoder = PROTOCOLS[endpoint.protocol].encoder(request, ids)
+    encoder = PROTOCOLS[endpoint.protocol].codec.encoder(request, ids)
     started = RunStarted(run_id=ids.new("run"), response_id=ids.new("resp"), model=plan.model, created_at=made.asked_at)
     own_words = _WITH_OWN_STATE.get(endpoint.protocol)
     for event in (started, *_sent(made.events, adapted)):
@@ -169,7 +169,7 @@ def _own_state(event: ItemAdded | ItemDone) -> ItemAdded | ItemDone:
     return msgspec.structs.replace(event, item=msgspec.structs.replace(item, id=bound, blobs=unwrapped))
 
 
-_WITH_OWN_STATE = {"responses": _own_state, "messages": _own_state}
+_WITH_OWN_STATE = {RESPONSES: _own_state, MESSAGES: _own_state}
 """How opaque state is unwrapped, in the protocols whose client encoder seals it."""
 
 

@@ -26,12 +26,13 @@ from treadle.core.items import AnyItem, CallItem, MessageItem, ReasoningItem, Re
 from treadle.core.journal_entries import Entry, entry_of_item, item_of_entry
 from treadle.core.request import Request
 from treadle.journal.journal_interface import SESSION_BUSY, RunRow, SessionRow
-from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols import responses
+from treadle.protocols.protocol_registry import RESPONSES
 from treadle.protocols.responses.client_item_order import server_call_id
 from treadle.runs.conversation_history import read_history
 from treadle.server import run_response as stream
 from treadle.server.api.response_items import LISTED, PAGES, ShownItem, list_of, read_page, show_items
-from treadle.server.auth.route_permissions import RESPONSES
+from treadle.server.auth.route_permissions import RESPONSES_API
 from treadle.server.http_exchange import Exchange, read_body
 from treadle.server.route import ANY, COUNT, FLAG, TEXT, RouteGroup, fields, gives, listed, request
 from treadle.server.server_state import Service
@@ -151,7 +152,7 @@ async def session_of(service: Service, exchange: Exchange, request: Request) -> 
     Raises: ProtocolError, NotFound.
     """
     raw = request.options.extra.get("conversation")
-    if raw is None or request.options.extra_protocol != "responses":
+    if raw is None or request.options.extra_protocol != RESPONSES:
         return None
     try:
         named = _references.decode(raw)
@@ -231,7 +232,7 @@ def _items(body: _Body) -> tuple[AnyItem, ...]:
     if len(body.items) > ITEMS_MAX:
         raise ProtocolError(f"items has more than {ITEMS_MAX} items.", param="items")
     try:
-        request = PROTOCOLS["responses"].read_request(msgspec.json.encode({"model": "-", "input": body.items}))
+        request = responses.read_request(msgspec.json.encode({"model": "-", "input": body.items}))
     except ProtocolError as error:
         param = (error.param or "input").replace("input", "items", 1)
         raise ProtocolError(error.message.replace("'input", "'items"), param=param, hint=error.hint) from None
@@ -330,7 +331,7 @@ def _view(row: SessionRow) -> dict[str, object]:
 
 _METADATA = request(metadata={}, items={})
 _SHOWN = fields(id=TEXT, object={"const": "conversation"}, created_at=COUNT, metadata=ANY)
-_ROWS = RouteGroup("Conversations", RESPONSES)
+_ROWS = RouteGroup("Conversations", RESPONSES_API)
 ROUTES = (
     _ROWS.post("/v1/conversations", create, "Make a conversation", gives(_SHOWN), body=_METADATA, needs_body=False),
     _ROWS.get("/v1/conversations/{conversation_id}", get, "Show a conversation", gives(_SHOWN)),

@@ -10,7 +10,7 @@ from treadle.protocols.field_reader import Fields, open_body
 from treadle.server import n_choices as choices
 from treadle.server import run_response as stream
 from treadle.server import token_estimate as tokens
-from treadle.server.auth.route_permissions import GEMINI
+from treadle.server.auth.route_permissions import GEMINI_API
 from treadle.server.http_exchange import Exchange
 from treadle.server.route import (
     ANY,
@@ -113,7 +113,7 @@ _DESCRIBED = (
         body=request(),
     ),
 )
-_ROWS = RouteGroup("Gemini", GEMINI)
+_ROWS = RouteGroup("Gemini", GEMINI_API)
 ROUTES = tuple(
     _ROWS.post(pattern, handler, "Ask a model", {}, actions=_DESCRIBED)
     for pattern, handler in (

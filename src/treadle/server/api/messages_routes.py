@@ -5,10 +5,10 @@ import re
 import msgspec
 
 from treadle.core.errors import NotFound, ProtocolError
-from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols import messages
 from treadle.server import run_response as stream
 from treadle.server import token_estimate as tokens
-from treadle.server.auth.route_permissions import MESSAGES
+from treadle.server.auth.route_permissions import MESSAGES_API
 from treadle.server.http_exchange import Exchange
 from treadle.server.route import ANY, COUNT, KEY, TEXT, RouteGroup, fields, gives, listed, request, streams
 from treadle.server.server_state import Service
@@ -24,7 +24,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 
     Raises: TreadleError; NotFound with code `thread_not_found`, on which the SDK sends the whole conversation again.
     """
-    request = await service.read(exchange, PROTOCOLS["messages"].read_request)
+    request = await service.read(exchange, messages.read_request)
     betas, version = _betas(exchange), _version(exchange)
     if betas or version:
         options = msgspec.structs.replace(request.options, betas=betas, api_version=version)
@@ -37,7 +37,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 async def count_tokens(service: Service, exchange: Exchange) -> None:
     """Estimate the tokens of a request. Raises: TreadleError."""
-    request = await service.read(exchange, PROTOCOLS["messages"].read_request)
+    request = await service.read(exchange, messages.read_request)
     try:
         count = await tokens.count(service, request, exchange.client)
     except NotFound as error:
@@ -80,7 +80,7 @@ def _thread_not_found(error: NotFound) -> NotFound:
 
 
 _BODY = request("model", "messages", model=TEXT, messages=listed({}), max_tokens=COUNT, stream={}, tools={})
-_ROWS = RouteGroup("Messages", MESSAGES)
+_ROWS = RouteGroup("Messages", MESSAGES_API)
 ROUTES = (
     _ROWS.post("/v1/messages", create, "Answer as Anthropic Messages does", streams(ANY), headers=(KEY,), body=_BODY),
     _ROWS.post(

@@ -6,6 +6,7 @@ import msgspec
 
 from treadle.access.client_identity import fits
 from treadle.core.errors import NotFound
+from treadle.protocols.protocol_registry import PROTOCOLS, Vendor
 from treadle.providers.model_router import ModelInfo
 from treadle.server.auth.route_permissions import ANY_API
 from treadle.server.http_exchange import Exchange
@@ -47,7 +48,7 @@ async def get(service: Service, exchange: Exchange) -> None:
 
 
 def _shape(exchange: Exchange) -> Shape:
-    return _SHAPES.get(exchange.envelope, _OPENAI)
+    return _SHAPES[PROTOCOLS[exchange.envelope].vendor]
 
 
 def _openai(info: ModelInfo) -> dict[str, object]:
@@ -67,7 +68,7 @@ def _anthropic_page(data: Sequence[dict[str, object]]) -> dict[str, object]:
     return {"data": data, "has_more": False, "first_id": first, "last_id": last}
 
 
-def _gemini(info: ModelInfo) -> dict[str, object]:
+def _google(info: ModelInfo) -> dict[str, object]:
     return {
         "name": f"models/{info.id}",
         "displayName": info.id,
@@ -76,14 +77,14 @@ def _gemini(info: ModelInfo) -> dict[str, object]:
     }
 
 
-def _gemini_page(data: Sequence[dict[str, object]]) -> dict[str, object]:
+def _google_page(data: Sequence[dict[str, object]]) -> dict[str, object]:
     return {"models": data}
 
 
-_OPENAI = Shape(one=_openai, page=_openai_page)
-_SHAPES = {
-    "messages": Shape(one=_anthropic, page=_anthropic_page),
-    "gemini": Shape(one=_gemini, page=_gemini_page),
+_SHAPES: dict[Vendor, Shape] = {
+    "openai": Shape(one=_openai, page=_openai_page),
+    "anthropic": Shape(one=_anthropic, page=_anthropic_page),
+    "google": Shape(one=_google, page=_google_page),
 }
 
 _ROWS = RouteGroup("Models", ANY_API)

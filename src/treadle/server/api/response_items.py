@@ -22,12 +22,12 @@ from treadle.core.items import (
     TextPart,
     text_of,
 )
+from treadle.protocols.protocol_registry import RESPONSES
 from treadle.protocols.responses.client_item_order import server_call_id
 from treadle.protocols.responses.encrypted_content import seal
 from treadle.server.route import ANY, FLAG, fields, listed, number, one_of, text
 
 ShownItem = dict[str, object]
-_PROTOCOL = "responses"
 _SERVER_LABEL = "treadle"
 PAGE_DEFAULT, PAGE_MAX = 20, 100
 LISTED = fields(object={"const": "list"}, data=listed(ANY), has_more=FLAG, first_id={}, last_id={})
@@ -96,7 +96,7 @@ def show_items(items: Sequence[AnyItem]) -> list[ShownItem]:
             case ReasoningItem():
                 shown.append(_reasoning(item))
             case OpaqueItem():
-                if item.protocol == _PROTOCOL:
+                if item.protocol == RESPONSES:
                     shown.append({**msgspec.json.decode(item.raw), "id": item.id})
             case ReferenceItem():
                 shown.append({"type": "item_reference", "id": item.id})

@@ -10,15 +10,15 @@ from treadle.core.ids import IdSource
 from treadle.core.journal_entries import item_of_entry
 from treadle.core.request import Request
 from treadle.journal.journal_interface import RunRow
-from treadle.protocols import compaction
+from treadle.protocols import compaction, responses
 from treadle.protocols.codec_interfaces import Encoder
-from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.protocol_registry import RESPONSES
 from treadle.runs.conversation_history import read_history
 from treadle.server import run_response as stream
 from treadle.server import token_estimate as tokens
 from treadle.server.api import conversation_routes as conversations
 from treadle.server.api.response_items import LISTED, PAGES, read_page, show_items
-from treadle.server.auth.route_permissions import RESPONSES
+from treadle.server.auth.route_permissions import RESPONSES_API
 from treadle.server.delivery.replay_encoders import RunIds, resumable_writer
 from treadle.server.delivery.stream_event_ids import FrameNumbers, Position
 from treadle.server.http_exchange import JSON, NO_STORE, Exchange, HttpError, read_number
@@ -183,13 +183,13 @@ async def _read(service: Service, exchange: Exchange) -> Request:
 
 def _read_request(body: bytes) -> Request:
     """Read a request in which the summaries that Treadle sealed are text again."""
-    return compaction.restore(PROTOCOLS["responses"].read_request(body))
+    return compaction.restore(responses.read_request(body))
 
 
 async def _find(service: Service, exchange: Exchange) -> RunRow:
     response_id = exchange.params["response_id"]
     row = await service.runtime.store.find_run(response_id, key_id=exchange.client.key_id)
-    if row is None or row.response_id != response_id or row.protocol != "responses" or not row.store:
+    if row is None or row.response_id != response_id or row.protocol != RESPONSES or not row.store:
         raise NotFound(
             f"Response with id {response_id!r} not found.",
             hint="It was never stored, was deleted, or was sent with store: false.",
@@ -210,7 +210,7 @@ def _request_of(row: RunRow) -> Request:
 
 
 def _encoder(request: Request, run_id: str) -> Encoder:
-    return PROTOCOLS["responses"].encoder(request, RunIds(run_id))
+    return responses.Encoder(request, RunIds(run_id))
 
 
 def _seeded(ids: IdSource) -> stream.EventFilter:
@@ -218,7 +218,7 @@ def _seeded(ids: IdSource) -> stream.EventFilter:
 
 
 _BODY = request(model={}, input={}, stream={}, tools={}, previous_response_id={}, background={}, store={})
-_ROWS = RouteGroup("Responses", RESPONSES)
+_ROWS = RouteGroup("Responses", RESPONSES_API)
 ROUTES = (
     _ROWS.post(
         "/v1/responses",

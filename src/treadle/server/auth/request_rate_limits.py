@@ -13,6 +13,7 @@ from treadle.access.key_accounts import MINUTE_S
 from treadle.access.sliding_window import Hit
 from treadle.core.errors import Exhausted
 from treadle.http.asgi import Header
+from treadle.protocols.protocol_registry import PROTOCOLS, Vendor
 from treadle.runtime import Runtime
 from treadle.server.http_exchange import Exchange
 
@@ -22,6 +23,7 @@ HOPS_MAX = 32
 _WITH_PORT = re.compile(r"\[(?P<v6>[0-9A-Fa-f:.]+)\](?::[0-9]{1,5})?|(?P<v4>[0-9.]+):[0-9]{1,5}")
 _UNCOUNTED = frozenset({"/healthz", "/readyz", "/api/hello"})
 
+HeaderStyle = Callable[[str, Hit, float], tuple[Header, ...]]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -81,12 +83,12 @@ class RequestRateLimiter:
                     raise Exhausted(message, code="rate_limit_requests", retry_after_s=hit.reset_s)
         tokens = await self._accounts.tokens_left(client)
         if tokens is not None:
-            exchange.also += _HEADER_STYLES.get(exchange.envelope, _treadle)("tokens", tokens, self._now())
+            exchange.also += _header_style(exchange)("tokens", tokens, self._now())
 
     def _tell(self, exchange: Exchange) -> None:
         """Say what is left of the tightest limit."""
         tightest = min(exchange.hits, key=lambda hit: (hit.allowed, hit.remaining))
-        exchange.also = _HEADER_STYLES.get(exchange.envelope, _treadle)("requests", tightest, self._now())
+        exchange.also = _header_style(exchange)("requests", tightest, self._now())
 
     def _address(self, exchange: Exchange) -> str:
         """Return the address of whoever asks: the peer's, or what proxies that are trusted say of theirs."""
@@ -160,9 +162,14 @@ def _treadle(kind: str, hit: Hit, now: float) -> tuple[Header, ...]:
     )
 
 
-_HEADER_STYLES: dict[str, Callable[[str, Hit, float], tuple[Header, ...]]] = {
-    "chat": _openai,
-    "responses": _openai,
-    "messages": _anthropic,
+def _header_style(exchange: Exchange) -> HeaderStyle:
+    row = PROTOCOLS.get(exchange.envelope)
+    return _treadle if row is None else _HEADER_STYLES[row.vendor]
+
+
+_HEADER_STYLES: dict[Vendor, HeaderStyle] = {
+    "openai": _openai,
+    "anthropic": _anthropic,
+    "google": _treadle,
 }
-"""How an API says what is left; Gemini has no manner of its own."""
+"""How a vendor's APIs say what is left; Google has no headers for it."""

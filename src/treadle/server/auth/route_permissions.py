@@ -3,6 +3,7 @@
 import msgspec
 
 from treadle.journal.keys_interface import Role
+from treadle.protocols.protocol_registry import CHAT, GEMINI, MESSAGES, RESPONSES
 from treadle.server.http_exchange import SAFE_METHODS
 
 
@@ -30,10 +31,10 @@ OPEN = RouteAccess(is_open=True)
 """Probes, and pages: a browser brings no key, so `page_access` checks its login instead."""
 
 ANY_API = RouteAccess()
-CHAT = RouteAccess("chat")
-RESPONSES = RouteAccess("responses")
-MESSAGES = RouteAccess("messages")
-GEMINI = RouteAccess("gemini")
+CHAT_API = RouteAccess(CHAT)
+RESPONSES_API = RouteAccess(RESPONSES)
+MESSAGES_API = RouteAccess(MESSAGES)
+GEMINI_API = RouteAccess(GEMINI)
 MCP = RouteAccess("mcp")
 METRICS = RouteAccess(reads="viewer", writes="operator", outlives_store=True)
 TREADLE = RouteAccess("treadle", decides=True)

@@ -31,6 +31,7 @@ from treadle.core.events import (
 from treadle.core.ids import SeededIds
 from treadle.core.request import Request
 from treadle.protocols.codec_interfaces import Encoder
+from treadle.protocols.protocol_registry import has_sequence_numbers
 from treadle.protocols.stream_deduplication import ReplayDiff, diverged
 from treadle.server.delivery.stream_event_ids import Delta, FrameNumbers
 
@@ -310,7 +311,7 @@ def resumable_writer(request: Request, encoder: Encoder, frames: FrameNumbers | 
 
     Clients of an answer in the background are shown only what the journal has, so their numbers need not leap.
     """
-    is_closed = request.protocol == "responses"
+    is_closed = has_sequence_numbers(request.protocol)
     return AppendOnlyWriter(encoder, frames, closes=is_closed, step=0 if request.background else NUMBER_STEP)
 
 

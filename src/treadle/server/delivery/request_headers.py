@@ -10,6 +10,7 @@ from treadle.config.settings import OnDisconnect
 from treadle.core.errors import ProtocolError
 from treadle.core.json import BadJson, canonical_json, read_json
 from treadle.core.request import Request
+from treadle.protocols.protocol_registry import has_sequence_numbers
 from treadle.providers.model_router import match_pattern
 from treadle.runs import Idempotency
 from treadle.server.delivery.stream_event_ids import Position, read_position
@@ -92,7 +93,7 @@ def read_options(exchange: Exchange, request: Request, settings: Settings) -> Re
     is_counted = idempotency is None and attempt.isascii() and attempt.isdigit() and len(attempt) <= 2
     return RequestOptions(
         idempotency=idempotency,
-        position=last if last != Position(0) or request.protocol == "responses" else None,
+        position=last if last != Position(0) or has_sequence_numbers(request.protocol) else None,
         patience_s=_patience_s(exchange, request, settings, has_key=idempotency is not None),
         shows_ids=idempotency is not None and _reads_numbers(exchange, request),
         retry=exchange.digest if is_counted else "",
@@ -102,7 +103,7 @@ def read_options(exchange: Exchange, request: Request, settings: Settings) -> Re
 
 def first_number(request: Request) -> int:
     """Return the number of the first frame: Responses counts from 0, and nobody else counts."""
-    return 0 if request.protocol == "responses" else 1
+    return 0 if has_sequence_numbers(request.protocol) else 1
 
 
 def read_idempotency(exchange: Exchange) -> Idempotency | None:

@@ -11,10 +11,10 @@ from treadle import tool
 from treadle.cli.main import main
 from treadle.config import LimitsSection, Upstream
 from treadle.core.events import RunEnded, RunEvent, TextDelta
+from treadle.protocols.protocol_registry import ProtocolName
 from treadle.providers.cassettes.file_format import load_cassette
 from treadle.providers.fakes.scripted_model import ScriptTurn
 from treadle.providers.fakes.scripted_reply import Faults, ReplyCall
-from treadle.providers.provider_endpoint import ProtocolName
 from treadle.runtime import Parts, Runtime
 from unit.cli.own_journal import here as here
 from unit.cli.stored import PRICE, TURNS, get_price, run_script, settings_in

@@ -6,7 +6,7 @@ import pytest
 
 from treadle.core.ids import CountingIds
 from treadle.protocols.decoding.keepalive_frames import KEEP_ALIVES, is_keep_alive
-from treadle.protocols.protocol_registry import UPSTREAMS
+from treadle.protocols.protocol_registry import PROTOCOLS
 
 KEEPING = (
     b'event: ping\ndata: {"type": "ping"}\n\n',
@@ -36,9 +36,9 @@ def test_anything_else_is_none(name: str, data: str) -> None:
     assert not is_keep_alive(name, data)
 
 
-@pytest.mark.parametrize("protocol", UPSTREAMS)
+@pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_no_decoder_breaks_at_a_keep_alive(protocol: str) -> None:
     """Nothing is said, and nothing is over."""
-    decoder = UPSTREAMS[protocol].decoder(CountingIds())
+    decoder = PROTOCOLS[protocol].codec.decoder(CountingIds())
     for frame in (b": still here\n\n", b"event: ping\n\n", *KEEPING):
         assert decoder.feed(frame) == []

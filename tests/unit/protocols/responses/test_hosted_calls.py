@@ -10,11 +10,10 @@ from treadle.core.ids import CountingIds
 from treadle.core.items import AnyItem, CallItem, ImagePart, MessageItem, OpaqueItem, ResultItem, TextPart
 from treadle.core.json import read_json
 from treadle.core.plan import Plan
-from treadle.protocols.protocol_registry import UPSTREAMS
+from treadle.protocols.protocol_registry import PROTOCOLS, ProtocolName
 from treadle.protocols.responses import read_request
 from treadle.protocols.responses.hosted_calls import spell_out
 from treadle.protocols.translation_notes import Notes
-from treadle.providers.provider_endpoint import ProtocolName
 from treadle.providers.provider_model import open_call
 
 CALL = {"type": "mcp_call", "id": "mcp_1", "server_label": "docs", "name": "read.page", "arguments": '{"p":1}'}
@@ -69,7 +68,7 @@ def test_a_replayed_call_belongs_to_whoever_ran_it(label: str | None, tools: lis
 def test_what_an_upstreams_server_did_goes_back_to_it_whole(item: dict[str, Any]) -> None:
     """Not a field is lost on the way to an upstream of the same protocol, and nothing is noted."""
     items = items_of(HI, item, tools=[MCP])
-    written = UPSTREAMS["responses"].write_request(Plan(items=items, model="m"))
+    written = PROTOCOLS["responses"].codec.write_request(Plan(items=items, model="m"))
     assert read_json(written.body)["input"] == [HI, item]
     assert written.notes == ()
 

@@ -11,11 +11,11 @@ from treadle.core.json import read_json
 from treadle.core.plan import Plan
 from treadle.core.request import Options
 from treadle.core.tool_definitions import ToolChoice, ToolSpec
+from treadle.protocols.protocol_registry import PROTOCOL_NAMES, PROTOCOLS
 from treadle.protocols.translation.adapt_plan import adapt
 from treadle.protocols.translation.name_mapping import fits
-from treadle.protocols.translation.upstream_features import ALL_CHOICES, TRAITS, FeatureRule, Traits
+from treadle.protocols.translation.upstream_features import ALL_CHOICES, FeatureRule, Traits
 
-PROTOCOLS = ["chat", "responses", "messages", "gemini"]
 EXEC = ToolSpec(name="exec", kind="custom", namespace="functions", strict=None)
 PLAN = Plan(
     items=(
@@ -33,7 +33,7 @@ PLAN = Plan(
 
 def naming(protocol: str) -> Traits:
     """Return the traits of an upstream of this protocol that obeys a choice by name."""
-    return msgspec.structs.replace(TRAITS[protocol], choices=ALL_CHOICES)
+    return msgspec.structs.replace(PROTOCOLS[protocol].features, choices=ALL_CHOICES)
 
 
 def calls(plan: Plan) -> list[CallItem]:
@@ -58,17 +58,17 @@ def test_a_name_is_mapped_in_every_position(protocol):
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_pairs_stay_pairs(protocol):
     """A call and its result have the same id, one that the upstream takes, and different calls different ones."""
-    plan = adapt(PLAN, TRAITS[protocol]).plan
+    plan = adapt(PLAN, PROTOCOLS[protocol].features).plan
     ids = [call.call_id for call in calls(plan)]
     assert ids == [result.call_id for result in results(plan)]
     assert len(set(ids)) == 2
-    assert all(fits(TRAITS[protocol].call_ids, each) for each in ids)
+    assert all(fits(PROTOCOLS[protocol].features.call_ids, each) for each in ids)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_results_are_never_read(protocol):
     """What looks like a reference in a result or in arguments is data (B28)."""
-    plan = adapt(PLAN, TRAITS[protocol]).plan
+    plan = adapt(PLAN, PROTOCOLS[protocol].features).plan
     assert results(plan)[0].output == (TextPart(text='{"$ref":"#/$defs/x"}'),)
     assert calls(plan)[0].arguments == '{"$ref":"#/x"}'
     assert [result.is_error for result in results(plan)] == [False, True]
@@ -99,7 +99,7 @@ def test_an_upstream_with_custom_tools_and_namespaces_gets_them():
 def test_a_mapped_name_leaves_its_namespace():
     """A name that had to change is sent flat, so that it comes back under exactly that name."""
     spec = ToolSpec(name="ns__" + "x" * 80, namespace="ns")
-    plan = adapt(Plan(items=(), model="m", tools=(spec,)), TRAITS["responses"]).plan
+    plan = adapt(Plan(items=(), model="m", tools=(spec,)), PROTOCOLS["responses"].features).plan
     assert (len(plan.tools[0].name), plan.tools[0].namespace) == (64, None)
 
 
@@ -110,8 +110,8 @@ def test_a_mapped_name_leaves_its_namespace():
         (Traits(), True, True, False),
         (Traits(has_strict=False), True, None, True),
         (Traits(has_strict=False), False, None, False),
-        (TRAITS["responses"], None, False, False),
-        (TRAITS["responses"], True, True, False),
+        (PROTOCOLS["responses"].features, None, False, False),
+        (PROTOCOLS["responses"].features, True, True, False),
     ],
 )
 def test_strict_is_never_promoted(traits, strict, sent, said):
@@ -124,7 +124,7 @@ def test_strict_is_never_promoted(traits, strict, sent, said):
 def test_the_schema_of_the_answer_is_converted_too():
     """gemini-cli asks for JSON with upper-case types; the rest of the format is kept."""
     form = msgspec.Raw(b'{"type":"json_schema","name":"n","schema":{"type":"OBJECT","properties":{}},"strict":true}')
-    adapted = adapt(Plan(items=(), model="m", options=Options(output_schema=form)), TRAITS["chat"])
+    adapted = adapt(Plan(items=(), model="m", options=Options(output_schema=form)), PROTOCOLS["chat"].features)
     assert adapted.plan.options.output_schema is not None
     assert read_json(bytes(adapted.plan.options.output_schema)) == {
         "type": "json_schema",
@@ -138,7 +138,7 @@ def test_the_schema_of_the_answer_is_converted_too():
 def test_an_answer_s_format_that_is_fine_stays_the_same_bytes(form):
     """Nothing is spelled anew without need."""
     plan = Plan(items=(), model="m", options=Options(output_schema=msgspec.Raw(form)))
-    assert adapt(plan, TRAITS["chat"]).plan.options.output_schema == msgspec.Raw(form)
+    assert adapt(plan, PROTOCOLS["chat"].features).plan.options.output_schema == msgspec.Raw(form)
 
 
 def test_a_plan_that_fits_passes_unchanged():
@@ -150,16 +150,18 @@ def test_a_plan_that_fits_passes_unchanged():
         tools=(ToolSpec(name="f"),),
         tool_choice=ToolChoice(mode="required"),
     )
-    adapted = adapt(plan, TRAITS["chat"])
+    adapted = adapt(plan, PROTOCOLS["chat"].features)
     assert adapted.plan == plan
     assert adapted.notes == ()
     assert all(sent is own for sent, own in zip(adapted.plan.items, plan.items, strict=True))
 
 
-@given(st.lists(st.text(min_size=1, max_size=80), min_size=1, max_size=8, unique=True), st.sampled_from(PROTOCOLS))
+@given(st.lists(st.text(min_size=1, max_size=80), min_size=1, max_size=8, unique=True), st.sampled_from(PROTOCOL_NAMES))
 def test_every_tool_comes_back_under_its_own_name(names, protocol):
     """Whatever tools are called, a call of each is restored to it."""
-    adapted = adapt(Plan(items=(), model="m", tools=tuple(ToolSpec(name=name) for name in names)), TRAITS[protocol])
+    adapted = adapt(
+        Plan(items=(), model="m", tools=tuple(ToolSpec(name=name) for name in names)), PROTOCOLS[protocol].features
+    )
     for name, spec in zip(names, adapted.plan.tools, strict=True):
         event = ItemDone(index=0, item=CallItem(call_id="c", name=spec.name, arguments="{}"))
         (restored,) = adapted.restorer.feed(event)
@@ -191,14 +193,14 @@ def test_a_plan_that_fits_is_the_same_object(protocol):
         ResultItem(call_id="c", name="f", output=(TextPart(text="done"),)),
     )
     plan = Plan(items=(text_message("user", "hi"), call, result), model="m", tools=(ToolSpec(name="f"),))
-    assert adapt(plan, TRAITS[protocol]).plan is plan
+    assert adapt(plan, PROTOCOLS[protocol].features).plan is plan
 
 
 def test_tools_are_kept_as_they_were_written_for_each_upstream():
     """The same tools give the same objects and the same notes again; other traits have their own."""
     spec = ToolSpec(name="f", strict=True)
     plan = Plan(items=(text_message("user", "hi"),), model="m", tools=(spec,))
-    first, second = adapt(plan, TRAITS["gemini"]), adapt(plan, TRAITS["gemini"])
+    first, second = adapt(plan, PROTOCOLS["gemini"].features), adapt(plan, PROTOCOLS["gemini"].features)
     assert first.plan.tools is second.plan.tools
     assert [note.code for note in second.notes] == [note.code for note in first.notes] == ["strict_dropped"]
-    assert adapt(plan, TRAITS["chat"]).plan.tools == (spec,)
+    assert adapt(plan, PROTOCOLS["chat"].features).plan.tools == (spec,)

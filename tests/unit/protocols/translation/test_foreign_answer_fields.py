@@ -23,9 +23,8 @@ from treadle.core.items import (
 from treadle.core.json import read_json, write_json
 from treadle.core.plan import Plan
 from treadle.core.request import Note, Options, Request, Surface
-from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.protocol_registry import PROTOCOLS, ProtocolName
 from treadle.protocols.translation.foreign_answer_fields import Bearer, readable
-from treadle.providers.provider_endpoint import ProtocolName
 from treadle.providers.provider_model import open_call
 
 FOREIGN = pytest.mark.parametrize("client", ["chat", "gemini"])
@@ -54,7 +53,7 @@ def notes_of(events: list[ModelEvent]) -> list[Note]:
 def shown(client: str, events: list[ModelEvent], *, streams: bool) -> bytes:
     """Return what the client gets."""
     request = Request(protocol=client, model="m", surface=Surface(stream=streams))  # type: ignore[arg-type]
-    encoder = PROTOCOLS[client].encoder(request, CountingIds())
+    encoder = PROTOCOLS[client].codec.encoder(request, CountingIds())
     frames = [frame for event in as_run(events) for frame in encoder.feed(event)]
     return b"".join(frames) if streams else encoder.body()
 

@@ -13,9 +13,8 @@ from treadle.core.ids import CountingIds
 from treadle.core.items import OpaqueItem, text_message
 from treadle.core.plan import Plan
 from treadle.core.request import Options, Request, Surface
-from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.protocol_registry import PROTOCOLS, ProtocolName
 from treadle.protocols.translation.hosted_call_translation import is_retold
-from treadle.providers.provider_endpoint import ProtocolName
 from treadle.providers.provider_model import open_call
 
 SEARCH = {"type": "server_tool_use", "id": "srv_1", "name": "web_search", "input": {"query": "sky"}}
@@ -80,7 +79,7 @@ def codes(events: list[ModelEvent]) -> list[str]:
 def written(client: str, events: list[ModelEvent], *, streams: bool = False) -> Any:
     """Return what the client gets: the whole body, or the data of the frames."""
     request = Request(protocol=client, model="m", surface=Surface(stream=streams))  # type: ignore[arg-type]
-    encoder = PROTOCOLS[client].encoder(request, CountingIds())
+    encoder = PROTOCOLS[client].codec.encoder(request, CountingIds())
     frames = [frame for event in as_run(events) for frame in encoder.feed(event)]
     if not streams:
         return json.loads(encoder.body())

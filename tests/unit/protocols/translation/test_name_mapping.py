@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.translation.name_mapping import Names, fits
-from treadle.protocols.translation.upstream_features import TRAITS, FeatureRule
+from treadle.protocols.translation.upstream_features import FeatureRule
 
 NINE = FeatureRule(chars="a-zA-Z0-9", filler="", chars_max=9, exact=True)
-GEMINI = TRAITS["gemini"].names
+GEMINI = PROTOCOLS["gemini"].features.names
 OPENAI = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 RULES = st.sampled_from(
     [FeatureRule(), GEMINI, NINE, FeatureRule(chars_max=12), FeatureRule(chars="!-~", chars_max=40)]
@@ -47,7 +48,7 @@ def test_the_same_words_give_the_same_mapping(rule, words):
 @pytest.mark.parametrize("protocol", ["chat", "responses", "messages", "gemini"])
 def test_dotted_names_work_everywhere(protocol):
     """facts.propose is spelled readably for every protocol, and found again."""
-    names = Names(TRAITS[protocol].names, ["facts.propose"])
+    names = Names(PROTOCOLS[protocol].features.names, ["facts.propose"])
     assert names.there("facts.propose") == "facts_propose"
     assert names.back("facts_propose") == "facts.propose"
 

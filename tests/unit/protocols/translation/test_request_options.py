@@ -7,7 +7,8 @@ import pytest
 
 from treadle.core.json import read_json, write_json
 from treadle.core.request import Options
-from treadle.protocols.translation.request_options import MEANINGS, SPELLINGS, TIERS, carry_options
+from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.translation.request_options import carry_options
 from treadle.protocols.translation_notes import Notes
 
 
@@ -91,9 +92,10 @@ def test_thinking_without_a_budget_is_left_to_the_upstream() -> None:
 
 def test_the_tables_know_the_same_words() -> None:
     """A meaning that no upstream spells, or no client has, would be dead."""
-    meant = {meaning for paths in MEANINGS.values() for meaning in paths.values()}
-    assert meant == {meaning for paths in SPELLINGS.values() for meaning in paths}
-    assert MEANINGS.keys() == SPELLINGS.keys() == TIERS.keys()
+    tables = [row.options for row in PROTOCOLS.values()]
+    meant = {meaning for table in tables for meaning in table.meanings.values()}
+    assert meant == {meaning for table in tables for meaning in table.fields}
+    assert all(table.tiers for table in tables)
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,9 @@ from treadle.core.items import text_message
 from treadle.core.plan import Plan
 from treadle.core.request import Options
 from treadle.core.tool_definitions import AUTO, NONE, ToolChoice, ToolSpec
+from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.translation.tool_choice import settle_tools
-from treadle.protocols.translation.upstream_features import TRAITS, Traits
+from treadle.protocols.translation.upstream_features import Traits
 from treadle.protocols.translation_notes import Notes
 
 TOOLS = (ToolSpec(name="a"), ToolSpec(name="b"), ToolSpec(name="c"))
@@ -107,7 +108,7 @@ def test_a_providers_own_tools_obey_the_choice_too(choice: ToolChoice, is_kept: 
     """With `none` nothing is searched; a list of allowed tools has narrowed them when it was read."""
     options = Options(extra={"tools": msgspec.Raw(b'[{"type":"web_search"}]')}, extra_protocol="responses")
     plan = Plan(items=(), model="m", options=options, tool_choice=choice, tools=(ToolSpec(name="f"),))
-    settled = settle_tools(plan, TRAITS["responses"], Notes())
+    settled = settle_tools(plan, PROTOCOLS["responses"].features, Notes())
     assert ("tools" in settled.options.extra) is is_kept
 
 
@@ -132,11 +133,11 @@ def test_a_provider_can_be_made_to_use_its_own_tools(choice, modes, settled, sai
 @pytest.mark.parametrize("protocol", ["chat", "responses", "messages"])
 def test_a_server_that_is_not_known_is_offered_a_named_tool_alone(protocol):
     """Servers of one's own models read a named choice as `auto`; a word and a single tool leave them no other."""
-    assert settle(NAMED, TRAITS[protocol])[:2] == (["b"], REQUIRED)
+    assert settle(NAMED, PROTOCOLS[protocol].features)[:2] == (["b"], REQUIRED)
 
 
 def test_beside_a_named_tool_no_tool_of_the_provider_is_offered():
     """Where the named tool stands alone, the search of the provider would be another one to call."""
     options = Options(extra={"tools": msgspec.Raw(b'[{"type":"web_search"}]')}, extra_protocol="responses")
     plan = Plan(items=(), model="m", options=options, tool_choice=NAMED, tools=TOOLS)
-    assert settle_tools(plan, TRAITS["responses"], Notes()).options.extra == {}
+    assert settle_tools(plan, PROTOCOLS["responses"].features, Notes()).options.extra == {}

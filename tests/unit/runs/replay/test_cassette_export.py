@@ -9,7 +9,8 @@ from treadle.core.plan import Plan
 from treadle.core.tool_definitions import ToolSpec
 from treadle.engine.recorded_run import ReplyRecord
 from treadle.journal.journal_interface import RunRow
-from treadle.providers.provider_endpoint import Endpoint, ProtocolName
+from treadle.protocols.protocol_registry import ProtocolName
+from treadle.providers.provider_endpoint import Endpoint
 from treadle.runs.replay.cassette_export import CassetteExport, export_run
 from treadle.runs.views.recorded_rounds import ModelCall, StoredRun
 

@@ -24,10 +24,9 @@ from treadle.core.events import (
     ToolStarted,
 )
 from treadle.core.items import AnyItem, CallItem, MessageItem, OpaqueItem, ResultItem, TextPart
-from treadle.core.request import Protocol as ProtocolName
 from treadle.core.request import Request, Surface
 from treadle.protocols.codec_interfaces import Encoder
-from treadle.protocols.protocol_registry import PROTOCOLS
+from treadle.protocols.protocol_registry import PROTOCOLS, ProtocolName
 from treadle.protocols.stream_deduplication import DIVERGED
 from treadle.server.delivery.replay_encoders import AppendOnlyWriter, FoldedWriter, RunWriter, RunIds
 from treadle.server.delivery.stream_event_ids import FrameNumbers, Position, read_position
@@ -50,7 +49,7 @@ def _whole(index: int, *pieces: str) -> list[RunEvent]:
 
 
 def _encoder(protocol: ProtocolName, *, stream: bool = True) -> Encoder:
-    return PROTOCOLS[protocol].encoder(
+    return PROTOCOLS[protocol].codec.encoder(
         Request(protocol=protocol, model="m", surface=Surface(stream=stream)), RunIds("run_1")
     )
 
