@@ -16,6 +16,7 @@ from treadle.core.json import type_errors
 from treadle.core.usage import Usage
 from treadle.protocols.chat.content_parts import PROTOCOL, flat_annotation
 from treadle.protocols.chat.provider_state import CALL_STATE, MESSAGE_STATE, THOUGHT_STATE
+from treadle.protocols.chat.upstream_assembly import ChatAssembly
 from treadle.protocols.chat.upstream_chunk import (
     CHECKED_CHARS,
     LIST,
@@ -37,10 +38,10 @@ from treadle.protocols.chat.upstream_chunk import (
     usage_of,
 )
 from treadle.protocols.chat.upstream_text_now import TextFlow
-from treadle.protocols.decoding.assembly_base import CUTS, AnswerBounds, Maker
+from treadle.protocols.decoding.answer_meter import CUTS, AnswerBounds
 from treadle.protocols.decoding.call_correlation import Piece
 from treadle.protocols.decoding.call_oddities import Oddities, Oddity
-from treadle.protocols.decoding.item_assembly import ItemAssembly
+from treadle.protocols.decoding.item_drafts import BlobFactory
 from treadle.protocols.decoding.keepalive_frames import is_keep_alive
 from treadle.protocols.decoding.stream_decoder import DONE, AnswerDecoder, Flow, Take
 from treadle.protocols.surrogates import mend_text, write_halves
@@ -108,7 +109,7 @@ class Decoder(AnswerDecoder):
         taken_call_ids: frozenset[str] = frozenset(),
     ) -> None:
         bounds = AnswerBounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
-        self._assembly = ItemAssembly(ids, bounds, taken_call_ids, Maker(provider=provider, model=model))
+        self._assembly = ChatAssembly(ids, bounds, BlobFactory(provider=provider, model=model), taken_call_ids)
         super().__init__(self._assembly)
         self._reason: str | None = None
         self._usage: Usage | None = None
@@ -212,7 +213,7 @@ class Decoder(AnswerDecoder):
         for choice in chunk.choices or ():
             if (choice.index not in _FIRST or self._index) and not self._is_ours(choice, chunk):
                 # One choice was asked for: what stands under another number was meant for it, or for nobody.
-                self._assembly.meter.spoil("a piece belongs to a choice that was not asked for")
+                self._assembly.meter.mark_damaged("a piece belongs to a choice that was not asked for")
                 return
             delta = choice.delta
             if delta is not None:
@@ -268,7 +269,7 @@ class Decoder(AnswerDecoder):
         content, declined = delta.get("content"), delta.get("refusal")
         if content is not None and not isinstance(content, str):
             if self._has_deltas and not isinstance(content, LIST | OBJECT):
-                meter.spoil("the text of a delta is none")
+                meter.mark_damaged("the text of a delta is none")
             self._read_content(content)
         elif content or tokens:
             self._read_text(content or "", tokens.get("content"), is_refusal=False)
@@ -282,15 +283,15 @@ class Decoder(AnswerDecoder):
         if legacy and self._has_deltas and _is_empty(legacy[0]):
             return
         if legacy and _is_garbled(legacy[0]):
-            meter.spoil("the arguments of a call are not where they should be")
+            meter.mark_damaged("the arguments of a call are not where they should be")
         elif legacy and (self._has_deltas or self._readable(legacy)):
             self._note_odd(self._odd().look_legacy())
-            self._assembly.begin_calls()
+            self._assembly.start_call_delta()
             self._assembly.add_call(_piece({"index": LEGACY_INDEX, **legacy[0]}, 0, False))
 
     def _read_text(self, text: str, tokens: Any, *, is_refusal: bool) -> None:
-        if text or (tokens and self._assembly.is_speaking):
-            self._assembly.add_said(text, is_refusal=is_refusal, tokens=as_list(tokens))
+        if text or (tokens and self._assembly.has_open_message):
+            self._assembly.add_message_text(text, is_refusal=is_refusal, tokens=as_list(tokens))
         elif tokens:
             self._assembly.note("logprobs_dropped", "dropped", "logprobs of what is not text", "logprobs")
 
@@ -304,7 +305,7 @@ class Decoder(AnswerDecoder):
         if isinstance(thought, str) and thought:
             self._assembly.add_reasoning(thought)
         if details:
-            self._assembly.add_thought_state(THOUGHT_STATE, details)
+            self._assembly.add_reasoning_state(THOUGHT_STATE, details)
 
     def _read_others(self, delta: dict[str, Any]) -> None:
         """Read what Chat has beside text and calls, and keep what it should not have."""
@@ -313,12 +314,12 @@ class Decoder(AnswerDecoder):
             self._read_image(as_object(image))
         unknown = {name: value for name, value in delta.items() if name not in _KNOWN and value not in (None, [], "")}
         annotations = as_list(delta.get("annotations"))
-        if annotations and self._assembly.is_speaking:
+        if annotations and self._assembly.has_open_message:
             self._assembly.annotate([flat_annotation(as_object(entry)) for entry in annotations])
         elif annotations:
             unknown["annotations"] = annotations
         if self._has_deltas and any(isinstance(value, LIST) and holds_piece(value) for value in unknown.values()):
-            self._assembly.meter.spoil("pieces of calls come under a name that is not known")
+            self._assembly.meter.mark_damaged("pieces of calls come under a name that is not known")
         if unknown:
             self._assembly.add_state(MESSAGE_STATE, unknown)
             for name in unknown:
@@ -356,10 +357,10 @@ class Decoder(AnswerDecoder):
         image = part.get("image_url")
         url = image if isinstance(image, str) else as_object(image).get("url")
         if isinstance(url, str) and url:
-            self._assembly.attach(ImagePart(url=mend_text(url)), len(url))
+            self._assembly.add_part(ImagePart(url=mend_text(url)), len(url))
         elif part:
             raw = write_halves(part)
-            self._assembly.attach(OpaquePart(protocol=PROTOCOL, raw=msgspec.Raw(raw)), len(raw))
+            self._assembly.add_part(OpaquePart(protocol=PROTOCOL, raw=msgspec.Raw(raw)), len(raw))
             self._note_kept("content")
 
     def _read_calls(self, given: Any) -> None:
@@ -369,16 +370,16 @@ class Decoder(AnswerDecoder):
         if self._has_deltas and all(map(_is_empty, calls)):
             return
         if self._has_deltas and not all(map(_is_call, calls)):
-            self._assembly.meter.spoil("what stands for a call is none")
+            self._assembly.meter.mark_damaged("what stands for a call is none")
             return
         if not self._has_deltas and not (calls := self._readable(calls)):
             return
         if not self._has_deltas and any(map(_is_garbled, calls)):
-            self._assembly.meter.spoil("the arguments of a call are not where they should be")
+            self._assembly.meter.mark_damaged("the arguments of a call are not where they should be")
             return
         if odd := self._odd().look(given):
             self._note_odd(odd)
-        self._assembly.begin_calls()
+        self._assembly.start_call_delta()
         for position, value in enumerate(calls):
             call = as_object(value)
             state = call.get(CALL_STATE)
@@ -408,7 +409,7 @@ class Decoder(AnswerDecoder):
             return False
         text = function.get("arguments")
         is_known = self._oddities is not None and index in self._oddities.seen
-        return type(text) is str and is_known and self._assembly.go_on(index, text)
+        return type(text) is str and is_known and self._assembly.continue_call(index, text)
 
     def _odd(self) -> Oddities:
         if self._oddities is None:

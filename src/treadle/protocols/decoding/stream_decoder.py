@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from treadle.core.errors import BrokenStream, ErrorInfo
 from treadle.core.events import Failed, Finished, ModelEvent, TextDelta
-from treadle.protocols.decoding.assembly_base import AnswerTotals
 from treadle.protocols.decoding.framing import Intake, too_large
+from treadle.protocols.decoding.item_builder import ItemBuilder
 from treadle.protocols.decoding.keepalive_frames import is_keep_alive
 from treadle.protocols.sse import LINE_BYTES_MAX, SseFrame
 
@@ -27,11 +27,11 @@ Flow = Callable[[bytes], TextDelta | None]
 class AnswerDecoder(ABC):
     """Turns the answer of one model call into events; nothing that an upstream sends raises."""
 
-    def __init__(self, ledger: AnswerTotals) -> None:
+    def __init__(self, answer: ItemBuilder) -> None:
         self._terminal: Finished | Failed | None = None
-        self._ledger = ledger
+        self._answer = answer
         # An answer may come in one line, or in one document.
-        self._intake = Intake(max(LINE_BYTES_MAX, ledger.meter.bytes_max))
+        self._intake = Intake(max(LINE_BYTES_MAX, answer.meter.bytes_max))
         self._passed_over: tuple[str, tuple[int, ...]] | None = None
 
     def feed(self, data: bytes) -> list[ModelEvent]:
@@ -42,7 +42,7 @@ class AnswerDecoder(ABC):
         self._read_frames(self._intake.feed(data) if reader is None else reader.feed(data))
         if (reader is None or reader.overflowed) and self._terminal is None and self._intake.failure is not None:
             self._fail(self._intake.failure)
-        events, self._ledger.events = self._ledger.events, []
+        events, self._answer.events = self._answer.events, []
         return events
 
     def flow(self, take: Take | None) -> Flow | None:
@@ -64,10 +64,10 @@ class AnswerDecoder(ABC):
             self._read_frames(frames)
         if self._terminal is None:
             self._end(is_said=self._intake.is_document)
-        return self._ledger.take()
+        return self._answer.take()
 
     def _read_frames(self, frames: list[SseFrame]) -> None:
-        meter, read = self._ledger.meter, self._read_frame
+        meter, read = self._answer.meter, self._read_frame
         for frame in frames:
             if self._terminal is not None:
                 return
@@ -85,11 +85,11 @@ class AnswerDecoder(ABC):
         """Fail where the answer is over a bound, or contradicts itself."""
         if self._terminal is not None:
             return
-        ledger = self._ledger
-        if ledger.meter.damage is not None:
-            self._break(ledger.meter.damage)
-        elif ledger.overflow is not None:
-            self._fail(too_large(ledger.overflow))
+        meter = self._answer.meter
+        if meter.damage is not None:
+            self._break(meter.damage)
+        elif meter.overflow is not None:
+            self._fail(too_large(meter.overflow))
 
     @property
     def _is_whole(self) -> bool:
@@ -102,8 +102,8 @@ class AnswerDecoder(ABC):
         What stands behind an answer that was said to be over takes nothing from it, unless more of it follows.
         """
         if self._is_whole and not self._intake.is_document:
-            self._ledger.note("bad_frame", "dropped", f"behind the end of the answer: {what}")
-            self._passed_over = self._passed_over or (what, self._ledger.extent)
+            self._answer.note("bad_frame", "dropped", f"behind the end of the answer: {what}")
+            self._passed_over = self._passed_over or (what, self._answer.size)
         else:
             self._break(what)
 
@@ -131,14 +131,14 @@ class AnswerDecoder(ABC):
 
     def _close(self, terminal: Finished) -> None:
         """End the answer, if it is within its bounds."""
-        if self._ledger.meter.is_over:
+        if self._answer.meter.is_over:
             self._check_bounds()
-        if self._passed_over is not None and self._passed_over[1] != self._ledger.extent:
+        if self._passed_over is not None and self._passed_over[1] != self._answer.size:
             self._break(self._passed_over[0])
         if self._terminal is None:
             self._terminal = terminal
-            self._ledger.events.append(terminal)
+            self._answer.events.append(terminal)
 
     def _fail(self, error: ErrorInfo) -> None:
         self._terminal = Failed(error=error)
-        self._ledger.events.append(self._terminal)
+        self._answer.events.append(self._terminal)

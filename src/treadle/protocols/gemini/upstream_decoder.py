@@ -14,7 +14,8 @@ from treadle.core.events import Finished, Stop
 from treadle.core.ids import IdSource
 from treadle.core.items import Blob
 from treadle.core.usage import Usage
-from treadle.protocols.decoding.assembly_base import CUTS, UNNAMED, AnswerBounds, Maker
+from treadle.protocols.decoding.answer_meter import CUTS, UNNAMED, AnswerBounds
+from treadle.protocols.decoding.item_drafts import BlobFactory
 from treadle.protocols.decoding.keepalive_frames import is_keep_alive
 from treadle.protocols.decoding.stream_decoder import AnswerDecoder
 from treadle.protocols.gemini.content_parts import RAW_ARGUMENTS, SIGNATURE, read_part
@@ -72,8 +73,8 @@ class Decoder(AnswerDecoder):
         taken_call_ids: frozenset[str] = frozenset(),
     ) -> None:
         bounds = AnswerBounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
-        self._maker = Maker(provider=provider, model=model)
-        self._assembly = GeminiAssembly(ids, bounds, taken_call_ids)
+        self._blob_factory = BlobFactory(provider=provider, model=model)
+        self._assembly = GeminiAssembly(ids, bounds, self._blob_factory, taken_call_ids)
         super().__init__(self._assembly)
         self._reason: str | None = None
         self._finish_message = ""
@@ -143,7 +144,7 @@ class Decoder(AnswerDecoder):
 
     def _read_candidate(self, candidate: dict[str, Any]) -> None:
         if candidate.get("index") not in (0, None):
-            self._assembly.meter.spoil("a part belongs to a candidate that was not asked for")
+            self._assembly.meter.mark_damaged("a part belongs to a candidate that was not asked for")
             return
         for part in as_list(as_object(candidate.get("content")).get("parts")):
             self._read_part(as_object(part))
@@ -158,7 +159,7 @@ class Decoder(AnswerDecoder):
     def _read_about(self, candidate: dict[str, Any]) -> None:
         for name in _ABOUT:
             value = candidate.get(name)
-            if value and not self._assembly.tell(name, msgspec.Raw(json_text(value).encode())):
+            if value and not self._assembly.set_message_field(name, msgspec.Raw(json_text(value).encode())):
                 self._leave_out(name)
 
     def _read_reason(self, reason: str, candidate: dict[str, Any]) -> None:
@@ -186,7 +187,7 @@ class Decoder(AnswerDecoder):
         elif call is not None:
             self._drop_part()
         elif part.get("thought") is True:
-            self._assembly.add_thought(as_text(part.get("text")), blobs)
+            self._assembly.add_reasoning(as_text(part.get("text")), blobs)
         else:
             self._read_shown(part)
             self._assembly.sign(blobs)
@@ -206,16 +207,16 @@ class Decoder(AnswerDecoder):
             self._assembly.add_part(shown, len(raw))
 
     def _drop_part(self) -> None:
-        self._assembly.meter.spoil("a part is not as it should be")
+        self._assembly.meter.mark_damaged("a part is not as it should be")
 
     def _blobs(self, signature: str) -> tuple[Blob, ...]:
         if not signature:
             return ()
-        return (self._maker.seal(SIGNATURE, signature),)
+        return (self._blob_factory.from_text(SIGNATURE, signature),)
 
     def _end(self, *, is_said: bool) -> None:
         assembly, reason = self._assembly, self._reason
-        calls_stand = is_said and bool(assembly.calls) and assembly.calls_are_complete
+        calls_stand = is_said and assembly.has_calls and assembly.calls_are_complete
         if reason is None and not calls_stand:
             self._cut_off()
             return
@@ -227,7 +228,7 @@ class Decoder(AnswerDecoder):
         elif reason is not None and reason not in STOPS:
             assembly.note("unknown_finish", "coerced", f"the finish reason {reason!r} is taken as a good end")
         is_cut = STOPS.get(reason or "") in CUTS
-        if assembly.is_streamed and not is_cut and assembly.is_calling:
+        if assembly.is_streamed and not is_cut and assembly.has_open_calls:
             self._fail(BrokenStream("The upstream's answer is damaged: a call has not ended.").info)
             return
         assembly.finish(is_cut=is_cut)
@@ -242,7 +243,7 @@ class Decoder(AnswerDecoder):
 
     def _stop(self) -> Stop:
         stop = STOPS.get(self._reason or "", "done")
-        return "calls" if stop == "done" and self._assembly.calls else stop
+        return "calls" if stop == "done" and self._assembly.has_calls else stop
 
 
 def _is_call(call: dict[str, Any]) -> bool:

@@ -12,7 +12,8 @@ from treadle.core.errors import BrokenStream
 from treadle.core.events import Finished, Stop
 from treadle.core.ids import IdSource
 from treadle.core.json import cut_text
-from treadle.protocols.decoding.assembly_base import CUTS, AnswerBounds, Maker
+from treadle.protocols.decoding.answer_meter import CUTS, AnswerBounds
+from treadle.protocols.decoding.item_drafts import BlobFactory
 from treadle.protocols.decoding.keepalive_frames import TYPES, is_keep_alive
 from treadle.protocols.decoding.stream_decoder import AnswerDecoder
 from treadle.protocols.messages.upstream_assembly import MessagesAssembly
@@ -81,7 +82,7 @@ class Decoder(AnswerDecoder):
         taken_call_ids: frozenset[str] = frozenset(),
     ) -> None:
         bounds = AnswerBounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
-        self._assembly = MessagesAssembly(ids, bounds, Maker(provider=provider, model=model), taken_call_ids)
+        self._assembly = MessagesAssembly(ids, bounds, BlobFactory(provider=provider, model=model), taken_call_ids)
         super().__init__(self._assembly)
         self._reason: str | None = None
         self._sequence = ""
@@ -208,7 +209,7 @@ class Decoder(AnswerDecoder):
 
         A reason that comes with the beginning of a message says nothing about where it ends.
         """
-        return self._is_ending and not self._assembly.has_open
+        return self._is_ending and not self._assembly.has_open_blocks
 
     def _end(self, *, is_said: bool) -> None:
         assembly = self._assembly

@@ -13,7 +13,8 @@ from treadle.core.events import Finished, Stop
 from treadle.core.ids import IdSource
 from treadle.core.items import CallKind
 from treadle.core.usage import Usage
-from treadle.protocols.decoding.assembly_base import AnswerBounds, Maker
+from treadle.protocols.decoding.answer_meter import AnswerBounds
+from treadle.protocols.decoding.item_drafts import BlobFactory
 from treadle.protocols.decoding.keepalive_frames import TYPES, is_keep_alive
 from treadle.protocols.decoding.stream_decoder import AnswerDecoder
 from treadle.protocols.responses.upstream_assembly import ResponsesAssembly
@@ -38,7 +39,7 @@ from treadle.protocols.responses.upstream_event import (
     text_of,
     word_of,
 )
-from treadle.protocols.responses.upstream_item_builders import KINDS, Voice, final_of, objects_of
+from treadle.protocols.responses.upstream_item_drafts import KINDS, Voice, final_of, objects_of
 from treadle.protocols.responses.upstream_item_index import ItemPosition
 from treadle.protocols.surrogates import mend_escapes
 
@@ -103,7 +104,7 @@ class Decoder(AnswerDecoder):
         taken_call_ids: frozenset[str] = frozenset(),
     ) -> None:
         bounds = AnswerBounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
-        self._assembly = ResponsesAssembly(ids, bounds, Maker(provider=provider, model=model), taken_call_ids)
+        self._assembly = ResponsesAssembly(ids, bounds, BlobFactory(provider=provider, model=model), taken_call_ids)
         super().__init__(self._assembly)
         self._strangers: set[str] = set()
         self._number: int | None = None
@@ -246,7 +247,7 @@ class Decoder(AnswerDecoder):
         self._assembly.end_arguments(_place(event), kind, whole, word_of(event.name))
 
     def _begin_call(self, event: EventIn) -> None:
-        self._assembly.begin_call(_place(event), event.name, event.call_id)
+        self._assembly.start_call(_place(event), event.name, event.call_id)
 
     def _add_item(self, event: EventIn) -> None:
         self._assembly.add_item(_place(event), event.item)

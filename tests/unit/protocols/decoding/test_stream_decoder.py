@@ -5,13 +5,14 @@ import pytest
 from stream.answers import CHUNK_SIZES, decode
 from treadle.core.events import Failed, Finished, ModelEvent, Noted
 from treadle.core.ids import CountingIds
-from treadle.protocols.decoding.assembly_base import AnswerBounds, AnswerTotals
+from treadle.protocols.decoding.answer_meter import AnswerBounds
+from treadle.protocols.decoding.item_builder import ItemBuilder
 from treadle.protocols.decoding.stream_decoder import AnswerDecoder
 
 BOUNDS = AnswerBounds(text_bytes_max=100, arguments_bytes_max=10)
 
 
-class Counting(AnswerTotals):
+class Counting(ItemBuilder):
     """A ledger that counts what is told."""
 
     def tell(self, data: str) -> None:
