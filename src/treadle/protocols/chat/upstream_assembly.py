@@ -135,7 +135,7 @@ class ChatAssembly(ItemBuilder):
             self.meter.refuse(f"more than {CALLS_MAX} calls in one answer")
             return
         if state is not None and self._has_room_for(len(write_halves(state[1]))):
-            call.blobs = (self._blobs.from_value(*state),)
+            call.blobs = (self.blobs.from_value(*state),)
         if call.index < 0 and call.name:
             self._open_named_calls()
         self._append_arguments(call, piece.text)
@@ -145,7 +145,7 @@ class ChatAssembly(ItemBuilder):
         if is_cut:
             self._leave_out_cut_calls()
         if self._state is not None:
-            self._attach_state(self._blobs.from_state(self._state))
+            self._attach_state(self.blobs.from_state(self._state))
         if self._content is not None:
             self._close_content()
         if self._calls:

@@ -67,7 +67,7 @@ class ItemBuilder:
         self.meter = AnswerMeter(bounds.text_bytes_max)
         self._ids = ids
         self._bounds = bounds
-        self._blobs = blobs
+        self.blobs = blobs
         self._taken_before = taken_call_ids
         self._taken: set[str] = set()
         self._notes = 0
@@ -205,7 +205,7 @@ class ItemBuilder:
             if draft.joiner.half:
                 self._append_reasoning(draft, draft.joiner.finish())
             if draft.state:
-                draft.blobs = self._blobs.from_state(draft.state)
+                draft.blobs = self.blobs.from_state(draft.state)
         draft.is_closed = True
 
     def _close_call(self, call: CallDraft) -> None:

@@ -322,7 +322,7 @@ class MessagesAssembly(ItemBuilder):
     def _sign(self, thinking: _Thinking, signature: str) -> None:
         if signature and self._has_room(signature):
             mended = signature.encode("utf-8", "replace").decode()
-            thinking.blobs = (self._blobs.from_text(thinking.blob_kind, mended),)
+            thinking.blobs = (self.blobs.from_text(thinking.blob_kind, mended),)
 
     def _append_opaque(self, draft: _Opaque, delta: DeltaIn) -> None:
         piece = as_text(delta.partial_json)

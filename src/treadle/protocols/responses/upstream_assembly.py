@@ -253,7 +253,7 @@ class ResponsesAssembly(ItemBuilder):
             case "message":
                 return ResponsesMessageDraft(self._ids.new(prefixes.MESSAGE), send, meter)
             case "reasoning":
-                return ResponsesReasoningDraft(self._ids.new(prefixes.REASONING), send, meter, self._blobs)
+                return ResponsesReasoningDraft(self._ids.new(prefixes.REASONING), send, meter, self.blobs)
             case "call":
                 kind = "custom" if item.type == "custom_tool_call" else "function"
                 return ResponsesCallDraft(self._ids.new(prefixes.CALL_ITEM), meter, kind)
