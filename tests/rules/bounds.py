@@ -16,7 +16,7 @@ class Fixed(NamedTuple):
 
 
 FIXED: tuple[Fixed, ...] = (
-    Fixed("calls in one answer of Chat", "treadle.protocols.decoding.item_assembly:CALLS_MAX", _TOKENS),
+    Fixed("calls in one answer of Chat", "treadle.protocols.chat.upstream_assembly:CALLS_MAX", _TOKENS),
     Fixed("calls in one answer of Gemini", "treadle.protocols.gemini.upstream_assembly:CALLS_MAX", _TOKENS),
     Fixed("blocks in one answer of Messages", "treadle.protocols.messages.upstream_assembly:BLOCKS_MAX", _TOKENS),
     Fixed("items in one answer of Responses", "treadle.protocols.responses.upstream_assembly:ITEMS_MAX", _TOKENS),
@@ -28,7 +28,7 @@ FIXED: tuple[Fixed, ...] = (
     Fixed("depth of JSON", "treadle.core.json:DEPTH_MAX", "readers everywhere recurse; no schema or answer is deeper"),
     Fixed(
         "notes told of one answer",
-        "treadle.protocols.decoding.assembly_base:NOTES_MAX",
+        "treadle.protocols.decoding.answer_meter:NOTES_MAX",
         "further ones are counted in `more_notes`",
     ),
     Fixed(

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from treadle.core.errors import ConfigError
-from treadle.protocols.decoding.assembly_base import AnswerBounds
+from treadle.protocols.decoding.answer_meter import AnswerBounds
 from treadle.protocols.protocol_registry import CHAT, PROTOCOLS, ProtocolName
 from treadle.protocols.text_calls.text_call_recovery import RepairRules
 from treadle.providers.quirk_table import QuirkProfile, check_quirks, profile_of

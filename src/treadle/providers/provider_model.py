@@ -21,7 +21,7 @@ from treadle.core.plan import Plan
 from treadle.core.request import Note
 from treadle.http.client_connection import Take
 from treadle.protocols.codec_interfaces import Decoder
-from treadle.protocols.decoding.assembly_base import AnswerBounds
+from treadle.protocols.decoding.answer_meter import AnswerBounds
 from treadle.protocols.protocol_registry import PROTOCOLS, ProtocolName
 from treadle.protocols.text_calls.text_call_recovery import RepairRules, scanner_of
 from treadle.protocols.translation.adapt_plan import Adapted, adapt

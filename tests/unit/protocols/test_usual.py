@@ -37,7 +37,7 @@ from treadle.protocols.responses import client_request as responses_request
 from treadle.protocols.responses import upstream_input as replies_history
 from treadle.protocols.responses import upstream_request as replies_write
 from treadle.protocols.responses.encrypted_content import SEALED
-from treadle.protocols.responses.upstream_item_builders import ITEM_ID
+from treadle.protocols.responses.upstream_item_drafts import ITEM_ID
 from unit.protocols.histories import BODIES, Writer
 
 SEEDS = range(200)

@@ -15,7 +15,7 @@ from treadle.core.items import AnyItem, Blob, CallItem, text_message, text_resul
 from treadle.core.plan import Plan, Planner
 from treadle.core.request import Note, Options
 from treadle.core.tool_definitions import AUTO, ToolSpec
-from treadle.protocols.decoding.assembly_base import AnswerBounds
+from treadle.protocols.decoding.answer_meter import AnswerBounds
 from treadle.providers.error_mapping import clean_failure
 from treadle.providers.provider_endpoint import Endpoint
 from treadle.providers.provider_model import AnswerRules, BegunCall, Unguarded, decode, open_call

@@ -10,12 +10,12 @@ import msgspec
 
 from treadle.core.errors import BrokenStream
 from treadle.core.events import Finished, ModelEvent, Stop
-from treadle.core.ids import IdSource
 from treadle.core.items import ImagePart, OpaquePart
 from treadle.core.json import type_errors
 from treadle.core.usage import Usage
 from treadle.protocols.chat.content_parts import PROTOCOL, flat_annotation
 from treadle.protocols.chat.provider_state import CALL_STATE, MESSAGE_STATE, THOUGHT_STATE
+from treadle.protocols.chat.upstream_assembly import ChatAssembly
 from treadle.protocols.chat.upstream_chunk import (
     CHECKED_CHARS,
     LIST,
@@ -37,10 +37,9 @@ from treadle.protocols.chat.upstream_chunk import (
     usage_of,
 )
 from treadle.protocols.chat.upstream_text_now import TextFlow
-from treadle.protocols.decoding.assembly_base import CUTS, AnswerBounds, Maker
+from treadle.protocols.decoding.answer_meter import CUTS
 from treadle.protocols.decoding.call_correlation import Piece
 from treadle.protocols.decoding.call_oddities import Oddities, Oddity
-from treadle.protocols.decoding.item_assembly import ItemAssembly
 from treadle.protocols.decoding.keepalive_frames import is_keep_alive
 from treadle.protocols.decoding.stream_decoder import DONE, AnswerDecoder, Flow, Take
 from treadle.protocols.surrogates import mend_text, write_halves
@@ -66,13 +65,13 @@ BROKEN_OFF = frozenset({"error", "abort", "insufficient_system_resource", "netwo
 MISSES_MAX = 2
 """After so many texts in a row that had more beside them, text is no longer expected to come alone."""
 
-KEPT_NAMES_MAX = 32
+NOTED_FIELDS_MAX = 32
 """How many unknown fields of an answer are named in notes."""
 
 _PLAIN = frozenset(
     {"role", "content", "refusal", "reasoning_content", "reasoning", THOUGHT_STATE, "tool_calls", "function_call"}
 )
-_THOUGHTS = frozenset({"reasoning_content", "reasoning", THOUGHT_STATE})
+_REASONING = frozenset({"reasoning_content", "reasoning", THOUGHT_STATE})
 _TEXT_KINDS = ("text", "output_text", None)
 _KNOWN = _PLAIN | {"images", "annotations"}
 _FIRST = (0, None, "0")
@@ -85,36 +84,23 @@ _UNNAMED = frozenset({"", "message", "data", "error", "ping"})
 _CALL_FIELDS = frozenset({"index", "id", "type", "function", "custom", CALL_STATE})
 _ARGUMENTS = frozenset({"arguments", "input"})
 _DONE_LINE = DONE.encode()
-_UNSAID = (None, None)
+_NO_WORDS = (None, None)
 
 
-class Decoder(AnswerDecoder):
+class Decoder(AnswerDecoder[ChatAssembly]):
     """Turns the answer of one model call into events."""
 
-    _sequence: str = ""
+    assembly_class = ChatAssembly
+    _reason: str | None = None
+    _sequence = ""
+    _usage: Usage | None = None
+    _has_deltas = False
+    _expects_text = True
+    _misses = 0
     _oddities: Oddities | None = None
-    _has_thoughts: bool = False
-    _index: int = 0
-    _kept: frozenset[str] = frozenset()
-
-    def __init__(
-        self,
-        ids: IdSource,
-        *,
-        provider: str = "",
-        model: str = "",
-        arguments_bytes_max: int = 262_144,
-        text_bytes_max: int = 16 * 1024 * 1024,
-        taken_call_ids: frozenset[str] = frozenset(),
-    ) -> None:
-        bounds = AnswerBounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
-        self._assembly = ItemAssembly(ids, bounds, taken_call_ids, Maker(provider=provider, model=model))
-        super().__init__(self._assembly)
-        self._reason: str | None = None
-        self._usage: Usage | None = None
-        self._has_deltas = False
-        self._is_telling = True
-        self._misses = 0
+    _has_reasoning = False
+    _index = 0
+    _noted_fields: frozenset[str] = frozenset()
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         """Return the events that these bytes complete; whole frames of one line take a shorter way to the same ones."""
@@ -123,9 +109,9 @@ class Decoder(AnswerDecoder):
             return super().feed(data)
         for line in lines:
             if line == _DONE_LINE:
-                self._end(is_said=True)
+                self._end(is_explicit=True)
                 break
-            if not self._tell(line):
+            if not self._read_text_chunk(line):
                 self._read_line(line)
             if self._assembly.meter.is_over:
                 self._check_bounds()
@@ -137,8 +123,8 @@ class Decoder(AnswerDecoder):
     def flow(self, take: Take | None) -> Flow | None:
         """Return what takes the next reads while a text goes on, until one is anything else; None where none does."""
         tail, reader = self._assembly.tail, self._intake.reader
-        is_told = self._is_telling and self._has_deltas and not self._misses and self._terminal is None
-        if tail is None or reader is None or not is_told:
+        is_text = self._expects_text and self._has_deltas and not self._misses and self._terminal is None
+        if tail is None or reader is None or not is_text:
             return None
         return TextFlow(reader, tail, self._assembly.meter, take).feed
 
@@ -150,7 +136,7 @@ class Decoder(AnswerDecoder):
             self._read_chunk(chunk)
 
     def _read_frame(self, name: str, data: str) -> None:
-        if name in _NAMED or not self._tell(data):
+        if name in _NAMED or not self._read_text_chunk(data):
             self._read_data(data, name)
 
     def _read_line(self, line: bytes) -> None:
@@ -160,7 +146,7 @@ class Decoder(AnswerDecoder):
             self._damage(f"a frame of {len(line)} bytes is not UTF-8")
             return
         if data == DONE:
-            self._end(is_said=True)
+            self._end(is_explicit=True)
         elif data:
             self._read_data(data)
 
@@ -181,15 +167,15 @@ class Decoder(AnswerDecoder):
         elif not is_keep_alive(name, data):
             self._damage(f"a frame of {len(data)} characters is no chunk of an answer")
 
-    def _tell(self, data: bytes | str) -> bool:
+    def _read_text_chunk(self, data: bytes | str) -> bool:
         """Read what nearly every chunk is, where text is expected to come alone; tell whether it was that."""
-        if not self._is_telling or len(data) > CHECKED_CHARS:
+        if not self._expects_text or len(data) > CHECKED_CHARS:
             return False
         try:
             chunk = TEXT_CHUNK.decode(data)
         except type_errors:
             # Something else has begun: the next text is read as whatever it may be.
-            self._is_telling = False
+            self._expects_text = False
             self._misses += 1
             return False
         self._misses = 0
@@ -212,7 +198,7 @@ class Decoder(AnswerDecoder):
         for choice in chunk.choices or ():
             if (choice.index not in _FIRST or self._index) and not self._is_ours(choice, chunk):
                 # One choice was asked for: what stands under another number was meant for it, or for nobody.
-                self._assembly.meter.spoil("a piece belongs to a choice that was not asked for")
+                self._assembly.meter.mark_damaged("a piece belongs to a choice that was not asked for")
                 return
             delta = choice.delta
             if delta is not None:
@@ -220,7 +206,7 @@ class Decoder(AnswerDecoder):
                 content = delta.get("content")
                 # Where text never comes alone, it is not tried again and again.
                 is_text = type(content) is str and content != "" and choice.logprobs is None
-                self._is_telling = is_text and self._misses < MISSES_MAX and not self._index
+                self._expects_text = is_text and self._misses < MISSES_MAX and not self._index
                 if delta or choice.logprobs is not None:
                     self._read_delta(delta, choice.logprobs)
             elif choice.message is not None and not self._has_deltas:
@@ -254,7 +240,7 @@ class Decoder(AnswerDecoder):
         if isinstance(reason, str) and reason and (self._reason is None or STOPS.get(reason) in ("length", "filtered")):
             self._reason = reason if reason in STOPS else mend_text(reason)
             words = (choice.stop_reason, choice.matched_stop)
-            said = () if words == _UNSAID else [word for word in words if isinstance(word, str) and word]
+            said = () if words == _NO_WORDS else [word for word in words if isinstance(word, str) and word]
             self._sequence = said[0] if said else ""
 
     def _read_delta(self, delta: dict[str, Any], logprobs: Any) -> None:
@@ -262,13 +248,13 @@ class Decoder(AnswerDecoder):
         if calls is not None and len(delta) == 1 and logprobs is None:
             self._read_calls(calls)
             return
-        if not _THOUGHTS.isdisjoint(delta):
-            self._read_thought(delta)
+        if not _REASONING.isdisjoint(delta):
+            self._read_reasoning(delta)
         tokens = as_object(logprobs) if logprobs else {}
         content, declined = delta.get("content"), delta.get("refusal")
         if content is not None and not isinstance(content, str):
             if self._has_deltas and not isinstance(content, LIST | OBJECT):
-                meter.spoil("the text of a delta is none")
+                meter.mark_damaged("the text of a delta is none")
             self._read_content(content)
         elif content or tokens:
             self._read_text(content or "", tokens.get("content"), is_refusal=False)
@@ -282,29 +268,29 @@ class Decoder(AnswerDecoder):
         if legacy and self._has_deltas and _is_empty(legacy[0]):
             return
         if legacy and _is_garbled(legacy[0]):
-            meter.spoil("the arguments of a call are not where they should be")
+            meter.mark_damaged("the arguments of a call are not where they should be")
         elif legacy and (self._has_deltas or self._readable(legacy)):
             self._note_odd(self._odd().look_legacy())
-            self._assembly.begin_calls()
+            self._assembly.start_call_delta()
             self._assembly.add_call(_piece({"index": LEGACY_INDEX, **legacy[0]}, 0, False))
 
     def _read_text(self, text: str, tokens: Any, *, is_refusal: bool) -> None:
-        if text or (tokens and self._assembly.is_speaking):
-            self._assembly.add_said(text, is_refusal=is_refusal, tokens=as_list(tokens))
+        if text or (tokens and self._assembly.has_open_message):
+            self._assembly.add_message_text(text, is_refusal=is_refusal, tokens=as_list(tokens))
         elif tokens:
             self._assembly.note("logprobs_dropped", "dropped", "logprobs of what is not text", "logprobs")
 
-    def _read_thought(self, delta: dict[str, Any]) -> None:
+    def _read_reasoning(self, delta: dict[str, Any]) -> None:
         details = as_list(delta.get(THOUGHT_STATE))
         thought = delta.get("reasoning_content") or delta.get("reasoning")
-        self._has_thoughts = self._has_thoughts or bool(thought)
+        self._has_reasoning = self._has_reasoning or bool(thought)
         # Details repeat the plain text, in the same chunk or, as Treadle sends them, all at the end.
-        if not self._has_thoughts:
+        if not self._has_reasoning:
             thought = "".join(_detail_text(as_object(detail)) for detail in details)
         if isinstance(thought, str) and thought:
             self._assembly.add_reasoning(thought)
         if details:
-            self._assembly.add_thought_state(THOUGHT_STATE, details)
+            self._assembly.add_reasoning_state(THOUGHT_STATE, details)
 
     def _read_others(self, delta: dict[str, Any]) -> None:
         """Read what Chat has beside text and calls, and keep what it should not have."""
@@ -313,20 +299,20 @@ class Decoder(AnswerDecoder):
             self._read_image(as_object(image))
         unknown = {name: value for name, value in delta.items() if name not in _KNOWN and value not in (None, [], "")}
         annotations = as_list(delta.get("annotations"))
-        if annotations and self._assembly.is_speaking:
+        if annotations and self._assembly.has_open_message:
             self._assembly.annotate([flat_annotation(as_object(entry)) for entry in annotations])
         elif annotations:
             unknown["annotations"] = annotations
         if self._has_deltas and any(isinstance(value, LIST) and holds_piece(value) for value in unknown.values()):
-            self._assembly.meter.spoil("pieces of calls come under a name that is not known")
+            self._assembly.meter.mark_damaged("pieces of calls come under a name that is not known")
         if unknown:
             self._assembly.add_state(MESSAGE_STATE, unknown)
             for name in unknown:
-                self._note_kept(name)
+                self._note_field(name)
 
-    def _note_kept(self, name: str) -> None:
-        if name not in self._kept and len(self._kept) < KEPT_NAMES_MAX:
-            self._kept |= {name}
+    def _note_field(self, name: str) -> None:
+        if name not in self._noted_fields and len(self._noted_fields) < NOTED_FIELDS_MAX:
+            self._noted_fields |= {name}
             self._assembly.note(
                 "field_kept", "kept", "a field that only Chat clients can be shown", f"delta.{mend_text(name)}"
             )
@@ -337,7 +323,7 @@ class Decoder(AnswerDecoder):
             part = as_object(value) or {"type": "text", "text": value}
             kind, text, declined, thought = (part.get(name) for name in ("type", "text", "refusal", "thinking"))
             if kind == "thinking" and isinstance(thought, list):
-                self._read_thoughts(cast("list[Any]", thought))
+                self._read_reasoning_parts(cast("list[Any]", thought))
             elif kind in _TEXT_KINDS and isinstance(text, str):
                 self._read_text(text, None, is_refusal=False)
             elif kind == "refusal" and isinstance(declined, str):
@@ -345,7 +331,7 @@ class Decoder(AnswerDecoder):
             else:
                 self._read_image(part)
 
-    def _read_thoughts(self, thoughts: list[Any]) -> None:
+    def _read_reasoning_parts(self, thoughts: list[Any]) -> None:
         for value in thoughts:
             text = as_object(value).get("text") if isinstance(value, dict) else value
             if isinstance(text, str) and text:
@@ -356,29 +342,29 @@ class Decoder(AnswerDecoder):
         image = part.get("image_url")
         url = image if isinstance(image, str) else as_object(image).get("url")
         if isinstance(url, str) and url:
-            self._assembly.attach(ImagePart(url=mend_text(url)), len(url))
+            self._assembly.add_part(ImagePart(url=mend_text(url)), len(url))
         elif part:
             raw = write_halves(part)
-            self._assembly.attach(OpaquePart(protocol=PROTOCOL, raw=msgspec.Raw(raw)), len(raw))
-            self._note_kept("content")
+            self._assembly.add_part(OpaquePart(protocol=PROTOCOL, raw=msgspec.Raw(raw)), len(raw))
+            self._note_field("content")
 
     def _read_calls(self, given: Any) -> None:
-        if self._goes_on(given):
+        if self._continue_call(given):
             return
         calls: list[Any] = given if isinstance(given, LIST) else [given]
         if self._has_deltas and all(map(_is_empty, calls)):
             return
         if self._has_deltas and not all(map(_is_call, calls)):
-            self._assembly.meter.spoil("what stands for a call is none")
+            self._assembly.meter.mark_damaged("what stands for a call is none")
             return
         if not self._has_deltas and not (calls := self._readable(calls)):
             return
         if not self._has_deltas and any(map(_is_garbled, calls)):
-            self._assembly.meter.spoil("the arguments of a call are not where they should be")
+            self._assembly.meter.mark_damaged("the arguments of a call are not where they should be")
             return
         if odd := self._odd().look(given):
             self._note_odd(odd)
-        self._assembly.begin_calls()
+        self._assembly.start_call_delta()
         for position, value in enumerate(calls):
             call = as_object(value)
             state = call.get(CALL_STATE)
@@ -392,13 +378,13 @@ class Decoder(AnswerDecoder):
 
     def _readable(self, calls: list[Any]) -> list[Any]:
         """Return what are calls in a whole reply: the rest is no call of anything, and the text stands."""
-        readable = [call for call in calls if _says_something(as_object(call))]
+        readable = [call for call in calls if _has_content(as_object(call))]
         if len(readable) < len(calls):
             message = f"{len(calls) - len(readable)} of {len(calls)} calls could not be read and are none"
             self._assembly.note("calls_unreadable", "dropped", message, "tool_calls")
         return readable
 
-    def _goes_on(self, given: Any) -> bool:
+    def _continue_call(self, given: Any) -> bool:
         """Take what nearly every piece of a call is: more arguments of the one at its index; tell whether it was."""
         if not isinstance(given, LIST) or len(given) != 1 or not isinstance(given[0], OBJECT):
             return False
@@ -408,7 +394,7 @@ class Decoder(AnswerDecoder):
             return False
         text = function.get("arguments")
         is_known = self._oddities is not None and index in self._oddities.seen
-        return type(text) is str and is_known and self._assembly.go_on(index, text)
+        return type(text) is str and is_known and self._assembly.continue_call(index, text)
 
     def _odd(self) -> Oddities:
         if self._oddities is None:
@@ -426,15 +412,15 @@ class Decoder(AnswerDecoder):
         is_cut, calls_stand = self._stop() in CUTS, self._assembly.calls_are_complete
         return self._reason is not None and (is_cut or calls_stand)
 
-    def _end(self, *, is_said: bool) -> None:
+    def _end(self, *, is_explicit: bool) -> None:
         assembly = self._assembly
-        if self._reason is None and not (is_said and assembly.has_calls and assembly.calls_are_complete):
+        if self._reason is None and not (is_explicit and assembly.has_calls and assembly.calls_are_complete):
             self._cut_off()
             return
         if self._has_deltas and self._stop() not in CUTS and not assembly.calls_are_named:
             self._fail(BrokenStream("The upstream's answer is damaged: a call has no name.").info)
             return
-        if not is_said:
+        if not is_explicit:
             assembly.note("done_missing", "kept", f"the stream ended without {DONE}")
         if self._reason in BROKEN_OFF:
             self._fail(BrokenStream(f"The upstream broke off: {self._reason}.").info)
@@ -516,7 +502,7 @@ def _is_bare(chunk: ChunkIn) -> bool:
     return first.delta is None and first.message is None and first.finish_reason is None
 
 
-def _says_something(call: dict[str, Any]) -> bool:
+def _has_content(call: dict[str, Any]) -> bool:
     """Tell whether there is a name or there are arguments in what stands for a whole call."""
     body = as_object(call.get("function") or call.get("custom"))
     return any(body.get(name) not in (None, "") for name in ("name", "arguments", "input"))

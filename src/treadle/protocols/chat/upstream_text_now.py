@@ -7,12 +7,10 @@ Whatever is more than such a piece, or bound to be held or counted otherwise, is
 from treadle.core.events import TextDelta
 from treadle.core.json import type_errors
 from treadle.protocols.chat.upstream_chunk import CHECKED_CHARS, TEXT_CHUNK
-from treadle.protocols.decoding.assembly_base import AnswerMeter
+from treadle.protocols.decoding.answer_meter import AnswerMeter
+from treadle.protocols.decoding.item_builder import Tail
 from treadle.protocols.decoding.stream_decoder import Take
 from treadle.protocols.sse import SseReader
-
-Tail = tuple[int, int, list[str]]
-"""Where a text goes on: the index of its message, the number of its part, and the pieces so far."""
 
 
 class TextFlow:

@@ -165,6 +165,14 @@ class FreeText(Arguments):
         return False
 
 
+def is_object(text: str) -> bool:
+    """Whether a text is a JSON object."""
+    try:
+        return isinstance(read_json(text), dict)
+    except BadJson:
+        return False
+
+
 def _unquoted(raw: str) -> FinalArguments:
     """Return the object inside a JSON string, if there is one."""
     try:

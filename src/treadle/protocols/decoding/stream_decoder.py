@@ -5,17 +5,23 @@ A protocol says what a frame means, what a whole document means, and how an answ
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import Generic, TypeVar
 
 from treadle.core.errors import BrokenStream, ErrorInfo
 from treadle.core.events import Failed, Finished, ModelEvent, TextDelta
-from treadle.protocols.decoding.assembly_base import AnswerTotals
+from treadle.core.ids import IdSource
+from treadle.protocols.decoding.answer_meter import AnswerBounds
 from treadle.protocols.decoding.framing import Intake, too_large
+from treadle.protocols.decoding.item_builder import ItemBuilder
+from treadle.protocols.decoding.item_drafts import BlobFactory
 from treadle.protocols.decoding.keepalive_frames import is_keep_alive
 from treadle.protocols.sse import LINE_BYTES_MAX, SseFrame
 
 DONE = "[DONE]"
 """How a Chat stream says that it is over; gateways that translate from Chat send it in other protocols too."""
 
+
+Assembly = TypeVar("Assembly", bound=ItemBuilder)
 
 Take = Callable[[str], bool]
 """Takes the next piece of a text if it would leave a later stage as it is, and tells whether it does."""
@@ -24,15 +30,28 @@ Flow = Callable[[bytes], TextDelta | None]
 """Takes a read that is nothing but the next piece of a text and returns that; any other is left to be fed."""
 
 
-class AnswerDecoder(ABC):
-    """Turns the answer of one model call into events; nothing that an upstream sends raises."""
+class AnswerDecoder(ABC, Generic[Assembly]):
+    """Turns the answer of one model call into events; nothing that a provider sends raises."""
 
-    def __init__(self, ledger: AnswerTotals) -> None:
-        self._terminal: Finished | Failed | None = None
-        self._ledger = ledger
+    assembly_class: type[Assembly]
+    _terminal: Finished | Failed | None = None
+    _damage_after_end: tuple[str, tuple[int, ...]] | None = None
+
+    def __init__(
+        self,
+        ids: IdSource,
+        *,
+        provider: str = "",
+        model: str = "",
+        arguments_bytes_max: int = 262_144,
+        text_bytes_max: int = 16 * 1024 * 1024,
+        taken_call_ids: frozenset[str] = frozenset(),
+    ) -> None:
+        bounds = AnswerBounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
+        blobs = BlobFactory(provider=provider, model=model)
+        self._assembly = self.assembly_class(ids, bounds, blobs, taken_call_ids)
         # An answer may come in one line, or in one document.
-        self._intake = Intake(max(LINE_BYTES_MAX, ledger.meter.bytes_max))
-        self._passed_over: tuple[str, tuple[int, ...]] | None = None
+        self._intake = Intake(max(LINE_BYTES_MAX, text_bytes_max))
 
     def feed(self, data: bytes) -> list[ModelEvent]:
         """Return the events that these bytes complete."""
@@ -42,7 +61,7 @@ class AnswerDecoder(ABC):
         self._read_frames(self._intake.feed(data) if reader is None else reader.feed(data))
         if (reader is None or reader.overflowed) and self._terminal is None and self._intake.failure is not None:
             self._fail(self._intake.failure)
-        events, self._ledger.events = self._ledger.events, []
+        events, self._assembly.events = self._assembly.events, []
         return events
 
     def flow(self, take: Take | None) -> Flow | None:
@@ -63,17 +82,17 @@ class AnswerDecoder(ABC):
         else:
             self._read_frames(frames)
         if self._terminal is None:
-            self._end(is_said=self._intake.is_document)
-        return self._ledger.take()
+            self._end(is_explicit=self._intake.is_document)
+        return self._assembly.take()
 
     def _read_frames(self, frames: list[SseFrame]) -> None:
-        meter, read = self._ledger.meter, self._read_frame
+        meter, read = self._assembly.meter, self._read_frame
         for frame in frames:
             if self._terminal is not None:
                 return
             data = frame.data.strip()
             if data == DONE:
-                self._end(is_said=True)
+                self._end(is_explicit=True)
             elif data:
                 read(frame.event, data)
                 if meter.is_over:
@@ -85,11 +104,11 @@ class AnswerDecoder(ABC):
         """Fail where the answer is over a bound, or contradicts itself."""
         if self._terminal is not None:
             return
-        ledger = self._ledger
-        if ledger.meter.damage is not None:
-            self._break(ledger.meter.damage)
-        elif ledger.overflow is not None:
-            self._fail(too_large(ledger.overflow))
+        meter = self._assembly.meter
+        if meter.damage is not None:
+            self._break(meter.damage)
+        elif meter.overflow is not None:
+            self._fail(too_large(meter.overflow))
 
     @property
     def _is_whole(self) -> bool:
@@ -102,8 +121,8 @@ class AnswerDecoder(ABC):
         What stands behind an answer that was said to be over takes nothing from it, unless more of it follows.
         """
         if self._is_whole and not self._intake.is_document:
-            self._ledger.note("bad_frame", "dropped", f"behind the end of the answer: {what}")
-            self._passed_over = self._passed_over or (what, self._ledger.extent)
+            self._assembly.note("bad_frame", "dropped", f"behind the end of the answer: {what}")
+            self._damage_after_end = self._damage_after_end or (what, self._assembly.size)
         else:
             self._break(what)
 
@@ -122,8 +141,8 @@ class AnswerDecoder(ABC):
         ...
 
     @abstractmethod
-    def _end(self, *, is_said: bool) -> None:
-        """Judge the answer at its end; `is_said` where the upstream itself said that this is the end."""
+    def _end(self, *, is_explicit: bool) -> None:
+        """Judge the answer at its end; `is_explicit` where the upstream itself said that this is the end."""
         ...
 
     def _cut_off(self) -> None:
@@ -131,14 +150,14 @@ class AnswerDecoder(ABC):
 
     def _close(self, terminal: Finished) -> None:
         """End the answer, if it is within its bounds."""
-        if self._ledger.meter.is_over:
+        if self._assembly.meter.is_over:
             self._check_bounds()
-        if self._passed_over is not None and self._passed_over[1] != self._ledger.extent:
-            self._break(self._passed_over[0])
+        if self._damage_after_end is not None and self._damage_after_end[1] != self._assembly.size:
+            self._break(self._damage_after_end[0])
         if self._terminal is None:
             self._terminal = terminal
-            self._ledger.events.append(terminal)
+            self._assembly.events.append(terminal)
 
     def _fail(self, error: ErrorInfo) -> None:
         self._terminal = Failed(error=error)
-        self._ledger.events.append(self._terminal)
+        self._assembly.events.append(self._terminal)

@@ -11,10 +11,9 @@ import msgspec
 
 from treadle.core.errors import BrokenStream, ProtocolError
 from treadle.core.events import Finished, Stop
-from treadle.core.ids import IdSource
 from treadle.core.items import Blob
 from treadle.core.usage import Usage
-from treadle.protocols.decoding.assembly_base import CUTS, UNNAMED, AnswerBounds, Maker
+from treadle.protocols.decoding.answer_meter import CUTS, UNNAMED
 from treadle.protocols.decoding.keepalive_frames import is_keep_alive
 from treadle.protocols.decoding.stream_decoder import AnswerDecoder
 from treadle.protocols.gemini.content_parts import RAW_ARGUMENTS, SIGNATURE, read_part
@@ -52,33 +51,20 @@ _ABOUT = (
 
 
 _ABOUT_NAMES = frozenset(_ABOUT)
-_SAYING = frozenset({"candidates", "promptFeedback", "usageMetadata"})
+_ANSWER_FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata"})
 _CALL_FIELDS = frozenset({"id", "name", "willContinue", "will_continue"})
-_QUIET = frozenset({"modelVersion", "responseId", "createTime", "modelStatus"})
+_OTHER_FIELDS = frozenset({"modelVersion", "responseId", "createTime", "modelStatus"})
 """What a response says beside its answer."""
 
 
-class Decoder(AnswerDecoder):
+class Decoder(AnswerDecoder[GeminiAssembly]):
     """Turns the answer of one model call into events."""
 
-    def __init__(
-        self,
-        ids: IdSource,
-        *,
-        provider: str = "",
-        model: str = "",
-        arguments_bytes_max: int = 262_144,
-        text_bytes_max: int = 16 * 1024 * 1024,
-        taken_call_ids: frozenset[str] = frozenset(),
-    ) -> None:
-        bounds = AnswerBounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
-        self._maker = Maker(provider=provider, model=model)
-        self._assembly = GeminiAssembly(ids, bounds, taken_call_ids)
-        super().__init__(self._assembly)
-        self._reason: str | None = None
-        self._finish_message = ""
-        self._usage: Usage | None = None
-        self._left_out: set[str] = set()
+    assembly_class = GeminiAssembly
+    _reason: str | None = None
+    _finish_message = ""
+    _usage: Usage | None = None
+    _noted_fields: frozenset[str] = frozenset()
 
     def _read_document(self, data: str) -> None:
         chunks = read_chunks(data)
@@ -106,17 +92,17 @@ class Decoder(AnswerDecoder):
     def _read_streamed(self, chunk: dict[str, Any], name: str) -> None:
         """Read a frame, unless it is not what it should be."""
         is_error = name == "error" or bool(chunk.get("error"))
-        told = documented(chunk)
-        if not is_error and told.keys().isdisjoint(_SAYING):
+        fields = documented(chunk)
+        if not is_error and fields.keys().isdisjoint(_ANSWER_FIELDS):
             said = chunk.get("message") or chunk.get("detail")
             if said:
                 self._fail(read_error({"message": said}))
-            elif not told.keys() <= _QUIET and not is_keep_alive(name, json_text(chunk)):
+            elif not fields.keys() <= _OTHER_FIELDS and not is_keep_alive(name, json_text(chunk)):
                 self._damage("a frame is no response object")
-        elif not is_error and (what := misshapen(told)):
+        elif not is_error and (what := misshapen(fields)):
             self._damage(what)
         else:
-            self._read_chunk(told, is_error=is_error)
+            self._read_chunk(fields, is_error=is_error)
 
     def _read_chunk(self, chunk: dict[str, Any], *, is_error: bool = False) -> None:
         if self._terminal is not None:
@@ -143,7 +129,7 @@ class Decoder(AnswerDecoder):
 
     def _read_candidate(self, candidate: dict[str, Any]) -> None:
         if candidate.get("index") not in (0, None):
-            self._assembly.meter.spoil("a part belongs to a candidate that was not asked for")
+            self._assembly.meter.mark_damaged("a part belongs to a candidate that was not asked for")
             return
         for part in as_list(as_object(candidate.get("content")).get("parts")):
             self._read_part(as_object(part))
@@ -158,8 +144,8 @@ class Decoder(AnswerDecoder):
     def _read_about(self, candidate: dict[str, Any]) -> None:
         for name in _ABOUT:
             value = candidate.get(name)
-            if value and not self._assembly.tell(name, msgspec.Raw(json_text(value).encode())):
-                self._leave_out(name)
+            if value and not self._assembly.set_message_field(name, msgspec.Raw(json_text(value).encode())):
+                self._note_field(name)
 
     def _read_reason(self, reason: str, candidate: dict[str, Any]) -> None:
         # Never let a second reason turn a cut answer into a good one.
@@ -167,10 +153,10 @@ class Decoder(AnswerDecoder):
             self._reason = reason
             self._finish_message = as_word(candidate.get("finishMessage"))
 
-    def _leave_out(self, name: str) -> None:
+    def _note_field(self, name: str) -> None:
         """Note once what is said about an answer of calls or of nothing."""
-        if name not in self._left_out:
-            self._left_out.add(name)
+        if name not in self._noted_fields:
+            self._noted_fields |= {name}
             self._assembly.note("field_dropped", "dropped", f"{name} of an answer", name)
 
     def _read_part(self, part: dict[str, Any]) -> None:
@@ -186,7 +172,7 @@ class Decoder(AnswerDecoder):
         elif call is not None:
             self._drop_part()
         elif part.get("thought") is True:
-            self._assembly.add_thought(as_text(part.get("text")), blobs)
+            self._assembly.add_reasoning(as_text(part.get("text")), blobs)
         else:
             self._read_shown(part)
             self._assembly.sign(blobs)
@@ -206,16 +192,16 @@ class Decoder(AnswerDecoder):
             self._assembly.add_part(shown, len(raw))
 
     def _drop_part(self) -> None:
-        self._assembly.meter.spoil("a part is not as it should be")
+        self._assembly.meter.mark_damaged("a part is not as it should be")
 
     def _blobs(self, signature: str) -> tuple[Blob, ...]:
         if not signature:
             return ()
-        return (self._maker.seal(SIGNATURE, signature),)
+        return (self._assembly.blobs.from_text(SIGNATURE, signature),)
 
-    def _end(self, *, is_said: bool) -> None:
+    def _end(self, *, is_explicit: bool) -> None:
         assembly, reason = self._assembly, self._reason
-        calls_stand = is_said and bool(assembly.calls) and assembly.calls_are_complete
+        calls_stand = is_explicit and assembly.has_calls and assembly.calls_are_complete
         if reason is None and not calls_stand:
             self._cut_off()
             return
@@ -227,7 +213,7 @@ class Decoder(AnswerDecoder):
         elif reason is not None and reason not in STOPS:
             assembly.note("unknown_finish", "coerced", f"the finish reason {reason!r} is taken as a good end")
         is_cut = STOPS.get(reason or "") in CUTS
-        if assembly.is_streamed and not is_cut and assembly.is_calling:
+        if assembly.is_streamed and not is_cut and assembly.has_open_calls:
             self._fail(BrokenStream("The upstream's answer is damaged: a call has not ended.").info)
             return
         assembly.finish(is_cut=is_cut)
@@ -242,7 +228,7 @@ class Decoder(AnswerDecoder):
 
     def _stop(self) -> Stop:
         stop = STOPS.get(self._reason or "", "done")
-        return "calls" if stop == "done" and self._assembly.calls else stop
+        return "calls" if stop == "done" and self._assembly.has_calls else stop
 
 
 def _is_call(call: dict[str, Any]) -> bool:

@@ -35,7 +35,7 @@ from treadle.core.json import write_json
 from treadle.core.request import Request
 from treadle.core.run_endings import failure_of
 from treadle.core.usage import Usage
-from treadle.protocols.decoding.assembly_base import STOPPED_BY
+from treadle.protocols.decoding.answer_meter import STOPPED_BY
 from treadle.protocols.error_envelopes import CUT_CALL, write_error
 from treadle.protocols.messages.client_block_writers import (
     BlockOutput,

@@ -10,9 +10,8 @@ import msgspec
 
 from treadle.core.errors import BrokenStream
 from treadle.core.events import Finished, Stop
-from treadle.core.ids import IdSource
 from treadle.core.json import cut_text
-from treadle.protocols.decoding.assembly_base import CUTS, AnswerBounds, Maker
+from treadle.protocols.decoding.answer_meter import CUTS
 from treadle.protocols.decoding.keepalive_frames import TYPES, is_keep_alive
 from treadle.protocols.decoding.stream_decoder import AnswerDecoder
 from treadle.protocols.messages.upstream_assembly import MessagesAssembly
@@ -67,26 +66,14 @@ STOPS: dict[str, Stop] = {
 }
 
 
-class Decoder(AnswerDecoder):
+class Decoder(AnswerDecoder[MessagesAssembly]):
     """Turns the answer of one model call into events."""
 
-    def __init__(
-        self,
-        ids: IdSource,
-        *,
-        provider: str = "",
-        model: str = "",
-        arguments_bytes_max: int = 262_144,
-        text_bytes_max: int = 16 * 1024 * 1024,
-        taken_call_ids: frozenset[str] = frozenset(),
-    ) -> None:
-        bounds = AnswerBounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
-        self._assembly = MessagesAssembly(ids, bounds, Maker(provider=provider, model=model), taken_call_ids)
-        super().__init__(self._assembly)
-        self._reason: str | None = None
-        self._sequence = ""
-        self._is_ending = False
-        self._counts: dict[str, int] = {}
+    assembly_class = MessagesAssembly
+    _reason: str | None = None
+    _sequence = ""
+    _is_ending = False
+    _counts: dict[str, int] | None = None
 
     def _read_document(self, data: str) -> None:
         """Read a whole message: each block begins and ends with all it has."""
@@ -118,7 +105,7 @@ class Decoder(AnswerDecoder):
             # What nearly every event of a stream is.
             if event.delta is None:
                 self._damage("a piece of a block holds nothing")
-            elif not _is_unsaid(event.delta, data):
+            elif not _is_empty(event.delta, data):
                 self._assembly.add(_key(event.index), event.delta)
         elif kind:
             self._read_event(event, kind)
@@ -149,7 +136,7 @@ class Decoder(AnswerDecoder):
             self._read_usage(event.usage)
             self._read_ending(event.delta or DeltaIn())
         elif kind == "message_stop":
-            self._end(is_said=True)
+            self._end(is_explicit=True)
         elif kind not in TYPES:
             assembly.note("unknown_event", "dropped", "an event of a type that is not known")
 
@@ -179,7 +166,7 @@ class Decoder(AnswerDecoder):
 
     def _read_usage(self, usage: Any) -> None:
         """Take the counts: those of a later event are sums, and replace the ones before."""
-        self._counts |= read_counts(usage)
+        self._counts = (self._counts or {}) | read_counts(usage)
 
     def _read_reason(self, reason: Any) -> None:
         # Never let a second reason turn a cut answer into a good one.
@@ -208,11 +195,11 @@ class Decoder(AnswerDecoder):
 
         A reason that comes with the beginning of a message says nothing about where it ends.
         """
-        return self._is_ending and not self._assembly.has_open
+        return self._is_ending and not self._assembly.has_open_blocks
 
-    def _end(self, *, is_said: bool) -> None:
+    def _end(self, *, is_explicit: bool) -> None:
         assembly = self._assembly
-        calls_stand = is_said and assembly.has_calls and assembly.calls_are_complete
+        calls_stand = is_explicit and assembly.has_calls and assembly.calls_are_complete
         if self._reason is None and not calls_stand:
             self._cut_off()
             return
@@ -227,7 +214,7 @@ class Decoder(AnswerDecoder):
         if self._sequence and stop == "stop_sequence":
             assembly.note_sequence(self._sequence)
         assembly.finish(is_cut=stop in CUTS)
-        self._close(Finished(stop=stop, usage=usage_of(self._counts), raw_stop=self._reason))
+        self._close(Finished(stop=stop, usage=usage_of(self._counts or {}), raw_stop=self._reason))
 
     def _stop(self) -> Stop:
         stop = STOPS.get(self._reason or "", "done")
@@ -238,7 +225,7 @@ class Decoder(AnswerDecoder):
         return "done" if stop == "calls" else stop
 
 
-def _is_unsaid(delta: DeltaIn, data: str) -> bool:
+def _is_empty(delta: DeltaIn, data: str) -> bool:
     """Tell whether a piece says nothing: relays leave out a text that is empty.
 
     One with a field that is not known is another one: its text may stand there.

@@ -1,7 +1,7 @@
-"""Pieces of an answer become item events.
+"""Assembles the pieces of a Responses answer into items.
 
-Items may be open side by side; each is done in the order in which it was shown. A call is shown once its name and
-id are known. Nothing here knows the names of events or how an answer ends.
+Items may be open side by side; each is done in the order in which it was opened. A call is opened once its name and
+id are known. Events and the end of an answer are the business of `upstream_decoder`.
 """
 
 from collections import Counter
@@ -10,25 +10,29 @@ from typing import Any, cast
 import msgspec
 
 from treadle.core import ids as prefixes
-from treadle.core.events import ItemAdded, ItemDone, ModelEvent
+from treadle.core.events import ModelEvent
 from treadle.core.ids import IdSource
 from treadle.core.items import CallKind
-from treadle.protocols.decoding.assembly_base import AnswerBounds, AnswerTotals, Maker
+from treadle.protocols.decoding.answer_meter import AnswerBounds
+from treadle.protocols.decoding.item_builder import ItemBuilder
+from treadle.protocols.decoding.item_drafts import BlobFactory, CallDraft, ItemDraft
 from treadle.protocols.field_reader import OBJECT
+from treadle.protocols.responses.content_parts import PROTOCOL
 from treadle.protocols.responses.tools import flat_name
 from treadle.protocols.responses.upstream_content_parts import PartKind, Spoken
 from treadle.protocols.responses.upstream_event import ITEM, NULL, ItemIn, is_null, is_object, read, word_of
-from treadle.protocols.responses.upstream_item_builders import (
+from treadle.protocols.responses.upstream_item_drafts import (
     Draft,
-    OpaqueDraft,
-    ReasoningDraft,
+    Family,
     ResponsesCallDraft,
     ResponsesMessageDraft,
+    ResponsesOpaqueDraft,
+    ResponsesReasoningDraft,
     SpokenDraft,
     Voice,
     kind_of,
 )
-from treadle.protocols.responses.upstream_item_index import Family, ItemPosition, Named, Register
+from treadle.protocols.responses.upstream_item_index import ItemPosition, Named, Register
 
 ITEMS_MAX = 1024
 
@@ -43,7 +47,7 @@ _CALL_FIELDS = frozenset(
     {"type", "id", "call_id", "name", "namespace", "arguments", "input", "status", "caller", "async"}
 )
 _DIFFERS = "an item ends otherwise than it was streamed"
-_SPEAKERS: dict[PartKind, Family] = {
+_FAMILY_OF_PART: dict[PartKind, Family] = {
     "text": "message",
     "refusal": "message",
     "raw": "reasoning",
@@ -51,60 +55,62 @@ _SPEAKERS: dict[PartKind, Family] = {
 }
 
 
-class ResponsesAssembly(AnswerTotals):
-    """The items of one answer in the making."""
+class ResponsesAssembly(ItemBuilder):
+    """The items of one Responses answer."""
+
+    is_streamed = True
+    _has_ends = False
 
     def __init__(
-        self, ids: IdSource, bounds: AnswerBounds, maker: Maker, taken_call_ids: frozenset[str] = frozenset()
+        self,
+        ids: IdSource,
+        bounds: AnswerBounds,
+        blobs: BlobFactory,
+        taken_call_ids: frozenset[str] = frozenset(),
     ) -> None:
-        super().__init__(ids, bounds, taken_call_ids)
-        self._maker = maker
+        super().__init__(ids, bounds, blobs, taken_call_ids)
         self._register = Register()
-        self._drafts: list[tuple[Family, Draft]] = []
-        self._shown: list[Draft] = []
-        self._done = 0
-        self._has_ends = False
-        self.is_streamed = True
+        self._drafts: list[Draft] = []
 
     @property
     def has_calls(self) -> bool:
-        """Tell whether the model called anything."""
-        return any(family == "call" for family, _ in self._drafts)
+        """Whether the model called anything."""
+        return any(draft.family == "call" for draft in self._drafts)
 
     @property
     def calls_are_complete(self) -> bool:
-        """Tell whether every call has a name and arguments that are a complete object, or none at all."""
-        calls = [draft for _, draft in self._drafts if isinstance(draft, ResponsesCallDraft)]
+        """Whether every call has a name and arguments that are a complete object, or none at all."""
+        calls = [draft for draft in self._drafts if isinstance(draft, ResponsesCallDraft)]
         return all(call.name and (call.is_closed or call.is_whole) for call in calls)
 
     def add_text(self, place: ItemPosition, key: int, piece: Spoken) -> None:
         """Add to a part of a message or of reasoning, or begin it."""
         if not piece.text:
             return
-        draft = self._spoken(place, piece.kind)
+        draft = self._text_draft(place, piece.kind)
         if draft is None:
             return
         if draft.is_closed:
-            self._meter.spoil("text came for an item that was done")
+            self.meter.mark_damaged("text came for an item that was done")
         else:
             draft.row.feed(key, piece)
 
     def end_text(self, place: ItemPosition, key: int, whole: Spoken) -> None:
         """Take the whole text of a part."""
-        draft = self._spoken(place, whole.kind) if whole.text else None
+        draft = self._text_draft(place, whole.kind) if whole.text else None
         if draft is None:
             return
         if not draft.is_closed:
             draft.row.complete(key, whole)
         if draft.disagrees or (draft.is_closed and draft.row.contradicts(key, whole)):
-            self._meter.spoil(_DIFFERS)
+            self.meter.mark_damaged(_DIFFERS)
 
     def annotate(self, place: ItemPosition, key: int, annotation: msgspec.Raw) -> None:
         """Keep an annotation of a text; the list that comes with the whole text replaces them."""
         draft = self._register.of_piece("message", place)
         part = draft.row.find("text", key) if isinstance(draft, ResponsesMessageDraft) else None
         if part is not None and draft is not None and not draft.is_closed and is_object(annotation):
-            self._meter.add_raw(annotation)
+            self.meter.add_raw(annotation)
             part.annotations.append(annotation.copy())
 
     def add_arguments(self, place: ItemPosition, kind: CallKind, voice: Voice, text: str) -> None:
@@ -114,10 +120,9 @@ class ResponsesAssembly(AnswerTotals):
             return
         if call.is_closed:
             if call.voice == voice:
-                self._meter.spoil("arguments came for a call that was done")
+                self.meter.mark_damaged("arguments came for a call that was done")
             return
-        call.feed(text, voice)
-        self._check_arguments(call.arguments.size)
+        self._append_arguments(call, call.feed(text, voice))
 
     def end_arguments(self, place: ItemPosition, kind: CallKind, whole: str, name: str = "") -> None:
         """Take the whole arguments of a call; some upstreams tell its name only here."""
@@ -126,21 +131,20 @@ class ResponsesAssembly(AnswerTotals):
             return
         call.name = call.name or name
         if not call.is_closed:
-            self._show_if_ready(call)
-            call.complete(whole)
-        if call.disagrees or (name and name != call.name) or not call.has_said(whole):
-            self._meter.spoil(_DIFFERS)
-        self._check_arguments(call.arguments.size)
+            self._open_if_ready(call)
+            self._append_arguments(call, call.complete(whole))
+        if call.disagrees or (name and name != call.name) or not call.is_same(whole):
+            self.meter.mark_damaged(_DIFFERS)
 
     def add_item(self, place: ItemPosition, raw: msgspec.Raw) -> None:
         """Begin an item."""
         item = self._item(raw)
         if item is not None:
-            self._begin(_placed(place, item), item, raw)
+            self._start(_placed(place, item), item, raw)
 
-    def begin_call(self, place: ItemPosition, name: msgspec.Raw, call_id: msgspec.Raw) -> None:
-        """Begin a call by its names alone, as S2's events do."""
-        self._begin(place, ItemIn(type="function_call", name=name, call_id=call_id), NULL)
+    def start_call(self, place: ItemPosition, name: msgspec.Raw, call_id: msgspec.Raw) -> None:
+        """Start a call by its names alone, as S2's events do."""
+        self._start(place, ItemIn(type="function_call", name=name, call_id=call_id), NULL)
 
     def end_item(self, place: ItemPosition, raw: msgspec.Raw) -> None:
         """Take a whole item; one that was never begun begins and ends here."""
@@ -153,7 +157,7 @@ class ResponsesAssembly(AnswerTotals):
         if draft is None or not draft.is_closed:
             self._end(family, place, draft, item, raw)
         elif draft.contradicts(item):
-            self._meter.spoil(_DIFFERS)
+            self.meter.mark_damaged(_DIFFERS)
 
     def end_output(self, raws: list[msgspec.Raw], *, is_cut: bool = False) -> None:
         """Take the output of the whole response: what was never streamed comes now, and what was must be in it.
@@ -168,64 +172,58 @@ class ResponsesAssembly(AnswerTotals):
             elif not draft.is_closed:
                 self._end(family, ItemPosition(item_id=word_of(item.id), output_index=position), draft, item, raw)
             elif draft.contradicts(item) and all(other.contradicts(item) for other in self._of(family)):
-                self._meter.spoil(_DIFFERS)
+                self.meter.mark_damaged(_DIFFERS)
         called = sum(1 for _, item in items if _family(item) == "call")
         if items and not is_cut and called < len(self._of("call")):
-            self._meter.spoil("a call is not in the output of the response")
+            self.meter.mark_damaged("a call is not in the output of the response")
 
     def finish(self, *, is_cut: bool = False) -> None:
         """Close everything that is open; of an answer that `is_cut` calls that are not whole are left out."""
-        for _, draft in self._drafts:
+        for draft in self._drafts:
             if isinstance(draft, ResponsesCallDraft) and not draft.is_left_out:
                 self._check_end(draft, is_cut=is_cut)
             if not draft.is_closed:
                 self._close(draft)
-        self._emit_done(is_over=True)
-        if any(draft.is_respelt for _, draft in self._drafts):
+        self._emit_done(is_final=True)
+        if any(draft.is_respelt for draft in self._drafts):
             self.note("whole_differs", "kept", "an item was said again with other white space or spelling")
-        self._note_left()
+        self._note_rest()
 
     def _check_end(self, call: ResponsesCallDraft, *, is_cut: bool) -> None:
         """Look whether a call is whole when the answer ends."""
-        is_last = call is self._drafts[-1][1]
+        is_last = call is self._drafts[-1]
         if not is_cut:
             if not call.is_closed and self.is_streamed and (self._has_ends or not call.is_whole):
-                self._meter.spoil("a call has not ended")
+                self.meter.mark_damaged("a call has not ended")
             return
         is_ended = call.arguments.is_closed or (not is_last and not call.arguments.is_open)
         if (call.is_closed and is_last and not call.is_whole) or not (call.is_closed or is_ended):
             self._leave_out(call)
 
-    def _leave_out(self, call: ResponsesCallDraft) -> None:
-        """Never end a call that the end of the answer cut."""
-        call.is_left_out = call.is_closed = True
-        self._note_cut(call.name, call.arguments.size)
-
     def _of(self, family: Family) -> list[Draft]:
-        return [draft for kind, draft in self._drafts if kind == family]
+        return [draft for draft in self._drafts if draft.family == family]
 
     def _item(self, raw: msgspec.Raw) -> ItemIn | None:
         item = read(ITEM, raw)
         if item is not None and kind_of(item):
             return item
-        self._meter.spoil("an item is none")
+        self.meter.mark_damaged("an item is none")
         return None
 
-    def _begin(self, place: ItemPosition, item: ItemIn, raw: msgspec.Raw) -> None:
+    def _start(self, place: ItemPosition, item: ItemIn, raw: msgspec.Raw) -> None:
         family = _family(item)
         draft = self._register.of_added(family, place, _named(item)) or self._new(family, place, item, raw)
         if draft is None:
             return
-        draft.is_announced = True
-        draft.learn(item)
+        draft.add_names(item)
         if draft.announced is None:
-            self._meter.add_raw(raw)
+            self.meter.add_raw(raw)
             draft.announced = item
         self._register.add(family, place, draft)
-        self._show_if_ready(draft)
+        self._open_if_ready(draft)
 
-    def _spoken(self, place: ItemPosition, kind: PartKind) -> SpokenDraft | None:
-        family = _SPEAKERS[kind]
+    def _text_draft(self, place: ItemPosition, kind: PartKind) -> SpokenDraft | None:
+        family = _FAMILY_OF_PART[kind]
         draft: Any = self._register.of_piece(family, place)
         return draft if draft is not None else cast("SpokenDraft | None", self._new(family, place, ItemIn(type=family)))
 
@@ -238,104 +236,95 @@ class ResponsesAssembly(AnswerTotals):
 
     def _new(self, family: Family, place: ItemPosition, item: ItemIn, raw: msgspec.Raw | None = None) -> Draft | None:
         if len(self._drafts) >= ITEMS_MAX:
-            self._meter.refuse(f"more than {ITEMS_MAX} items in one answer")
+            self.meter.refuse(f"more than {ITEMS_MAX} items in one answer")
             return None
         draft = self._make(family, item, raw)
-        self._meter.add(place.item_id)
-        self._drafts.append((family, draft))
+        self.meter.add(place.item_id)
+        self._drafts.append(draft)
         self._register.add(family, place, draft)
         if isinstance(draft, SpokenDraft):
-            draft.learn(item)
-            self._show(draft)
+            draft.add_names(item)
+            self._open(draft)
         return draft
 
     def _make(self, family: Family, item: ItemIn, raw: msgspec.Raw | None) -> Draft:
-        send, meter = self._send, self._meter
+        send, meter = self._send, self.meter
         match family:
             case "message":
                 return ResponsesMessageDraft(self._ids.new(prefixes.MESSAGE), send, meter)
             case "reasoning":
-                return ReasoningDraft(self._ids.new(prefixes.REASONING), send, meter, self._maker)
+                return ResponsesReasoningDraft(self._ids.new(prefixes.REASONING), send, meter, self.blobs)
             case "call":
                 kind = "custom" if item.type == "custom_tool_call" else "function"
-                return ResponsesCallDraft(self._ids.new(prefixes.CALL_ITEM), send, meter, kind)
+                return ResponsesCallDraft(self._ids.new(prefixes.CALL_ITEM), meter, kind)
             case "opaque":
                 # Its id stands inside it too, and a client may refer to it by that.
                 item_id = word_of(item.id) or self._ids.new(prefixes.ITEM)
-                assert raw is not None, "an unknown item is never begun by a piece"
+                assert raw is not None, "an unknown item is never started by a piece"
                 meter.add_raw(raw)
-                return OpaqueDraft(item_id, send, meter, raw)
+                return ResponsesOpaqueDraft(item_id, PROTOCOL, raw)
 
     def _send(self, event: ModelEvent) -> None:
         self.events.append(event)
 
-    def _show_if_ready(self, draft: Draft) -> None:
-        if draft.index < 0 and draft.is_ready:
-            self._show(draft)
-
-    def _show(self, draft: Draft) -> None:
-        draft.index = len(self._shown)
-        self._shown.append(draft)
+    def _open_if_ready(self, draft: Draft) -> None:
+        if draft.index >= 0 or not draft.is_ready:
+            return
         if isinstance(draft, ResponsesCallDraft):
-            draft.call_id = self._call_id(draft.upstream_id)
-        self.events.append(ItemAdded(index=draft.index, item=draft.begun()))
-        if isinstance(draft, ResponsesCallDraft):
-            early = draft.release()
-            if early:
-                self.note("arguments_before_name", "buffered", f"{early} argument bytes came before the name")
+            self._open_call(draft)
+        else:
+            self._open(draft)
 
     def _end(self, family: Family, place: ItemPosition, draft: Draft | None, item: ItemIn, raw: msgspec.Raw) -> None:
         is_new = draft is None
         if is_new and family == "call" and _is_garbled(item, raw):
-            self._meter.spoil("the arguments of a call are not where they should be")
+            self.meter.mark_damaged("the arguments of a call are not where they should be")
             return
         draft = draft or self._new(family, place, item, raw)
         if draft is None:
             return
-        draft.learn(item)
+        draft.add_names(item)
         self._register.add(family, place, draft)
-        self._show_if_ready(draft)
-        if isinstance(draft, OpaqueDraft) and not is_new:
-            draft.replace(raw)
+        self._open_if_ready(draft)
+        if isinstance(draft, ResponsesOpaqueDraft) and not is_new:
+            self.meter.add_raw(raw)
+            draft.raw = raw.copy()
+        if isinstance(draft, ResponsesCallDraft):
+            self._append_arguments(draft, draft.complete(draft.arguments_of(item)))
         draft.settle(item)
         if isinstance(draft, ResponsesCallDraft) and word_of(item.status) == "incomplete":
             self._leave_out(draft)
         else:
             self._close(draft)
 
-    def _close(self, draft: Draft) -> None:
-        if isinstance(draft, ResponsesCallDraft):
-            self._close_call(draft)
-        else:
+    def _close(self, draft: ItemDraft) -> None:
+        if isinstance(draft, CallDraft) and not self._has_name(draft.name):
+            return
+        if isinstance(draft, SpokenDraft):
             draft.close()
-        if draft.disagrees:
-            self._meter.spoil(_DIFFERS)
+        super()._close(draft)
+        if isinstance(draft, Draft):
+            draft.announced = None
+            if draft.disagrees:
+                self.meter.mark_damaged(_DIFFERS)
         self._emit_done()
 
-    def _close_call(self, call: ResponsesCallDraft) -> None:
-        if not self._has_name(call.name):
-            return
+    def _close_call(self, call: CallDraft) -> None:
         if call.index < 0:
-            self._show(call)
-        call.close()
-        self._check_arguments(call.arguments.size)
-        self._note_repair(call.final)
+            self._open_call(call)
+        if isinstance(call, ResponsesCallDraft):
+            if not call.streamed.chars and call.announced is not None:
+                self._append_arguments(call, call.complete(call.arguments_of(call.announced)))
+            self._append_arguments(call, call.streamed.end())
+        super()._close_call(call)
 
-    def _emit_done(self, *, is_over: bool = False) -> None:
-        """Say of every closed item that it is done, up to the first one that is still open.
+    def _emit_done(self, *, is_final: bool = False) -> None:
+        if self.meter.damage is None:
+            super()._emit_done(is_final=is_final)
 
-        A call at the end whose arguments are no object waits too: the end of the answer may tell that it was cut.
-        """
-        while self._done < len(self._shown) and self._shown[self._done].is_closed:
-            draft = self._shown[self._done]
-            is_call = isinstance(draft, ResponsesCallDraft)
-            if self._meter.damage is not None or (
-                is_call and not is_over and self._done == len(self._shown) - 1 and not draft.is_whole
-            ):
-                return
-            self._done += 1
-            if not (is_call and draft.is_left_out):
-                self.events.append(ItemDone(index=draft.index, item=draft.item()))
+    def _may_change(self, draft: ItemDraft) -> bool:
+        """The end of the answer may show that a call was cut."""
+        return isinstance(draft, CallDraft) and not draft.is_whole
 
     def _claimed(self, items: list[tuple[msgspec.Raw, ItemIn]]) -> list[tuple[msgspec.Raw, ItemIn, Draft | None]]:
         """Pair the items of the final output with the drafts they are: by their ids first, then by what is left."""
@@ -353,9 +342,9 @@ class ResponsesAssembly(AnswerTotals):
     def _claim_left(self, items: list[tuple[msgspec.Raw, ItemIn]], found: list[Draft | None], taken: set[int]) -> None:
         """Find drafts for the items that were not found by their ids, among those that are not taken."""
         free: dict[Family, list[Draft]] = {}
-        for family, draft in self._drafts:
+        for draft in self._drafts:
             if id(draft) not in taken:
-                free.setdefault(family, []).append(draft)
+                free.setdefault(draft.family, []).append(draft)
         left = Counter(_family(item) for (_, item), draft in zip(items, found, strict=True) if draft is None)
         for position, (_, item) in enumerate(items):
             if found[position] is None:

@@ -9,7 +9,7 @@ from typing import Literal
 
 import msgspec
 
-from treadle.protocols.decoding.assembly_base import AnswerMeter
+from treadle.protocols.decoding.answer_meter import AnswerMeter
 from treadle.protocols.surrogates import HalfJoiner
 
 PARTS_MAX = 1024
@@ -31,7 +31,7 @@ class PartText:
 
     __slots__ = ("_joiner", "_meter", "_pieces", "chars")
 
-    def __init__(self, meter: AnswerMeter) -> None:
+    def __init__(self, meter: AnswerMeter | None = None) -> None:
         self.chars = 0
         self._joiner = HalfJoiner()
         self._meter = meter
@@ -66,7 +66,8 @@ class PartText:
     def _keep(self, text: str) -> str:
         if text:
             self.chars += len(text)
-            self._meter.add(text)
+            if self._meter is not None:
+                self._meter.add(text)
             self._pieces.append(text)
         return text
 

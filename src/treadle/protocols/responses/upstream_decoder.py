@@ -10,10 +10,8 @@ import msgspec
 
 from treadle.core.errors import BrokenStream, UpstreamError
 from treadle.core.events import Finished, Stop
-from treadle.core.ids import IdSource
 from treadle.core.items import CallKind
 from treadle.core.usage import Usage
-from treadle.protocols.decoding.assembly_base import AnswerBounds, Maker
 from treadle.protocols.decoding.keepalive_frames import TYPES, is_keep_alive
 from treadle.protocols.decoding.stream_decoder import AnswerDecoder
 from treadle.protocols.responses.upstream_assembly import ResponsesAssembly
@@ -38,7 +36,7 @@ from treadle.protocols.responses.upstream_event import (
     text_of,
     word_of,
 )
-from treadle.protocols.responses.upstream_item_builders import KINDS, Voice, final_of, objects_of
+from treadle.protocols.responses.upstream_item_drafts import KINDS, Voice, final_of, objects_of
 from treadle.protocols.responses.upstream_item_index import ItemPosition
 from treadle.protocols.surrogates import mend_escapes
 
@@ -89,27 +87,15 @@ _PIECES: dict[str, PartKind | None] = {
 """Events of pieces by their names, with the kind of part for those of texts."""
 
 
-class Decoder(AnswerDecoder):
+class Decoder(AnswerDecoder[ResponsesAssembly]):
     """Turns the answer of one model call into events."""
 
-    def __init__(
-        self,
-        ids: IdSource,
-        *,
-        provider: str = "",
-        model: str = "",
-        arguments_bytes_max: int = 262_144,
-        text_bytes_max: int = 16 * 1024 * 1024,
-        taken_call_ids: frozenset[str] = frozenset(),
-    ) -> None:
-        bounds = AnswerBounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
-        self._assembly = ResponsesAssembly(ids, bounds, Maker(provider=provider, model=model), taken_call_ids)
-        super().__init__(self._assembly)
-        self._strangers: set[str] = set()
-        self._number: int | None = None
-        self._idle = -1
-        self._has_restarted = False
-        self._is_counting = False
+    assembly_class = ResponsesAssembly
+    _unknown_types: frozenset[str] = frozenset()
+    _number: int | None = None
+    _idle = -1
+    _has_restarted = False
+    _is_counting = False
 
     def _read_frame(self, name: str, data: str) -> None:
         if name in _PIECES and self._add_piece(name, data):
@@ -167,7 +153,7 @@ class Decoder(AnswerDecoder):
         elif kind == "error" or not is_null(event.error):
             self._fail(read_failure(event.error, event.code, event.message))
         elif kind not in _QUIET and not kind.startswith(_PROGRESS):
-            self._note_stranger(kind)
+            self._note_unknown(kind)
 
     def _add_piece(self, name: str, data: str) -> bool:
         """Add what nearly every event is; tell whether this is one."""
@@ -185,10 +171,10 @@ class Decoder(AnswerDecoder):
             self._assembly.add_text(place, key, Spoken(kind=kind, text=piece.delta))
         return True
 
-    def _note_stranger(self, kind: str) -> None:
+    def _note_unknown(self, kind: str) -> None:
         shown = kind[:64].encode("utf-8", "replace").decode()
-        if shown not in self._strangers and len(self._strangers) < 64:
-            self._strangers.add(shown)
+        if shown not in self._unknown_types and len(self._unknown_types) < 64:
+            self._unknown_types |= {shown}
             self._assembly.note("unknown_event", "dropped", f"events of the type {shown!r}")
 
     def _read_document(self, data: str) -> None:
@@ -245,8 +231,8 @@ class Decoder(AnswerDecoder):
         whole = text_of(event.input if is_null(event.arguments) else event.arguments)
         self._assembly.end_arguments(_place(event), kind, whole, word_of(event.name))
 
-    def _begin_call(self, event: EventIn) -> None:
-        self._assembly.begin_call(_place(event), event.name, event.call_id)
+    def _start_call(self, event: EventIn) -> None:
+        self._assembly.start_call(_place(event), event.name, event.call_id)
 
     def _add_item(self, event: EventIn) -> None:
         self._assembly.add_item(_place(event), event.item)
@@ -273,9 +259,9 @@ class Decoder(AnswerDecoder):
             cut: Stop | None = REASONS.get(reason, "length") if status == "incomplete" else None
             self._finish(cut, read_usage(response.usage), reason or status)
 
-    def _end(self, *, is_said: bool) -> None:
+    def _end(self, *, is_explicit: bool) -> None:
         """Judge a stream that ends without saying how: complete calls stand where it says that it is over."""
-        if is_said and self._assembly.has_calls and self._assembly.calls_are_complete:
+        if is_explicit and self._assembly.has_calls and self._assembly.calls_are_complete:
             self._finish(None, None, None)
         else:
             self._cut_off()
@@ -294,7 +280,7 @@ class Decoder(AnswerDecoder):
             "response.content_part.done": Decoder._end_part,
             "response.reasoning_summary_part.done": Decoder._end_part,
             "response.output_text.annotation.added": Decoder._annotate,
-            "response.output_tool_call.begin": Decoder._begin_call,
+            "response.output_tool_call.begin": Decoder._start_call,
         }
         for name, kind in _TEXTS.items():
             table[f"{name}.delta"] = lambda decoder, event, kind=kind: decoder._add_text(event, kind)

@@ -30,7 +30,7 @@ from treadle.protocols.responses.content_parts import PROTOCOL
 from treadle.protocols.responses.encrypted_content import SEALED
 from treadle.protocols.responses.tools import bare_name
 from treadle.protocols.responses.upstream_call_pairs import paired
-from treadle.protocols.responses.upstream_item_builders import ITEM_ID
+from treadle.protocols.responses.upstream_item_drafts import ITEM_ID
 from treadle.protocols.translation_notes import Notes, is_alike
 from treadle.protocols.turn_grouping import plain_text
 

@@ -4,13 +4,9 @@ Upstreams name an item by its id, by its place, by both, or change one of the tw
 with a place is believed first, then the id, then the place; each kind of item is looked up among its own.
 """
 
-from typing import Literal
-
 import msgspec
 
-from treadle.protocols.responses.upstream_item_builders import Draft, ResponsesCallDraft
-
-Family = Literal["message", "reasoning", "call", "opaque"]
+from treadle.protocols.responses.upstream_item_drafts import Draft, Family, ResponsesCallDraft
 
 
 class ItemPosition(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,7 +76,7 @@ class Register:
             return None
         same = self._pairs.get((family, place.item_id, place.output_index))
         early = self._ids.get((family, place.item_id)) or self._indexes.get((family, place.output_index))
-        for draft in (same, early if early is not None and not early.is_announced else None):
+        for draft in (same, early if early is not None and early.announced is None else None):
             if draft is not None and not draft.is_closed and not named.contradicts(draft):
                 return draft
         return None

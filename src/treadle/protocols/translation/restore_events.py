@@ -29,7 +29,7 @@ from treadle.core.memoized import Memo
 from treadle.core.request import Note, NoteAction
 from treadle.core.tool_definitions import ToolSpec
 from treadle.protocols.codec_interfaces import Decoder
-from treadle.protocols.decoding.assembly_base import UNNAMED
+from treadle.protocols.decoding.answer_meter import UNNAMED
 from treadle.protocols.decoding.call_faults import Fault, call_faults, item_faults
 from treadle.protocols.decoding.call_name_pieces import NamePieces
 from treadle.protocols.decoding.stream_decoder import AnswerDecoder, Flow, Take

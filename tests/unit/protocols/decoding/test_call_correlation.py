@@ -11,11 +11,11 @@ def _placed(*deltas: list[Piece] | Piece) -> list[int]:
     correlator = Correlator()
     positions: list[int] = []
     for delta in deltas:
-        correlator.begin_delta()
+        correlator.start_delta()
         for piece in delta if isinstance(delta, list) else [delta]:
-            slot, _ = correlator.place(piece)
-            slot.arguments.feed(piece.text)
-            positions.append(correlator.slots.index(slot))
+            call, _ = correlator.place(piece)
+            call.arguments.feed(piece.text)
+            positions.append(correlator.calls.index(call))
     return positions
 
 

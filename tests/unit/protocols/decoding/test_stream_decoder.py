@@ -5,13 +5,11 @@ import pytest
 from stream.answers import CHUNK_SIZES, decode
 from treadle.core.events import Failed, Finished, ModelEvent, Noted
 from treadle.core.ids import CountingIds
-from treadle.protocols.decoding.assembly_base import AnswerBounds, AnswerTotals
+from treadle.protocols.decoding.item_builder import ItemBuilder
 from treadle.protocols.decoding.stream_decoder import AnswerDecoder
 
-BOUNDS = AnswerBounds(text_bytes_max=100, arguments_bytes_max=10)
 
-
-class Counting(AnswerTotals):
+class Counting(ItemBuilder):
     """A ledger that counts what is told."""
 
     def tell(self, data: str) -> None:
@@ -20,24 +18,25 @@ class Counting(AnswerTotals):
         self.note(data, "kept", "")
 
 
-class Plain(AnswerDecoder):
+class Plain(AnswerDecoder[Counting]):
     """The smallest protocol: `end` ends an answer, every other frame is told by its name and its words."""
 
+    assembly_class = Counting
+
     def __init__(self) -> None:
-        self._told = Counting(CountingIds(), BOUNDS)
-        super().__init__(self._told)
+        super().__init__(CountingIds(), text_bytes_max=100, arguments_bytes_max=10)
 
     def _read_frame(self, name: str, data: str) -> None:
         if data == "end":
             self._close(Finished(stop="done", raw_stop="end"))
         else:
-            self._told.tell(f"{name}:{data}")
+            self._assembly.tell(f"{name}:{data}")
 
     def _read_document(self, data: str) -> None:
-        self._told.tell(data)
+        self._assembly.tell(data)
 
-    def _end(self, *, is_said: bool) -> None:
-        if is_said:
+    def _end(self, *, is_explicit: bool) -> None:
+        if is_explicit:
             self._close(Finished(stop="done", raw_stop="said"))
         else:
             self._cut_off()
@@ -108,7 +107,7 @@ def test_an_end_does_not_hide_a_broken_bound() -> None:
 
     class Greedy(Plain):
         def _read_frame(self, name: str, data: str) -> None:
-            self._told.tell("x" * 101)
+            self._assembly.tell("x" * 101)
             self._close(Finished(stop="done"))
 
     assert told(decode(Greedy(), b"data: x\n\n"))[1:] == [("failed", "upstream_too_large")]

@@ -3,7 +3,8 @@ import pytest
 from treadle.core.events import ArgumentsDelta, ItemAdded, ItemDone, Noted, ReasoningDelta, TextDelta
 from treadle.core.ids import CountingIds
 from treadle.core.items import Blob, CallItem, ImagePart, MessageItem, ReasoningItem, TextPart
-from treadle.protocols.decoding.assembly_base import NOTES_MAX, AnswerBounds
+from treadle.protocols.decoding.answer_meter import NOTES_MAX, AnswerBounds
+from treadle.protocols.decoding.item_drafts import BlobFactory
 from treadle.protocols.gemini.upstream_assembly import CALLS_MAX, CallPiece, GeminiAssembly
 
 SIGNED = (Blob(provider="p", kind="thought_signature", data="s"),)
@@ -11,7 +12,8 @@ PICTURE = ImagePart(url="data:image/png;base64,AAAA")
 
 
 def _assembly(text: int = 1000, arguments: int = 100, taken: frozenset[str] = frozenset()) -> GeminiAssembly:
-    return GeminiAssembly(CountingIds(), AnswerBounds(text_bytes_max=text, arguments_bytes_max=arguments), taken)
+    bounds = AnswerBounds(text_bytes_max=text, arguments_bytes_max=arguments)
+    return GeminiAssembly(CountingIds(), bounds, BlobFactory(), taken)
 
 
 def _items(assembly: GeminiAssembly) -> list[object]:
@@ -51,13 +53,13 @@ def test_a_picture_between_texts_is_a_part_of_the_message() -> None:
 def test_signatures_stay_with_what_they_sign() -> None:
     """A message keeps its own at its end, thoughts end with theirs, a call has it at once."""
     assembly = _assembly()
-    assembly.add_thought("hm", SIGNED)
-    assembly.add_thought("so")
+    assembly.add_reasoning("hm", SIGNED)
+    assembly.add_reasoning("so")
     assembly.add_text("a")
     assembly.sign(SIGNED)
     assembly.add_text("b")
     assembly.add_call(CallPiece(name="f", id="x", blobs=SIGNED))
-    assembly.add_thought("", SIGNED)
+    assembly.add_reasoning("", SIGNED)
     assert _items(assembly) == [
         ReasoningItem(id="rs_0001", text=("hm",), blobs=SIGNED),
         ReasoningItem(id="rs_0002", text=("so",)),
@@ -72,7 +74,7 @@ def test_a_signature_of_nothing_is_dropped_and_noted() -> None:
     assembly = _assembly()
     assembly.sign(())
     assembly.sign(SIGNED)
-    assembly.add_thought("", ())
+    assembly.add_reasoning("", ())
     assert [event.note.code for event in assembly.take() if isinstance(event, Noted)] == ["signature_dropped"]
 
 
@@ -121,7 +123,7 @@ def test_a_call_whose_arguments_were_cut_is_left_out() -> None:
     assembly = _assembly()
     assembly.add_call(CallPiece(name="f", partial=[{"jsonPath": "$.a", "stringValue": "x"}], will_continue=True))
     assembly.finish(is_cut=True)
-    assert assembly.calls == []
+    assert not assembly.has_calls
     assert [event.note.code for event in assembly.take() if isinstance(event, Noted)] == ["call_cut"]
 
 
@@ -129,17 +131,17 @@ def test_what_is_held_is_bounded() -> None:
     """Text, thoughts, pictures, arguments whole and streamed, calls: each says what was too much."""
     text, thought, picture = _assembly(text=3), _assembly(text=3), _assembly(text=3)
     text.add_text("abcd")
-    thought.add_thought("abcd")
+    thought.add_reasoning("abcd")
     picture.add_part(PICTURE, 4)
-    assert {each.overflow for each in (text, thought, picture)} == {"the answer is over 3 bytes"}
+    assert {each.meter.overflow for each in (text, thought, picture)} == {"the answer is over 3 bytes"}
     whole, streamed = _assembly(arguments=9), _assembly(arguments=9)
     whole.add_call(CallPiece(name="f", args={"a": "x" * 9}))
     streamed.add_call(CallPiece(name="f", partial=[{"jsonPath": "$.a", "stringValue": "x" * 9}], will_continue=True))
-    assert {each.overflow for each in (whole, streamed)} == {"the arguments of a call are over 9 bytes"}
+    assert {each.meter.overflow for each in (whole, streamed)} == {"the arguments of a call are over 9 bytes"}
     many = _assembly(text=1 << 20)
     for _ in range(CALLS_MAX + 1):
         many.add_call(CallPiece(name="f"))
-    assert many.overflow == f"more than {CALLS_MAX} calls in one answer"
+    assert many.meter.overflow == f"more than {CALLS_MAX} calls in one answer"
 
 
 def test_notes_are_bounded_and_the_rest_is_counted() -> None:
@@ -155,7 +157,7 @@ def test_notes_are_bounded_and_the_rest_is_counted() -> None:
 def test_a_waiting_half_is_told_at_the_end() -> None:
     """Of a message and of a thought."""
     assembly = _assembly()
-    assembly.add_thought("a\ud83d")
+    assembly.add_reasoning("a\ud83d")
     assembly.add_text("b\ud83d")
     assembly.finish(is_cut=False)
     said = [event.text for event in assembly.take() if isinstance(event, TextDelta | ReasoningDelta)]

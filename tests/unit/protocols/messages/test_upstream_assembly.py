@@ -8,14 +8,15 @@ from stream.messages_shapes import args, begin, called, end, start, stop, stream
 from treadle.core.events import Finished, ItemDone
 from treadle.core.ids import CountingIds
 from treadle.core.items import CallItem, OpaqueItem
-from treadle.protocols.decoding.assembly_base import AnswerBounds, Maker
+from treadle.protocols.decoding.answer_meter import AnswerBounds
+from treadle.protocols.decoding.item_drafts import BlobFactory
 from treadle.protocols.messages import Decoder
 from treadle.protocols.messages.upstream_assembly import MessagesAssembly
 from treadle.protocols.messages.upstream_event import BlockIn, DeltaIn
 from unit.protocols.work import Counted
 
 BOUNDS = AnswerBounds(text_bytes_max=1_000, arguments_bytes_max=1_000)
-OWNER = Maker(provider="p", model="m")
+OWNER = BlobFactory(provider="p", model="m")
 
 
 def _items(*values: Any) -> list[tuple[str, ...]]:

@@ -9,7 +9,7 @@ from treadle.core.events import Failed, Finished, ItemAdded, ItemDone, Noted, Te
 from treadle.core.ids import CountingIds
 from treadle.core.items import CallItem, Extra, MessageItem, OpaqueItem
 from treadle.core.json import read_json
-from treadle.protocols.decoding.assembly_base import NOTES_MAX
+from treadle.protocols.decoding.answer_meter import NOTES_MAX
 from treadle.protocols.messages import Decoder
 from treadle.protocols.messages.upstream_assembly import BLOCKS_MAX
 

@@ -6,8 +6,9 @@ import pytest
 
 from treadle.core.events import ArgumentsDelta, ItemAdded, ItemDone, Noted, TextDelta
 from treadle.core.ids import CountingIds
-from treadle.core.items import CallItem, MessageItem, TextPart
-from treadle.protocols.decoding.assembly_base import NOTES_MAX, AnswerBounds, Maker
+from treadle.core.items import CallItem, MessageItem, OpaqueItem, TextPart
+from treadle.protocols.decoding.answer_meter import NOTES_MAX, AnswerBounds
+from treadle.protocols.decoding.item_drafts import BlobFactory
 from treadle.protocols.responses.upstream_assembly import ITEMS_MAX, ResponsesAssembly
 from treadle.protocols.responses.upstream_content_parts import Spoken
 from treadle.protocols.responses.upstream_item_index import ItemPosition
@@ -21,7 +22,7 @@ def raw(value: Any) -> msgspec.Raw:
 def assembly(text: int = 10_000, arguments: int = 1_000, taken: frozenset[str] = frozenset()) -> ResponsesAssembly:
     """Return an assembly with these bounds."""
     bounds = AnswerBounds(text_bytes_max=text, arguments_bytes_max=arguments)
-    return ResponsesAssembly(CountingIds(), bounds, Maker(provider="up", model="m"), taken)
+    return ResponsesAssembly(CountingIds(), bounds, BlobFactory(provider="up", model="m"), taken)
 
 
 def at(index: int) -> ItemPosition:
@@ -107,17 +108,17 @@ def test_every_bound_is_told() -> None:
     """Bytes of the answer, bytes of a call's arguments, items."""
     made = assembly(text=5)
     made.add_text(at(0), 0, Spoken(kind="text", text="123456"))
-    assert made.overflow == "the answer is over 5 bytes"
+    assert made.meter.overflow == "the answer is over 5 bytes"
     made = assembly(arguments=3)
     made.add_arguments(at(0), "function", "official", "{   ")
-    assert made.overflow == "the arguments of a call are over 3 bytes"
+    assert made.meter.overflow == "the arguments of a call are over 3 bytes"
     made = assembly(arguments=3)
     made.end_item(at(0), call(1, arguments='{"a":1}'))
-    assert made.overflow == "the arguments of a call are over 3 bytes"
+    assert made.meter.overflow == "the arguments of a call are over 3 bytes"
     made = assembly(text=1_000_000)
     for number in range(ITEMS_MAX + 1):
         made.end_item(at(number), call(number))
-    assert made.overflow == f"more than {ITEMS_MAX} items in one answer"
+    assert made.meter.overflow == f"more than {ITEMS_MAX} items in one answer"
     assert sum(isinstance(event, ItemDone) for event in made.take()) == ITEMS_MAX
 
 
@@ -125,13 +126,13 @@ def test_what_is_held_unseen_counts_too() -> None:
     """Arguments without a name, unknown items and announcements are held, so they are bounded."""
     made = assembly(text=50)
     made.add_item(at(0), raw({"type": "odd", "data": "x" * 50}))
-    assert made.overflow is not None
+    assert made.meter.overflow is not None
     made = assembly(text=50)
     made.add_item(at(0), call(1, arguments="x" * 50))
-    assert made.overflow is not None
+    assert made.meter.overflow is not None
     made = assembly(text=50)
     made.add_arguments(at(0), "function", "official", '"' + "x" * 50)
-    assert made.overflow is not None
+    assert made.meter.overflow is not None
 
 
 def test_notes_are_bounded_and_the_rest_counted() -> None:
@@ -168,3 +169,16 @@ def test_an_output_with_another_text_is_paired_where_there_is_one_for_each() -> 
     events = made.take()
     assert made.meter.damage == "an item ends otherwise than it was streamed"
     assert [type(event) for event in events] == [ItemAdded, TextDelta]
+
+
+def test_an_unknown_item_is_kept_as_it_is() -> None:
+    """Byte for byte; its last version counts."""
+    made = assembly()
+    first = msgspec.Raw(b'{"type":"odd","id":"o_1", "a" : "x" }')
+    last = msgspec.Raw(b'{"type":"odd","id":"o_1","b": 1}')
+    made.add_item(at(0), first)
+    made.end_item(at(0), last)
+    assert made.take() == [
+        ItemAdded(index=0, item=OpaqueItem(id="o_1", protocol="responses", raw=first)),
+        ItemDone(index=0, item=OpaqueItem(id="o_1", protocol="responses", raw=last)),
+    ]

@@ -1,7 +1,7 @@
 import msgspec
 import pytest
 
-from treadle.protocols.decoding.assembly_base import AnswerMeter
+from treadle.protocols.decoding.answer_meter import AnswerMeter
 from treadle.protocols.responses.upstream_content_parts import (
     PARTS_MAX,
     ContentPart,

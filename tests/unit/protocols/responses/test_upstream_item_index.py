@@ -2,8 +2,9 @@ from typing import Any
 
 import pytest
 
-from treadle.protocols.decoding.assembly_base import AnswerMeter
-from treadle.protocols.responses.upstream_item_builders import Draft, ResponsesCallDraft, ResponsesMessageDraft
+from treadle.protocols.decoding.answer_meter import AnswerMeter
+from treadle.protocols.responses.upstream_event import ItemIn
+from treadle.protocols.responses.upstream_item_drafts import Draft, ResponsesCallDraft, ResponsesMessageDraft
 from treadle.protocols.responses.upstream_item_index import ItemPosition, Named, Register
 
 
@@ -13,7 +14,7 @@ def _ignore(event: Any) -> None:
 
 def call(call_id: str = "", name: str = "f") -> ResponsesCallDraft:
     """Return a call by these names."""
-    draft = ResponsesCallDraft("fc", _ignore, AnswerMeter(100), "function")
+    draft = ResponsesCallDraft("fc", AnswerMeter(100), "function")
     draft.upstream_id, draft.name = call_id, name
     return draft
 
@@ -78,7 +79,7 @@ def test_a_closed_item_is_found_by_id_and_not_by_place() -> None:
 def test_an_announcement_is_new_unless_it_repeats_or_was_begun_by_its_pieces() -> None:
     """The same place again is the same item; a call by another name is another one."""
     draft = call("c1")
-    draft.is_announced = True
+    draft.announced = ItemIn(type="message")
     book = register((at("x", 0), draft))
     assert book.of_added("call", at("x", 0), Named(call_id="c1")) is draft
     assert book.of_added("call", at("x", 0), Named(call_id="c2")) is None

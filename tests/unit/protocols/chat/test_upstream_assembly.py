@@ -15,22 +15,23 @@ from treadle.core.items import (
     text_message,
 )
 from treadle.core.request import Note
-from treadle.protocols.decoding.assembly_base import NOBODY, NOTES_MAX, AnswerBounds, Maker
+from treadle.protocols.chat.upstream_assembly import CALLS_MAX, ChatAssembly
+from treadle.protocols.decoding.answer_meter import NOTES_MAX, AnswerBounds
 from treadle.protocols.decoding.call_correlation import Piece
-from treadle.protocols.decoding.item_assembly import CALLS_MAX, ItemAssembly
+from treadle.protocols.decoding.item_drafts import BlobFactory
 
 
 def _assembly(
     text_bytes_max: int = 100_000,
     arguments_bytes_max: int = 100_000,
     taken: frozenset[str] = frozenset(),
-    maker: Maker = NOBODY,
-) -> ItemAssembly:
+    blobs: BlobFactory | None = None,
+) -> ChatAssembly:
     bounds = AnswerBounds(text_bytes_max=text_bytes_max, arguments_bytes_max=arguments_bytes_max)
-    return ItemAssembly(CountingIds(), bounds, taken, maker)
+    return ChatAssembly(CountingIds(), bounds, blobs or BlobFactory(), taken)
 
 
-def _done(assembly: ItemAssembly) -> list[AnyItem]:
+def _done(assembly: ChatAssembly) -> list[AnyItem]:
     assembly.finish()
     return [event.item for event in assembly.take() if isinstance(event, ItemDone)]
 
@@ -64,8 +65,8 @@ def test_text_is_emitted_at_once_and_closed_by_a_call() -> None:
 def test_text_and_refusal_are_parts_of_one_message() -> None:
     """Each switch begins a new part; a half left waiting is closed in its own part."""
     assembly = _assembly()
-    assembly.add_said("a\ud83d")
-    assembly.add_said("no", is_refusal=True)
+    assembly.add_message_text("a\ud83d")
+    assembly.add_message_text("no", is_refusal=True)
     assembly.finish()
     events = assembly.take()
     assert events[1:] == [
@@ -126,7 +127,7 @@ def test_call_ids_are_usable_and_unique_in_the_conversation(
 def test_blobs_of_a_call_are_kept_on_the_whole_item() -> None:
     """A thought signature may come with any piece."""
     blob = Blob(provider="p", kind="sealed", data='{"a":1}', model="m")
-    assembly = _assembly(maker=Maker(provider="p", model="m"))
+    assembly = _assembly(blobs=BlobFactory(provider="p", model="m"))
     assembly.add_call(Piece(id="c", name="f"), ("sealed", {"a": 1}))
     assembly.add_call(Piece(id="c", text="{}"))
     assembly.finish()
@@ -153,7 +154,7 @@ def test_complete_calls_are_named_and_parse(pieces: list[Piece], complete: bool)
     """What decides whether `[DONE]` alone may end a turn."""
     assembly = _assembly()
     for piece in pieces:
-        assembly.begin_calls()
+        assembly.start_call_delta()
         assembly.add_call(piece)
     assert assembly.has_calls
     assert assembly.calls_are_complete is complete
@@ -163,16 +164,16 @@ def test_bounds_are_in_bytes_and_stop_the_flow() -> None:
     """What is over a bound is not emitted, and the reason is said."""
     assembly = _assembly(text_bytes_max=4)
     assembly.add_text("éé")
-    assert assembly.overflow is None
+    assert assembly.meter.overflow is None
     assembly.take()
     assembly.add_text("x")
     assert assembly.take() == []
-    assert assembly.overflow == "the answer is over 4 bytes"
+    assert assembly.meter.overflow == "the answer is over 4 bytes"
     assembly = _assembly(arguments_bytes_max=4)
     assembly.add_call(Piece(id="a", name="f", text="{   "))
-    assert assembly.overflow is None
+    assert assembly.meter.overflow is None
     assembly.add_call(Piece(id="a", text=" "))
-    assert assembly.overflow == "the arguments of a call are over 4 bytes"
+    assert assembly.meter.overflow == "the arguments of a call are over 4 bytes"
 
 
 def test_the_number_of_calls_is_bounded() -> None:
@@ -180,9 +181,9 @@ def test_the_number_of_calls_is_bounded() -> None:
     assembly = _assembly()
     for number in range(CALLS_MAX):
         assembly.add_call(Piece(id=str(number), name="f"))
-    assert assembly.overflow is None
+    assert assembly.meter.overflow is None
     assembly.add_call(Piece(id="more", name="f"))
-    assert assembly.overflow == f"more than {CALLS_MAX} calls in one answer"
+    assert assembly.meter.overflow == f"more than {CALLS_MAX} calls in one answer"
 
 
 def test_notes_are_bounded_and_the_rest_is_counted() -> None:
@@ -205,8 +206,8 @@ def _blob(kind: str, data: str) -> Blob:
 def test_state_of_the_reasoning_stays_on_the_open_reasoning() -> None:
     """It opens one where nothing was said yet, and is merged over its pieces."""
     assembly = _assembly()
-    assembly.add_thought_state("sealed", [{"index": 0, "type": "t", "text": "a"}])
-    assembly.add_thought_state("sealed", [{"index": 0, "type": "t", "text": "b"}])
+    assembly.add_reasoning_state("sealed", [{"index": 0, "type": "t", "text": "a"}])
+    assembly.add_reasoning_state("sealed", [{"index": 0, "type": "t", "text": "b"}])
     assembly.add_text("Hi")
     sealed = _blob("sealed", '[{"index":0,"type":"t","text":"ab"}]')
     assert _done(assembly) == [
@@ -220,14 +221,14 @@ def test_late_state_goes_to_what_is_open_at_the_end() -> None:
     late = _blob("sealed", "[1]")
     speaking = _assembly()
     speaking.add_text("a")
-    speaking.add_thought_state("sealed", [1])
+    speaking.add_reasoning_state("sealed", [1])
     speaking.add_text("b")
     parts = (TextPart(text="ab"),)
     assert _done(speaking) == [MessageItem(id="msg_0001", role="assistant", content=parts, blobs=(late,))]
     calling = _assembly()
     calling.add_text("a")
     calling.add_call(Piece(id="c", name="f"))
-    calling.add_thought_state("sealed", [1])
+    calling.add_reasoning_state("sealed", [1])
     call = CallItem(id="fc_0002", call_id="c", name="f", arguments="{}", upstream_id="c", blobs=(late,))
     assert _done(calling) == [text_message("assistant", "a", "msg_0001"), call]
     silent = _assembly()
@@ -238,10 +239,10 @@ def test_late_state_goes_to_what_is_open_at_the_end() -> None:
 def test_logprobs_travel_with_the_text_they_belong_to() -> None:
     """Those of a token without text wait for the next text; the part has all of them."""
     assembly = _assembly()
-    assembly.add_said("a", tokens=[{"token": "a"}])
-    assembly.add_said("", tokens=[{"token": "?"}])
-    assembly.add_said("b", tokens=[{"token": "b"}])
-    assembly.add_said("", tokens=[{"token": "end"}])
+    assembly.add_message_text("a", tokens=[{"token": "a"}])
+    assembly.add_message_text("", tokens=[{"token": "?"}])
+    assembly.add_message_text("b", tokens=[{"token": "b"}])
+    assembly.add_message_text("", tokens=[{"token": "end"}])
     assert assembly.take()[1:] == [
         TextDelta(index=0, text="a", logprobs=msgspec.Raw(b'[{"token":"a"}]')),
         TextDelta(index=0, text="b", logprobs=msgspec.Raw(b'[{"token":"?"},{"token":"b"}]')),
@@ -256,7 +257,7 @@ def test_attachments_and_annotations_join_the_message() -> None:
     assembly = _assembly()
     assembly.add_text("a")
     assembly.annotate([{"type": "t"}])
-    assembly.attach(ImagePart(url="data:x"), 6)
+    assembly.add_part(ImagePart(url="data:x"), 6)
     assembly.add_text("b")
     parts = (TextPart(text="ab", annotations=msgspec.Raw(b'[{"type":"t"}]')), ImagePart(url="data:x"))
     assert _done(assembly) == [MessageItem(id="msg_0001", role="assistant", content=parts)]
@@ -266,11 +267,11 @@ def test_what_is_only_kept_counts_against_the_bound() -> None:
     """State, logprobs, parts and annotations cannot grow without end."""
     for add in (
         lambda assembly: assembly.add_state("s", "x" * 20),
-        lambda assembly: assembly.add_thought_state("s", ["x" * 20]),
-        lambda assembly: assembly.add_said("", tokens=["x" * 20]),
-        lambda assembly: assembly.attach(ImagePart(url="x" * 20), 20),
+        lambda assembly: assembly.add_reasoning_state("s", ["x" * 20]),
+        lambda assembly: assembly.add_message_text("", tokens=["x" * 20]),
+        lambda assembly: assembly.add_part(ImagePart(url="x" * 20), 20),
         lambda assembly: assembly.add_call(Piece(id="a", name="f"), ("s", "x" * 20)),
     ):
         assembly = _assembly(text_bytes_max=10)
         add(assembly)
-        assert assembly.overflow == "the answer is over 10 bytes"
+        assert assembly.meter.overflow == "the answer is over 10 bytes"

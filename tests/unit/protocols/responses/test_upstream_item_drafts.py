@@ -4,26 +4,25 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.core.events import ArgumentsDelta, ModelEvent, ReasoningDelta, RefusalDelta, TextDelta
+from treadle.core.events import ModelEvent, ReasoningDelta, RefusalDelta, TextDelta
 from treadle.core.items import (
     Blob,
     CallItem,
     Extra,
     MessageItem,
-    OpaqueItem,
     OpaquePart,
     ReasoningItem,
     RefusalPart,
     TextPart,
 )
-from treadle.protocols.decoding.assembly_base import AnswerMeter, Maker
+from treadle.protocols.decoding.answer_meter import AnswerMeter
+from treadle.protocols.decoding.item_drafts import BlobFactory
 from treadle.protocols.responses.upstream_content_parts import Spoken
 from treadle.protocols.responses.upstream_event import ITEM, ItemIn
-from treadle.protocols.responses.upstream_item_builders import (
-    OpaqueDraft,
-    ReasoningDraft,
+from treadle.protocols.responses.upstream_item_drafts import (
     ResponsesCallDraft,
     ResponsesMessageDraft,
+    ResponsesReasoningDraft,
     kind_of,
 )
 
@@ -41,9 +40,10 @@ def raw(value: Any) -> msgspec.Raw:
 class Sent(list[ModelEvent]):
     """What drafts have sent."""
 
-    def call(self, kind: Any = "function") -> ResponsesCallDraft:
-        """Return a call."""
-        return ResponsesCallDraft("fc_1", self.append, AnswerMeter(10_000), kind)
+
+def a_call(kind: Any = "function") -> ResponsesCallDraft:
+    """Return a call."""
+    return ResponsesCallDraft("fc_1", AnswerMeter(10_000), kind)
 
 
 def test_a_message_holds_texts_refusals_and_parts_of_unknown_kinds() -> None:
@@ -51,7 +51,7 @@ def test_a_message_holds_texts_refusals_and_parts_of_unknown_kinds() -> None:
     sent = Sent()
     draft = ResponsesMessageDraft("msg_1", sent.append, AnswerMeter(10_000))
     draft.index = 3
-    draft.learn(item(phase="commentary"))
+    draft.add_names(item(phase="commentary"))
     draft.row.feed(0, Spoken(kind="text", text="a", logprobs=[raw({"token": "a"})]))
     parts = [
         {"type": "output_text", "text": "ab", "annotations": [{"type": "url_citation"}]},
@@ -79,15 +79,14 @@ def test_a_message_holds_texts_refusals_and_parts_of_unknown_kinds() -> None:
             OpaquePart(protocol="responses", raw=raw({"type": "output_odd", "x": "é"})),
         ),
     )
-    assert draft.begun() == MessageItem(id="msg_1", role="assistant", phase="commentary")
 
 
 def test_reasoning_keeps_its_seal_and_the_id_it_is_bound_to() -> None:
     """Both belong to the provider and model that made them."""
     sent = Sent()
-    draft = ReasoningDraft("rs_1", sent.append, AnswerMeter(10_000), Maker(provider="up", model="m"))
+    draft = ResponsesReasoningDraft("rs_1", sent.append, AnswerMeter(10_000), BlobFactory(provider="up", model="m"))
     draft.index = 0
-    draft.learn(item(id="rs_up"))
+    draft.add_names(item(id="rs_up"))
     draft.settle(
         item(
             summary=[{"type": "summary_text", "text": "s"}],
@@ -96,6 +95,8 @@ def test_reasoning_keeps_its_seal_and_the_id_it_is_bound_to() -> None:
         )
     )
     draft.close()
+    assert draft.item().blobs == ()
+    draft.is_closed = True
     assert sent == [
         ReasoningDelta(index=0, text="s", is_summary=True),
         ReasoningDelta(index=0, text="t"),
@@ -111,43 +112,45 @@ def test_reasoning_keeps_its_seal_and_the_id_it_is_bound_to() -> None:
     )
 
 
-def test_a_call_sends_nothing_before_it_is_shown() -> None:
-    """What came early is sent in one piece, then the rest as it comes."""
-    sent = Sent()
-    call = sent.call()
-    call.feed('{"a"', "official")
-    assert sent == []
+def test_a_call_is_ready_once_its_name_and_id_are_known() -> None:
+    """Fields that only this protocol has stand in it once it is complete."""
+    call = a_call()
     assert not call.is_ready
-    call.learn(item(name="f", call_id="c1", namespace="ns"))
+    call.add_names(item(name="f", call_id="c1", namespace="ns"))
     assert call.is_ready
-    call.index, call.call_id = 2, "c1"
-    assert call.release() == 4
-    call.feed(":1}", "official")
+    begun = CallItem(id="fc_1", call_id="c1", name="ns__f", namespace="ns", upstream_id="c1")
+    call.call_id = "c1"
     call.settle(item(arguments='{"a":1}', caller={"type": "program"}, **{"async": True}))
-    call.close()
-    assert sent == [ArgumentsDelta(index=2, text='{"a"'), ArgumentsDelta(index=2, text=":1}")]
+    assert call.item() == begun
+    call.arguments.feed('{"a":1}')
+    call.final = call.arguments.finish()
     extra = Extra(protocol="responses", fields={"caller": raw({"type": "program"}), "async": raw(True)})
-    assert call.item() == CallItem(
-        id="fc_1",
-        call_id="c1",
-        name="ns__f",
-        namespace="ns",
-        arguments='{"a":1}',
-        upstream_id="c1",
-        extra=extra,
-    )
+    assert call.item() == msgspec.structs.replace(begun, arguments='{"a":1}', extra=extra)
+
+
+def test_whole_arguments_add_what_was_not_streamed() -> None:
+    """A whole that is another one disagrees with what was shown, and replaces what was not."""
+    call = a_call()
+    assert call.feed('{"a"', "official") == '{"a"'
+    assert call.complete('{"a":1}') == ":1}"
+    assert not call.disagrees
+    assert call.complete('{"a":2}') == ""
+    assert call.disagrees
+    hidden, shown = a_call(), a_call()
+    shown.index = 0
+    for draft in (hidden, shown):
+        draft.feed('{"b"', "official")
+    assert (hidden.complete('{"a":1}'), hidden.disagrees) == ('{"a":1}', False)
+    assert (shown.complete('{"a":1}'), shown.disagrees) == ("", True)
 
 
 def test_the_first_voice_is_heard_and_the_second_ignored() -> None:
     """S2's events repeat the official ones, whichever come first."""
     for first, second in (("official", "extended"), ("extended", "official")):
-        call = Sent().call()
-        call.feed("{", first)  # type: ignore[arg-type]
-        call.feed("{", second)  # type: ignore[arg-type]
-        call.complete('{"a":1}')
-        call.close()
-        assert call.final is not None
-        assert call.final.text == '{"a":1}'
+        call = a_call()
+        assert call.feed("{", first) == "{"  # type: ignore[arg-type]
+        assert call.feed("{", second) == ""  # type: ignore[arg-type]
+        assert call.complete('{"a":1}') == '"a":1}'
 
 
 @pytest.mark.parametrize(
@@ -162,16 +165,16 @@ def test_the_first_voice_is_heard_and_the_second_ignored() -> None:
 )
 def test_whole_arguments_are_an_object_or_none_at_all(kind: str, said: str, is_whole: bool) -> None:
     """Free text is whole as it is."""
-    call = Sent().call(kind)
-    call.feed(said, "official")
+    call = a_call(kind)
+    call.arguments.feed(said)
     assert call.is_whole is is_whole
 
 
 def test_drafts_know_what_they_can_be_the_beginning_of() -> None:
     """By name and text; nothing said yet fits everything."""
-    call = Sent().call()
+    call = a_call()
     assert call.fits(item(name="f", arguments="{}"))
-    call.learn(item(name="f"))
+    call.add_names(item(name="f"))
     call.feed('{"a"', "official")
     assert call.fits(item(name="f", arguments='{"a":1}'))
     assert not call.fits(item(name="g", arguments='{"a":1}'))
@@ -182,14 +185,6 @@ def test_drafts_know_what_they_can_be_the_beginning_of() -> None:
     assert message.fits(item(content=[{"type": "output_text", "text": "ab"}]))
     assert not message.fits(item(content="b"))
     assert not message.fits(item(content=[]))
-
-
-def test_an_unknown_item_is_kept_as_it_is() -> None:
-    """Byte for byte."""
-    draft = OpaqueDraft("ws", Sent().append, AnswerMeter(100), msgspec.Raw(b'{ "a" : "x" }'))
-    assert draft.begun() == OpaqueItem(id="ws", protocol="responses", raw=msgspec.Raw(b'{ "a" : "x" }'))
-    draft.replace(msgspec.Raw(b'{"b": 1}'))
-    assert draft.item() == OpaqueItem(id="ws", protocol="responses", raw=msgspec.Raw(b'{"b": 1}'))
 
 
 @pytest.mark.parametrize(
