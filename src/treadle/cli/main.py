@@ -48,7 +48,7 @@ exit codes: 0 done, 1 error, 2 usage or configuration; `treadle run --help` and 
 
 
 class CommandEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One command: its name, what it is for, and the module that knows it."""
+    """One command: its name, what it is for, and the module (or `module:Class`) that has it."""
 
     name: str
     summary: str
@@ -101,7 +101,7 @@ COMMANDS = (
     CommandEntry(
         name="login",
         summary="print a one-time link to the pages, or a key",
-        module="treadle.cli.commands.login_command",
+        module="treadle.cli.commands.keys_command:Login",
     ),
     CommandEntry(
         name="keys", summary="make, list and revoke the keys of clients", module="treadle.cli.commands.keys_command"
@@ -239,9 +239,11 @@ def build_parser(wanted: str | None = None) -> Parser:
 
 
 def load(name: str) -> CommandModule:
-    """Import the module of a command."""
+    """Import a command."""
     entry = next(entry for entry in COMMANDS if entry.name == name)
-    return cast("CommandModule", importlib.import_module(entry.module))
+    module, _, name = entry.module.partition(":")
+    found = importlib.import_module(module)
+    return cast("CommandModule", getattr(found, name) if name else found)
 
 
 class _Version(argparse.Action):

@@ -5,7 +5,9 @@ It changes nothing: no file is made, no run started. `checks.py` lists the looks
 
 import argparse
 import os
+import shutil
 import sys
+import textwrap
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -101,9 +103,25 @@ def _print(checks: "list[Check]") -> None:
     )
     width = max(len(check.name) for check in checks)
     for check in checks:
-        first, *more = clean(check.detail).split("\n")
+        first, *more = _fit(clean(check.detail), width + 4)
         print(f"{marks[check.state]} {check.name:<{width}}  {first}")
         for line in more:
             print(f"  {'':<{width}}  {line}")
         for line in clean(check.advice).splitlines():
-            print(f"  {'':<{width}}  → {line}")
+            head, *rest = _fit(line, width + 6)
+            print(f"  {'':<{width}}  → {head}")
+            for part in rest:
+                print(f"  {'':<{width}}    {part}")
+
+
+def _fit(text: str, margin: int) -> list[str]:
+    """Return the lines of a text; on a terminal those that are too long for it are broken between words."""
+    lines = text.split("\n")
+    if not sys.stdout.isatty():
+        return lines
+    width = max(shutil.get_terminal_size().columns - margin, 20)
+    return [
+        part
+        for line in lines
+        for part in textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""]
+    ]

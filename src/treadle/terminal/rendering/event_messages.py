@@ -44,6 +44,14 @@ def note_text(note: Note) -> str:
     return clean(_NOTE_WORDS.get(note.code, note.message)).replace("\n", "⏎")
 
 
+def short_span(seconds: float) -> str:
+    """Return a span of time in its two largest units: 45s, 14m 59s, 3h 20m, 12d 4h."""
+    whole = max(0, int(seconds))
+    parts = ((whole // 86_400, "d"), (whole // 3_600 % 24, "h"), (whole // 60 % 60, "m"), (whole % 60, "s"))
+    first = next((place for place, (count, _) in enumerate(parts) if count), len(parts) - 1)
+    return " ".join(f"{count}{unit}" for count, unit in parts[first : first + 2])
+
+
 def in_columns(rows: list[tuple[str, str]], width: int | None) -> list[str]:
     """Write names and what they mean side by side, or below one another where that leaves no room; None has no end."""
     first = max(len(name) for name, _ in rows) + 4
