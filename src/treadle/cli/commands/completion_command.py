@@ -8,6 +8,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from treadle.cli import command_base as command
 from treadle.cli.argument_parser import actions_of, commands_of
@@ -67,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     return command.OK
 
 
-def _actions(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
+def _actions(parser: argparse.ArgumentParser) -> Iterator[Any]:
     """Yield the arguments of a parser and of the parsers of its commands."""
     yield from (each for each in actions_of(parser) if each.nargs != 0 and not isinstance(each.choices, dict))
     for inner in commands_of(parser).values():
