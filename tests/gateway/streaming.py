@@ -107,7 +107,7 @@ async def main(tokens: int, rate: float) -> None:
     face.serve(chat)
     await signal("began")
     await chat.take("stream")
-    screen.say("streamed to its end")
+    screen.print_line("streamed to its end")
     await signal("ended")
     await chat.run()
     await face.close()

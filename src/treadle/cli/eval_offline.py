@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.cli.eval_flags import positive
-from treadle.cli.progress_bar import shown
+from treadle.cli.progress_bar import show_progress
 from treadle.core.errors import ConfigError
 from treadle.terminal.rendering.sanitize import clean
 
@@ -44,7 +44,7 @@ def play_offline(args: argparse.Namespace) -> int:
     ]
     jobs = args.jobs or min(JOBS_MAX, os.cpu_count() or 1, len(tasks) // 8 + 1)
     played: list[Played] = []
-    with shown("playing") as tell:
+    with show_progress("playing") as tell:
         result = run_tasks(tasks, jobs=jobs, heed=played.append, tell=tell)
     if args.out is not None:
         _keep(args.out, list(read.values()), played)
@@ -67,8 +67,8 @@ def _keep(path: Path, scenarios: "Sequence[Scenario]", played: "Sequence[Played]
     from treadle.evals.results.result_folder import EvalRunInfo, RunFolder
     from treadle.evals.results.sample_rows import row_of
 
-    shown = {each.sample.scenario for each in played if each.evidence is not None}
-    scenarios = [each for each in scenarios if each.id in shown]
+    show_progress = {each.sample.scenario for each in played if each.evidence is not None}
+    scenarios = [each for each in scenarios if each.id in show_progress]
     folder = RunFolder(path)
     folder.create(
         EvalRunInfo(

@@ -57,7 +57,7 @@ class Progress:
 
 
 @contextmanager
-def shown(what: str, out: TextIO | None = None) -> Generator[Callable[[int, int], None], None, None]:
+def show_progress(what: str, out: TextIO | None = None) -> Generator[Callable[[int, int], None], None, None]:
     """Show how far a block of work is, by what it tells."""
     progress = Progress(what, out or sys.stderr)
     try:

@@ -32,7 +32,7 @@ def agree(file: Path) -> bool:
     if not _is_anybody_there():
         return False
     found = examine_file(file, env=os.environ)
-    lines = told(found)
+    lines = describe_file(found)
     shown = [_shortened(line) for line in lines[:LINES_MAX]]
     if len(lines) > len(shown):
         shown.append(f"  … and {len(lines) - len(shown)} lines more: `treadle trust --show` prints them all")
@@ -51,17 +51,17 @@ def _is_anybody_there() -> bool:
         return False
 
 
-def told(found: "Examined") -> list[str]:
+def describe_file(found: "Examined") -> list[str]:
     """Return what a file would do, below the line that says which one it is."""
-    from treadle.config.trust_summary import list_deeds
+    from treadle.config.trust_summary import list_effects
     from treadle.config.trusted_content import MISSING
-    from treadle.config.trusted_files import words_of
+    from treadle.config.trusted_files import trust_message
 
     doubt = found.doubt
     head = _HEADS[doubt.state].format(path=_safe(doubt.path))
     if [path for path in doubt.changed if path != doubt.path]:
-        head = f"{_safe(words_of(doubt))} It would now"
-    deeds = list_deeds(found.settings, found.keys)
+        head = f"{_safe(trust_message(doubt))} It would now"
+    deeds = list_effects(found.settings, found.keys)
     there = [path for path, digest in doubt.files.items() if digest != MISSING]
     bound = [f"with the file {path}{' (changed)' if path in doubt.changed else ''}" for path in there]
     return [head, *(f"  {_safe(line)}" for line in [*(deeds or ["change nothing"]), *bound])]

@@ -33,7 +33,7 @@ class GuestFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 def check(path: str, *, as_json: bool) -> int:
     """Print what a guest is; return whether it would run."""
-    finding = look(read_guest(path))
+    finding = inspect_guest(read_guest(path))
     if finding.kind == TOOL_GUEST and "describe" not in finding.exports and not Path(f"{path}.json").is_file():
         problem = f"what its tools are is said nowhere: write {Path(path).name}.json beside it, or export `describe`"
         finding = msgspec.structs.replace(finding, problems=[*finding.problems, problem])
@@ -45,7 +45,7 @@ def check(path: str, *, as_json: bool) -> int:
     return command.ERROR if finding.problems else command.OK
 
 
-def look(wasm: bytes) -> GuestFinding:
+def inspect_guest(wasm: bytes) -> GuestFinding:
     """Return what a guest is, and what would keep it from running.
 
     Raises: BadGuest.

@@ -37,7 +37,7 @@ GRAVE = (
 """Keys that change who may do what; those that only tighten are left to the last line."""
 
 
-def list_deeds(settings: Settings, keys: Collection[str]) -> list[str]:
+def list_effects(settings: Settings, keys: Collection[str]) -> list[str]:
     """Return what settings would do that were read from one file alone, which sets these keys."""
     told = [line for speak in _SPOKEN.values() for line in speak(settings)]
     plain: dict[str, object] = msgspec.to_builtins(settings)

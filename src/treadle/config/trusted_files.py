@@ -56,7 +56,7 @@ class Untrusted(ConfigError):
 
     def __init__(self, doubt: Doubt) -> None:
         super().__init__(
-            words_of(doubt),
+            trust_message(doubt),
             param="--config",
             hint="`treadle trust --show` says what it would do, `treadle trust` trusts it as it is now\n"
             f"--config {os.path.basename(doubt.path)}, or TREADLE_CONFIG, uses it without asking",
@@ -125,7 +125,7 @@ class Trust:
             raise
 
 
-def words_of(doubt: Doubt) -> str:
+def trust_message(doubt: Doubt) -> str:
     """Say what stands against a file, naming those that changed."""
     others = [path for path in doubt.changed if path != doubt.path]
     if not others:

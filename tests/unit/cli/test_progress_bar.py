@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from treadle.cli.progress_bar import EVERY_S, WAIT_S, Progress, shown
+from treadle.cli.progress_bar import EVERY_S, WAIT_S, Progress, show_progress
 
 
 class Terminal(io.StringIO):
@@ -85,7 +85,7 @@ def test_the_line_is_taken_away_also_after_an_error(monkeypatch: pytest.MonkeyPa
     out = Terminal()
 
     def fail() -> None:
-        with shown("copying", out) as tell:
+        with show_progress("copying", out) as tell:
             tell(1, 2)
             raise ValueError("gone wrong")
 

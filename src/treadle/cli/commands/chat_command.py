@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, TextIO
 
 from treadle.cli import command_base as command
 from treadle.core.errors import RequestError
-from treadle.terminal.rendering.stdout_capture import own_screen, own_stdout
-from treadle.terminal.rendering.styles import THEMES, look_of
+from treadle.terminal.rendering.stdout_capture import capture_prints, own_stdout
+from treadle.terminal.rendering.styles import THEMES, detect_style
 
 if TYPE_CHECKING:
     from treadle.config import Settings
@@ -86,13 +86,13 @@ async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.N
     interrupts.watch()
     terminal = settings.terminal
     is_plain = args.plain or terminal.plain or not sys.stdin.isatty()
-    look = look_of(out, os.environ, theme=args.theme or terminal.theme, is_plain=is_plain)
+    text_style = detect_style(out, os.environ, theme=args.theme or terminal.theme, is_plain=is_plain)
     root = settings.tools.local.root
-    face = _face(settings, look, out, is_animated=terminal.animations and not args.no_animations)
+    face = _face(settings, text_style, out, is_animated=terminal.animations and not args.no_animations)
     shown = terminal.preview_lines if terminal.fold == "on" else terminal.fold_lines
-    screen = RunRenderer(face, look, folds=FoldedResults(preview_lines=shown, full_lines=terminal.fold_lines))
+    screen = RunRenderer(face, text_style, folds=FoldedResults(preview_lines=shown, full_lines=terminal.fold_lines))
     heard: list[Callable[[str], None]] = []
-    with own_screen(screen.printed):
+    with capture_prints(screen.printed):
         opening = opened_host(args, settings, lambda text: [tell(text) for tell in heard])
         async with _opened(face) as leaving, opening as host:
             conversation = Conversation(host, command.asked_model(args, settings), folder=root)
@@ -101,7 +101,7 @@ async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.N
             heard.append(chat.activity.progress)
             interrupts.guard(chat)
             interrupts.leave = chat.leave
-            interrupts.idle = _Twice(screen.say).press
+            interrupts.idle = _Twice(screen.print_line).press
             face.serve(chat)
             await _begin(chat, args)
             leaving.cancel()
@@ -130,8 +130,8 @@ async def _begin(chat: "ChatLoop", args: argparse.Namespace) -> None:
     conversation, host = chat.conversation, chat.conversation.host
     where = f" at {host.place}" if host.place else ""
     model = f", model {conversation.model}" if conversation.model else ""
-    chat.screen.say(f"Treadle{where}{model}. /help lists the commands, Ctrl-D leaves.")
-    if (args.continues or args.resume or args.fork) and not host.keeps:
+    chat.screen.print_line(f"Treadle{where}{model}. /help lists the commands, Ctrl-D leaves.")
+    if (args.continues or args.resume or args.fork) and not host.is_persistent:
         raise RequestError("nothing is kept here: store.persistence is off", param="resume")
     if args.continues:
         await chat.resumed(await conversation.resume_last())
@@ -142,9 +142,9 @@ async def _begin(chat: "ChatLoop", args: argparse.Namespace) -> None:
         await chat.resumed(entries)
 
 
-def _face(settings: "Settings", look: "TextStyle", out: TextIO, *, is_animated: bool) -> "Face":
+def _face(settings: "Settings", text_style: "TextStyle", out: TextIO, *, is_animated: bool) -> "Face":
     """Return the best face that standard input and output allow."""
-    if not look.rich or sys.platform == "win32":
+    if not text_style.rich or sys.platform == "win32":
         from treadle.terminal.editor.plain_mode import PlainFace
 
         return PlainFace(sys.stdin.fileno(), out)
@@ -160,7 +160,7 @@ def _face(settings: "Settings", look: "TextStyle", out: TextIO, *, is_animated: 
     words = {"/policy": ("plan", "ask", "auto-edit"), "/theme": tuple(THEMES)}
     root = os.path.realpath(settings.tools.local.root)
     completer = Completions(names, words, root, lambda: history.get_strings()[::-1])
-    return Inline(out, look, history=history, completer=completer, is_animated=is_animated)
+    return Inline(out, text_style, history=history, completer=completer, is_animated=is_animated)
 
 
 class _Twice:

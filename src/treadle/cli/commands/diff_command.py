@@ -20,7 +20,7 @@ from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
 from treadle.core.json import canonical_json, cut_text, type_errors
 from treadle.terminal.rendering.event_messages import plural
 from treadle.terminal.rendering.sanitize import clean
-from treadle.terminal.rendering.styles import TextStyle, look_of
+from treadle.terminal.rendering.styles import TextStyle, detect_style
 
 if TYPE_CHECKING:
     from treadle.journal.journal_interface import RunRow, Store
@@ -78,8 +78,8 @@ def run(args: argparse.Namespace) -> int:
         document = {"equal": is_equal, "left": left, "right": right, "steps": [_shown(pair) for pair in pairs]}
         command.print_json(document)
     else:
-        look = look_of(sys.stdout, os.environ)
-        for line in write_pairs(pairs, look):
+        text_style = detect_style(sys.stdout, os.environ)
+        for line in write_pairs(pairs, text_style):
             print(line)
         count = sum(pair.op != "equal" for pair in pairs)
         print(f"{left} and {right} " + ("are equal" if is_equal else f"differ in {plural(count, 'place')}"))
@@ -221,7 +221,7 @@ def _other_steps(entry: Entry) -> list[DiffStep]:
     return [DiffStep(kind=kind, key=canonical_json(said), text=text, seq=entry.seq, fingerprint=fingerprint)]
 
 
-def write_pairs(pairs: Sequence[Pair], look: TextStyle) -> Iterator[str]:
+def write_pairs(pairs: Sequence[Pair], text_style: TextStyle) -> Iterator[str]:
     """Write the comparison for a person: every difference, and a little of what is equal around it."""
     width = max((len(_step(pair).kind) for pair in pairs), default=0)
     near = {
@@ -233,24 +233,24 @@ def write_pairs(pairs: Sequence[Pair], look: TextStyle) -> Iterator[str]:
             skipped += 1
             continue
         if skipped:
-            yield look.style("dim", f"  … {skipped} equal")
+            yield text_style.style("dim", f"  … {skipped} equal")
             skipped = 0
-        yield from _lines(pair, width, look)
+        yield from _lines(pair, width, text_style)
     if skipped:
-        yield look.style("dim", f"  … {skipped} equal")
+        yield text_style.style("dim", f"  … {skipped} equal")
 
 
-def _lines(pair: Pair, width: int, look: TextStyle) -> Iterator[str]:
+def _lines(pair: Pair, width: int, text_style: TextStyle) -> Iterator[str]:
     if pair.op == "equal":
-        yield look.style("dim", _line(" ", _step(pair), width))
+        yield text_style.style("dim", _line(" ", _step(pair), width))
         return
     if pair.left is not None and pair.right is not None and pair.left.text == pair.right.text:
-        yield look.style("removed", f"{_line('~', pair.left, width)} · {clean(_place(pair.left, pair.right))}")
+        yield text_style.style("removed", f"{_line('~', pair.left, width)} · {clean(_place(pair.left, pair.right))}")
         return
     if pair.left is not None:
-        yield look.style("removed", _line("-", pair.left, width))
+        yield text_style.style("removed", _line("-", pair.left, width))
     if pair.right is not None:
-        yield look.style("added", _line("+", pair.right, width))
+        yield text_style.style("added", _line("+", pair.right, width))
 
 
 def _place(left: DiffStep, right: DiffStep) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from treadle.cli import command_base as command
 from treadle.cli import open_journal as opened
-from treadle.cli.progress_bar import shown
+from treadle.cli.progress_bar import show_progress
 from treadle.core.errors import RequestError
 from treadle.terminal.rendering.sanitize import clean, escape_json
 
@@ -86,7 +86,7 @@ async def _export(store: "Store", args: argparse.Namespace, since: float | None)
     from treadle.terminal.rendering.event_messages import plural
 
     rows = await opened.find_runs(store, args.runs, session=args.session, since=since)
-    with written(args.output) as out, shown("writing") as tell:
+    with written(args.output) as out, show_progress("writing") as tell:
         for done, row in enumerate(rows, start=1):
             await export_run(store, row.id, out)
             tell(done, len(rows))

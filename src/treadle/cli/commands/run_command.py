@@ -32,7 +32,7 @@ from treadle.terminal.conversation.attachments import join_prompt, message_of, r
 from treadle.terminal.conversation.cost_estimate import Spending
 from treadle.terminal.rendering.progress_line import ticking
 from treadle.terminal.rendering.run_output import WRITERS, RunOutput
-from treadle.terminal.rendering.stdout_capture import Prints, own_stdout
+from treadle.terminal.rendering.stdout_capture import PrintedLines, own_stdout
 
 if TYPE_CHECKING:
     from treadle.config import Settings
@@ -173,7 +173,7 @@ class _Turn:
         interrupts.watch()
         args, settings, writer = self._args, self._settings, self._writer
         schema = self._schema()
-        prints = Prints(writer.printed)
+        prints = PrintedLines(writer.printed)
         with contextlib.redirect_stdout(prints):
             async with opened_host(args, settings, writer.progress) as host:
                 folder = settings.tools.local.root

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from treadle.cli import command_base as command
-from treadle.cli.progress_bar import shown
+from treadle.cli.progress_bar import show_progress
 from treadle.core.errors import ConfigError, Conflict, StoreError
 from treadle.terminal.rendering.event_messages import plural
 from treadle.terminal.rendering.sanitize import clean
@@ -94,7 +94,7 @@ class _Place:
             self.path = sqlite_path(settings.store.url)
             self.shown = str(self.path)
 
-    def look(self) -> "JournalInspection":
+    def inspect(self) -> "JournalInspection":
         """Say what is there.
 
         Raises: NotFound, StoreError.
@@ -118,7 +118,7 @@ class _Place:
 
 
 def _info(place: _Place, args: argparse.Namespace) -> int:
-    seen = place.look()
+    seen = place.inspect()
     if args.json:
         command.print_json({"store": place.shown, **msgspec.structs.asdict(seen), "state": seen.state})
         return command.OK
@@ -130,11 +130,11 @@ def _info(place: _Place, args: argparse.Namespace) -> int:
 
 def _backup(place: _Place, args: argparse.Namespace) -> int:
     began = time.monotonic()
-    with shown("copying") as tell:
+    with show_progress("copying") as tell:
         if address := place.postgres:
             from treadle.journal.postgres.backup import back_up as dump
 
-            seen = place.look()
+            seen = place.inspect()
             if not seen.version:
                 raise StoreError(f"there is no journal in the store {place.shown}", hint="the first run makes one")
             _waiting(lambda: dump(address, args.file, os.environ), tell)
@@ -164,14 +164,14 @@ def _secret_of(place: _Place) -> str:
 
 
 def _restore(place: _Place, args: argparse.Namespace) -> int:
-    with shown("restoring") as tell:
+    with show_progress("restoring") as tell:
         if place.postgres is not None:
             aside = _restore_postgres(place, place.postgres, args, tell)
         else:
             from treadle.journal.sqlite.backup import restore
 
             aside = restore(args.file, place.path, tell, is_replacing=args.replace)
-    seen = place.look()
+    seen = place.inspect()
     if args.json:
         command.print_json(
             {"store": place.shown, "runs": seen.runs, "version": seen.version, "aside": aside and str(aside)}
@@ -188,7 +188,7 @@ def _restore_postgres(
 ) -> None:
     from treadle.journal.postgres.backup import restore, schema_in
 
-    if place.look().version and not args.replace:
+    if place.inspect().version and not args.replace:
         raise Conflict(
             f"there is a journal in the store {address.shown} already",
             hint="--replace drops it; copy it first: treadle store backup FILE",
@@ -205,11 +205,11 @@ def _restore_postgres(
 def _check(place: _Place, args: argparse.Namespace) -> int:
     problems: list[str] = []
     if place.postgres is None:
-        from treadle.cli.doctor.journal_file_checks import damage
+        from treadle.cli.doctor.journal_file_checks import find_damage
 
-        with shown("reading") as tell:
-            problems = damage(place.path, tell)
-    seen = None if problems else place.look()
+        with show_progress("reading") as tell:
+            problems = find_damage(place.path, tell)
+    seen = None if problems else place.inspect()
     runs = 0 if seen is None else seen.runs
     if args.json:
         command.print_json({"ok": not problems, "store": place.shown, "problems": problems, "runs": runs})
@@ -234,7 +234,7 @@ def _migrate(place: _Place, args: argparse.Namespace) -> int:
 
     command.quiet_logs()
     asyncio.run(main())
-    seen = place.look()
+    seen = place.inspect()
     if args.json:
         command.print_json({"store": place.shown, "version": seen.version})
     else:
@@ -250,7 +250,7 @@ def _prune(place: _Place, args: argparse.Namespace) -> int:
     place.check_exists()
 
     async def work(store: "Store") -> "Pruned":
-        with shown("forgetting") as tell:
+        with show_progress("forgetting") as tell:
             return await prune(store, before, tell, is_dry=args.dry_run)
 
     async def main() -> "Pruned":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from treadle.cli import command_base as command
-from treadle.cli.trust_question import remember, told
+from treadle.cli.trust_question import describe_file, remember
 from treadle.core.errors import ConfigError, NotFound
 from treadle.terminal.rendering.sanitize import one_line, reveal
 
@@ -89,13 +89,13 @@ def _revoke(trust: "Trust", file: Path, *, is_json: bool) -> int:
 
 def _show(file: Path, *, is_json: bool) -> int:
     from treadle.config.loader import examine_file
-    from treadle.config.trust_summary import list_deeds
+    from treadle.config.trust_summary import list_effects
 
     found = examine_file(file, env=os.environ)
     if is_json:
-        command.print_json({**msgspec.structs.asdict(found.doubt), "would": list_deeds(found.settings, found.keys)})
+        command.print_json({**msgspec.structs.asdict(found.doubt), "would": list_effects(found.settings, found.keys)})
     else:
-        print("\n".join(told(found)))
+        print("\n".join(describe_file(found)))
     return command.OK if found.doubt.state == "trusted" else command.ERROR
 
 
@@ -108,5 +108,5 @@ def _agree(file: Path, *, is_json: bool) -> int:
         command.print_json({**msgspec.structs.asdict(found.doubt), "state": "trusted"})
     else:
         trusted = msgspec.structs.replace(found, doubt=msgspec.structs.replace(found.doubt, state="trusted"))
-        print("\n".join(told(trusted)))
+        print("\n".join(describe_file(trusted)))
     return command.OK

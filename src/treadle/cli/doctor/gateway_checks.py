@@ -158,7 +158,7 @@ def check_client_key(settings: Settings, text: str, env: Mapping[str, str]) -> C
         detail = "it does not have the form tr_…_… of a key of Treadle's"
         return Check(name="key", state="broken", detail=detail, advice="`treadle keys create NAME` makes one")
 
-    async def look() -> "tuple[KeyRow | None, str]":
+    async def read_key() -> "tuple[KeyRow | None, str]":
         async with opened(settings) as store:
             row = await store.keys.find(token.lookup)
             try:
@@ -169,7 +169,7 @@ def check_client_key(settings: Settings, text: str, env: Mapping[str, str]) -> C
 
     try:
         pepper = secret_for("keys", kept_secret(settings, env))
-        row, refusal = asyncio.run(look())
+        row, refusal = asyncio.run(read_key())
     except TreadleError as error:
         return broken("key", error)
     if row is None:

@@ -33,7 +33,7 @@ def file_problems(path: Path) -> list[str]:
     return problems
 
 
-def damage(path: Path, tell: Callable[[int, int], None]) -> list[str]:
+def find_damage(path: Path, tell: Callable[[int, int], None]) -> list[str]:
     """Return what is wrong with those who use a journal, else read the whole of it and return what is wrong there.
 
     Raises: NotFound, StoreError.

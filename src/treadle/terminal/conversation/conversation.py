@@ -74,7 +74,7 @@ class Conversation:
         self._is_cancelled, self.run_id = False, None
         self.is_running = True
         try:
-            session = await self._enter(said) if self.host.keeps else None
+            session = await self._enter(said) if self.host.is_persistent else None
             items = (*self._preface, said) if session else (*self._items, *self._preface, said)
             ask = CallQuestion(items=items, model=self.model, session_id=session and session.id, schema=self.schema)
             self.run_id = await self.host.start(ask)
@@ -113,7 +113,7 @@ class Conversation:
         """Learn the model where the server chose it, and hold what was said where nobody else keeps it."""
         if isinstance(event, RunStarted):
             self.model = self.model or event.model
-        if self.host.keeps:
+        if self.host.is_persistent:
             return
         match event:
             case ItemDone():
@@ -144,7 +144,7 @@ class Conversation:
         """
         session = await self.host.find_session(id_or_name)
         runs = await self.host.list_runs(1, session_id=session.id)
-        said = await self.host.said(session.id)
+        said = await self.host.session_entries(session.id)
         self.forget()
         self.session = session
         self._seen = runs[0].id if runs and runs[0].status in ENDED else session.head_run_id
@@ -165,7 +165,7 @@ class Conversation:
 
         Raises: TreadleError.
         """
-        session = self._kept()
+        session = self._stored_session()
         self.session = await self.host.fork_session(session.id, at=at)
         self._seen = self.session.head_run_id
         return self.session
@@ -175,12 +175,12 @@ class Conversation:
 
         Raises: NotFound.
         """
-        session = self._kept()
+        session = self._stored_session()
         chain = await self.chain(turns)
         if len(chain) < turns:
             raise NotFound("there is no such turn to go back to")
         first = chain[-1]
-        said = await self._said_in(first.id)
+        said = await self._prompt_of(first.id)
         if first.previous_id is None:
             self.forget()
         else:
@@ -193,7 +193,7 @@ class Conversation:
 
         Raises: TreadleError.
         """
-        self.session = await self.host.rename_session(self._kept().id, name)
+        self.session = await self.host.rename_session(self._stored_session().id, name)
         return self.session
 
     async def chain(self, limit: int) -> list[HostRunInfo]:
@@ -214,16 +214,16 @@ class Conversation:
         runs = await self.host.list_runs(1, session_id=self.session.id)
         return runs[0] if runs and runs[0].id != self._seen else None
 
-    async def said_first(self, run_id: str) -> str:
+    async def first_prompt(self, run_id: str) -> str:
         """Return what a person said to begin a run."""
-        return await self._said_in(run_id)
+        return await self._prompt_of(run_id)
 
-    async def _said_in(self, run_id: str) -> str:
+    async def _prompt_of(self, run_id: str) -> str:
         entries = await self.host.run_entries(run_id)
         own = [entry.content or "" for entry in entries if entry.is_input and entry.kind == "user"]
         return own[-1] if own else ""
 
-    def _kept(self) -> SessionInfo:
+    def _stored_session(self) -> SessionInfo:
         if self.session is None:
             raise NotFound("nothing was said yet in this conversation")
         return self.session

@@ -77,7 +77,7 @@ class ConversationHost(Protocol):
         ...
 
     @property
-    def keeps(self) -> bool:
+    def is_persistent(self) -> bool:
         """Tell whether conversations are kept, so that they can be resumed."""
         ...
 
@@ -152,7 +152,7 @@ class ConversationHost(Protocol):
         """
         ...
 
-    async def said(self, session_id: str) -> list[Entry]:
+    async def session_entries(self, session_id: str) -> list[Entry]:
         """Return the items of a session, oldest first."""
         ...
 

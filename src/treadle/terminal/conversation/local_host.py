@@ -44,7 +44,7 @@ class LocalHost:
         return ""
 
     @property
-    def keeps(self) -> bool:
+    def is_persistent(self) -> bool:
         """Tell whether the settings keep runs."""
         return self._runtime.settings.store.persistence == "on"
 
@@ -154,7 +154,7 @@ class LocalHost:
 
         await forget_session(self._store, await self._session(session_id), with_runs=True)
 
-    async def said(self, session_id: str) -> list[Entry]:
+    async def session_entries(self, session_id: str) -> list[Entry]:
         """Return the items of a session, oldest first."""
         from treadle.journal.session_operations import said_in
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @contextlib.asynccontextmanager
 async def opened_host(
-    args: argparse.Namespace, settings: "Settings", heard: Callable[[str], object]
+    args: argparse.Namespace, settings: "Settings", on_progress: Callable[[str], object]
 ) -> "AsyncGenerator[ConversationHost, None]":
     """Open the Treadle that the flags name: this process, or a server. `heard` is told of the progress of tools.
 
@@ -38,7 +38,7 @@ async def opened_host(
     from treadle.runtime.injected_parts import Parts
     from treadle.terminal.conversation.local_host import LocalHost
 
-    async with Runtime(settings, parts=Parts(report=lambda _, text: (heard(text), None)[1])) as runtime:
+    async with Runtime(settings, parts=Parts(report=lambda _, text: (on_progress(text), None)[1])) as runtime:
         yield LocalHost(runtime)
 
 

@@ -111,7 +111,7 @@ class Elsewhere:
         return self._client.place
 
     @property
-    def keeps(self) -> bool:
+    def is_persistent(self) -> bool:
         """Tell that sessions are kept by the server."""
         return True
 
@@ -171,7 +171,7 @@ class Elsewhere:
         """Forget a session and what was said in it. Raises: TreadleError."""
         await self._client.delete(f"{_SESSIONS}/{segment(session_id)}", {"runs": "true"})
 
-    async def said(self, session_id: str) -> list[Entry]:
+    async def session_entries(self, session_id: str) -> list[Entry]:
         """Return the items of a session, oldest first."""
         entries: list[Entry] = []
         while True:

@@ -50,10 +50,10 @@ class Inline:
     """Fits `Face`."""
 
     def __init__(
-        self, out: TextIO, look: TextStyle, *, history: History, completer: Completer, is_animated: bool = True
+        self, out: TextIO, text_style: TextStyle, *, history: History, completer: Completer, is_animated: bool = True
     ) -> None:
         self._actions: Actions | None = None
-        self._output = FrameOutput(out, term=os.environ.get("TERM", ""), has_colour=look.colour)
+        self._output = FrameOutput(out, term=os.environ.get("TERM", ""), has_colour=text_style.colour)
         self._is_animated = is_animated
         self._pastes = Pastes()
         self._outbox = Outbox()
@@ -236,7 +236,7 @@ class Inline:
             self._flush_pending()
             self.app.renderer.clear()
             columns, rows = self.size()
-            last = last_lines(self._output.kept, columns, max(1, rows - live_rows))
+            last = last_lines(self._output.recent_lines, columns, max(1, rows - live_rows))
             self._output.write_raw("".join(f"{line}\r\n" for line in last))
         self.app.invalidate()
 
@@ -246,7 +246,7 @@ class Inline:
             self.app.renderer.erase()
             self._flush_pending()
             self._output.scroll_away()
-            self._output.kept.clear()
+            self._output.recent_lines.clear()
         self.redraw()
 
     def copy(self, text: str) -> bool:

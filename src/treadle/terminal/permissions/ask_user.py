@@ -129,10 +129,10 @@ class Asker:
         try:
             rules = self._policy.remember(question, scope)
         except OSError as error:
-            self._screen.say(f"not remembered: {error.strerror or error}", "error")
+            self._screen.print_line(f"not remembered: {error.strerror or error}", "error")
             return
         for rule in rules:
-            self._screen.say(f"  remembered for this {scope}: {rule.words}", "dim")
+            self._screen.print_line(f"  remembered for this {scope}: {rule.words}", "dim")
 
     async def _edited(self, question: PermissionQuestion) -> str | None:
         """Return other arguments; a command is edited as it is, everything else as JSON."""

@@ -68,9 +68,9 @@ _STYLES: dict[str, str] = {
 class HighlightedCode:
     """One block of code, painted from its first line to its last."""
 
-    def __init__(self, language: str, look: TextStyle) -> None:
-        self._look = look
-        self._lexer = _lexer_of(language) if look.colour else None
+    def __init__(self, language: str, text_style: TextStyle) -> None:
+        self._look = text_style
+        self._lexer = _lexer_of(language) if text_style.colour else None
         self._stack = ["root"]
         self._has_blocks = _LANGUAGES.get(language) in _COMMENTED
         self._is_comment = False

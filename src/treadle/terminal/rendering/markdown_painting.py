@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from treadle.terminal.rendering.column_width import Line, Span, columns, fill, fold, line_columns, painted
+from treadle.terminal.rendering.column_width import Line, Span, ansi_text, columns, fill, fold, line_columns
 from treadle.terminal.rendering.markdown_blocks import (
     Align,
     Block,
@@ -42,7 +42,7 @@ class Painter:
     def paint(self, blocks: Sequence[Block]) -> str:
         """Return a whole document, its blocks apart by an empty line."""
         lines = self._apart(blocks, self._width, is_tight=False)
-        return "\n".join(painted(line, has_colours=self._has_colours) for line in lines)
+        return "\n".join(ansi_text(line, has_colours=self._has_colours) for line in lines)
 
     def _apart(self, blocks: Sequence[Block], width: int, *, is_tight: bool) -> list[Line]:
         """Return blocks one below the other; in a tight place only paragraphs behind one another are kept apart."""

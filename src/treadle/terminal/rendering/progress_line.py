@@ -78,8 +78,8 @@ class Activity:
         names = list(self._running.values())
         if not names:
             return self._state
-        said = f": {self._progress}" if self._progress else ""
-        return f"{_short(names[0])} runs{said}" if len(names) == 1 else f"{len(names)} tools run{said}"
+        text = f": {self._progress}" if self._progress else ""
+        return f"{_short(names[0])} runs{text}" if len(names) == 1 else f"{len(names)} tools run{text}"
 
 
 def _short(text: str) -> str:

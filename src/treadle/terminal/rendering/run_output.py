@@ -30,7 +30,7 @@ from treadle.terminal.rendering.event_messages import ANSWERS_ANEW, error_lines,
 from treadle.terminal.rendering.jsonl_output import finished_line, line_of
 from treadle.terminal.rendering.progress_line import ProgressLine
 from treadle.terminal.rendering.sanitize import clean
-from treadle.terminal.rendering.styles import look_of
+from treadle.terminal.rendering.styles import detect_style
 
 if TYPE_CHECKING:
     from treadle.terminal.conversation.host_interface import SessionInfo
@@ -58,7 +58,7 @@ class RunOutput:
     def __init__(self, out: TextIO, notes: TextIO) -> None:
         self.out = out
         self.notes = notes
-        self.waiting = ProgressLine(notes, is_shown=look_of(notes, os.environ).rich)
+        self.waiting = ProgressLine(notes, is_shown=detect_style(notes, os.environ).rich)
         self.limit: str | None = None
         self.error: ErrorInfo | None = None
         self.cost: float | None = None

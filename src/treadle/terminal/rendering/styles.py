@@ -51,7 +51,7 @@ class TextStyle(msgspec.Struct, frozen=True, kw_only=True):
     theme: str = "dark"
 
     @property
-    def paints(self) -> bool:
+    def has_colours(self) -> bool:
         """Tell whether anything is painted at all."""
         return self.colour and self.theme != "none"
 
@@ -61,7 +61,7 @@ class TextStyle(msgspec.Struct, frozen=True, kw_only=True):
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour and text and code else text
 
 
-def look_of(out: TextIO, env: Mapping[str, str], *, theme: str = "dark", is_plain: bool = False) -> TextStyle:
+def detect_style(out: TextIO, env: Mapping[str, str], *, theme: str = "dark", is_plain: bool = False) -> TextStyle:
     """Find out what a terminal can do: NO_COLOR, TERM=dumb and anything that is no terminal are honoured."""
     is_screen = out.isatty() and not is_plain and env.get("TERM", "dumb") not in ("dumb", "")
     return TextStyle(rich=is_screen, colour=is_screen and not env.get("NO_COLOR"), theme=theme)
