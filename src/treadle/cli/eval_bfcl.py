@@ -36,17 +36,17 @@ def play_bfcl(args: argparse.Namespace) -> int:
     folder = None if args.out is None else _folder(args.out, options)
     bar = Bar(total, sys.stderr)
 
-    def told(row: "SampleRow") -> None:
+    def report_row(row: "SampleRow") -> None:
         if folder is not None:
             folder.add(row, None)
-        bar.tell(row)
+        bar.update(row)
 
     try:
-        rows = asyncio.run(run_bfcl(options, told))
+        rows = asyncio.run(run_bfcl(options, report_row))
     except KeyboardInterrupt:
         bar.close()
-        kept = "nothing was kept, for that name a folder with -o" if folder is None else f"kept in {folder.path}"
-        print(f"interrupted; {kept}", file=sys.stderr)
+        saved = "nothing was kept, for that name a folder with -o" if folder is None else f"kept in {folder.path}"
+        print(f"interrupted; {saved}", file=sys.stderr)
         return command.CANCELLED
     bar.close()
     if folder is not None:

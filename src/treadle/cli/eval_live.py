@@ -58,7 +58,7 @@ def play_live(args: argparse.Namespace) -> int:
     if args.resume is None:
         folder.create(_info(args, options))
     bar = Bar(len(work), sys.stderr)
-    runner = LiveRunner(options, folder, bar.tell)
+    runner = LiveRunner(options, folder, bar.update)
     try:
         asyncio.run(runner.run(work))
     except KeyboardInterrupt:
@@ -205,10 +205,10 @@ def _folder(args: argparse.Namespace, options: "LiveOptions") -> "tuple[RunFolde
     folder = RunFolder(args.resume)
     _check_same(folder, options.plan)
     rows = folder.rows()
-    kept = [row for row in rows if row.outcome != "broken"]
-    if len(kept) < len(rows) and not args.dry_run:
-        folder.rewrite(kept)
-    done = {row.key for row in kept}
+    stored = [row for row in rows if row.outcome != "broken"]
+    if len(stored) < len(rows) and not args.dry_run:
+        folder.rewrite(stored)
+    done = {row.key for row in stored}
     return folder, [each for each in work if each.key not in done]
 
 

@@ -44,8 +44,8 @@ def play_offline(args: argparse.Namespace) -> int:
     ]
     jobs = args.jobs or min(JOBS_MAX, os.cpu_count() or 1, len(tasks) // 8 + 1)
     played: list[Played] = []
-    with show_progress("playing") as tell:
-        result = run_tasks(tasks, jobs=jobs, heed=played.append, tell=tell)
+    with show_progress("playing") as progress:
+        result = run_tasks(tasks, jobs=jobs, heed=played.append, tell=progress)
     if args.out is not None:
         _keep(args.out, list(read.values()), played)
     if args.junit is not None:

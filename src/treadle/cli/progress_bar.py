@@ -30,7 +30,7 @@ class Progress:
         self._turns = 0
         self._has_drawn = False
 
-    def tell(self, done: int, total: int) -> None:
+    def update(self, done: int, total: int) -> None:
         """Hear how much is done, and of how much."""
         now = self._clock()
         if not self._is_drawn or now < self._next:
@@ -61,6 +61,6 @@ def show_progress(what: str, out: TextIO | None = None) -> Generator[Callable[[i
     """Show how far a block of work is, by what it tells."""
     progress = Progress(what, out or sys.stderr)
     try:
-        yield progress.tell
+        yield progress.update
     finally:
         progress.close()

@@ -50,12 +50,12 @@ def raise_problems(problems: list[Problem]) -> None:
         case [problem]:
             raise ConfigError(str(problem), param=problem.path, hint=problem.hint or ANY_HINT)
         case _:
-            lines = [line for problem in problems for line in _told(problem)]
+            lines = [line for problem in problems for line in _problem_lines(problem)]
             hint = None if all(problem.hint for problem in problems) else ANY_HINT
             raise ConfigError("\n".join(lines), param=problems[0].path, hint=hint)
 
 
-def _told(problem: Problem) -> list[str]:
+def _problem_lines(problem: Problem) -> list[str]:
     return [str(problem), f"  hint: {problem.hint}"] if problem.hint else [str(problem)]
 
 

@@ -39,20 +39,20 @@ GRAVE = (
 
 def list_effects(settings: Settings, keys: Collection[str]) -> list[str]:
     """Return what settings would do that were read from one file alone, which sets these keys."""
-    told = [line for speak in _SPOKEN.values() for line in speak(settings)]
+    lines = [line for summarize in _SUMMARIES.values() for line in summarize(settings)]
     plain: dict[str, object] = msgspec.to_builtins(settings)
     standing: dict[str, object] = msgspec.to_builtins(Settings())
     rest: list[str] = []
     for key in keys:
-        if key.startswith(tuple(_SPOKEN)):
+        if key.startswith(tuple(_SUMMARIES)):
             continue
         if key.startswith(GRAVE) and not _is_tighter(key, plain, standing):
-            told.append(f"set {key} = {_text(_at(plain, key))} (default {_text(_at(standing, key))})")
+            lines.append(f"set {key} = {_text(_at(plain, key))} (default {_text(_at(standing, key))})")
         else:
             rest.append(key.partition("[")[0])
     if rest:
-        told.append(f"set also {', '.join(dict.fromkeys(rest))}")
-    return told
+        lines.append(f"set also {', '.join(dict.fromkeys(rest))}")
+    return lines
 
 
 def _upstreams(settings: Settings) -> Iterable[str]:
@@ -102,9 +102,9 @@ def _python(settings: Settings) -> Iterable[str]:
 
 def _rules(settings: Settings) -> Iterable[str]:
     for rule in settings.tools.rule:
-        said = {name: value for name, value in msgspec.structs.asdict(rule).items() if value not in (None, "")}
-        patterns = ", ".join(cast("tuple[str, ...]", said.pop("match")))
-        words = ", ".join(f"{name} = {_text(value)}" for name, value in said.items())
+        fields = {name: value for name, value in msgspec.structs.asdict(rule).items() if value not in (None, "")}
+        patterns = ", ".join(cast("tuple[str, ...]", fields.pop("match")))
+        words = ", ".join(f"{name} = {_text(value)}" for name, value in fields.items())
         yield f"rule that the tools {patterns} have {words or 'nothing new'}"
 
 
@@ -135,7 +135,7 @@ def _runner(settings: Settings) -> Iterable[str]:
         yield f"have runs placed by {settings.runner.temporal}{key}"
 
 
-_SPOKEN: Mapping[str, Callable[[Settings], Iterable[str]]] = {
+_SUMMARIES: Mapping[str, Callable[[Settings], Iterable[str]]] = {
     "mcp[": _servers,
     "tools.load": _python,
     "guest[": _guests,

@@ -75,9 +75,9 @@ def _in_store(args: argparse.Namespace) -> "tuple[list[str], list[AuditFinding],
         if problems := file_problems(path):
             return problems, [], {}
         if not (args.runs or args.session or args.since):
-            with show_progress("reading") as tell:
+            with show_progress("reading") as progress:
                 # Rows that belong to no run are found among the runs, and counted there.
-                problems = [each for each in find_damage(path, tell) if not each.startswith("a row of ")]
+                problems = [each for each in find_damage(path, progress) if not each.startswith("a row of ")]
     try:
         return problems, *opened.with_store(args, lambda each: _in(each, args))
     except StoreError:
@@ -94,13 +94,13 @@ async def _in(store: "Store", args: argparse.Namespace) -> "tuple[list[AuditFind
     since = None if args.since is None else opened.read_since(args.since, time.time())
     findings: list[AuditFinding] = []
     rows = await opened.find_runs(store, args.runs, session=args.session, since=since)
-    with show_progress("checking") as tell:
+    with show_progress("checking") as progress:
         for row in rows:
             try:
                 findings.append(audit_run(await store.evidence(row.id)))
             except NotFound:
                 continue  # it was forgotten just now, as it may be
-            tell(len(findings), len(rows))
+            progress(len(findings), len(rows))
     return findings, await store.strays() if is_all else {}
 
 
@@ -110,10 +110,10 @@ def _in_file(file: Path) -> "list[AuditFinding]":
 
     size = file.stat().st_size
     findings: list[AuditFinding] = []
-    with file.open("rb") as lines, show_progress("checking") as tell:
+    with file.open("rb") as lines, show_progress("checking") as progress:
         for exported in read_runs(lines, file.name):
             findings.append(audit_export(exported))
-            tell(lines.tell(), size)
+            progress(lines.tell(), size)
     return findings
 
 

@@ -91,14 +91,14 @@ async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.N
     face = _face(settings, text_style, out, is_animated=terminal.animations and not args.no_animations)
     shown = terminal.preview_lines if terminal.fold == "on" else terminal.fold_lines
     screen = RunRenderer(face, text_style, folds=FoldedResults(preview_lines=shown, full_lines=terminal.fold_lines))
-    heard: list[Callable[[str], None]] = []
+    listeners: list[Callable[[str], None]] = []
     with capture_prints(screen.printed):
-        opening = opened_host(args, settings, lambda text: [tell(text) for tell in heard])
+        opening = opened_host(args, settings, lambda text: [listen(text) for listen in listeners])
         async with _opened(face) as leaving, opening as host:
             conversation = Conversation(host, command.asked_model(args, settings), folder=root)
             policy = make_policy(terminal.policy, root, None if args.server else settings.tools.local.writable)
             chat = ChatLoop(conversation, face, screen, policy, COMMANDS, root)
-            heard.append(chat.activity.progress)
+            listeners.append(chat.activity.progress)
             interrupts.guard(chat)
             interrupts.leave = chat.leave
             interrupts.idle = _Twice(screen.print_line).press

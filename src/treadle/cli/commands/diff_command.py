@@ -196,29 +196,29 @@ def _other_steps(entry: Entry) -> list[DiffStep]:
     match entry.kind:
         case "plan":
             names = ("round", "final", "items", "tools", "tools_sha256", "tool_choice")
-            said = {"model": entry.name, **{name: data.get(name) for name in names}}
-            text = f"round {said['round']} · {said['items']} items · {said['tools']} tools"
-            text += " · last answer" if said["final"] else ""
+            compared = {"model": entry.name, **{name: data.get(name) for name in names}}
+            text = f"round {compared['round']} · {compared['items']} items · {compared['tools']} tools"
+            text += " · last answer" if compared["final"] else ""
         case "reply":
             error: Any = data.get("error") or {}
-            said = {"ending": data.get("ending"), "stop": data.get("stop"), "error": error.get("code")}
-            text = " ".join(str(value) for value in said.values() if value)
+            compared = {"ending": data.get("ending"), "stop": data.get("stop"), "error": error.get("code")}
+            text = " ".join(str(value) for value in compared.values() if value)
         case "note":
-            said, text = data, entry.content or ""
+            compared, text = data, entry.content or ""
         case "frame":
-            said, text = data, f"{plural(len(data.get('offers', ())), 'tool')} offered"
+            compared, text = data, f"{plural(len(data.get('offers', ())), 'tool')} offered"
         case "void":
-            said, text = {"round": data.get("round")}, f"round {data.get('round')} was cut off and asked again"
+            compared, text = {"round": data.get("round")}, f"round {data.get('round')} was cut off and asked again"
         case "status" if data.get("type") == "run.ended":
             error = data.get("error") or {}
-            said = {name: data.get(name) for name in ("status", "stop", "limit", "rounds", "calls")}
-            said["error"] = error.get("code")
-            text = " · ".join(str(said[name]) for name in ("status", "limit", "error") if said[name])
+            compared = {name: data.get(name) for name in ("status", "stop", "limit", "rounds", "calls")}
+            compared["error"] = error.get("code")
+            text = " · ".join(str(compared[name]) for name in ("status", "limit", "error") if compared[name])
         case _:
             return []
     kind = "end" if entry.kind == "status" else entry.kind
     fingerprint = str(data.get("fingerprint", "")) if entry.kind == "plan" else ""
-    return [DiffStep(kind=kind, key=canonical_json(said), text=text, seq=entry.seq, fingerprint=fingerprint)]
+    return [DiffStep(kind=kind, key=canonical_json(compared), text=text, seq=entry.seq, fingerprint=fingerprint)]
 
 
 def write_pairs(pairs: Sequence[Pair], text_style: TextStyle) -> Iterator[str]:

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     config, settings = _read(args)
     checks = [config, *check_machine()]
     if settings is not None:
-        asking = "all" if args.online else "nobody" if args.offline else "local"
+        asking = "all" if args.online else "none" if args.offline else "local"
         checks += check_settings(settings, os.environ, asking=asking)
         if args.key_env:
             checks.append(check_client_key(settings, os.environ.get(args.key_env, "").strip(), os.environ))

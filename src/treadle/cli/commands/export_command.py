@@ -86,10 +86,10 @@ async def _export(store: "Store", args: argparse.Namespace, since: float | None)
     from treadle.terminal.rendering.event_messages import plural
 
     rows = await opened.find_runs(store, args.runs, session=args.session, since=since)
-    with written(args.output) as out, show_progress("writing") as tell:
+    with written(args.output) as out, show_progress("writing") as progress:
         for done, row in enumerate(rows, start=1):
             await export_run(store, row.id, out)
-            tell(done, len(rows))
+            progress(done, len(rows))
     if args.output is not None:
         print(f"{plural(len(rows), 'run')} in {args.output}", file=sys.stderr)
     return command.OK

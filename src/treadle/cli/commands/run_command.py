@@ -110,13 +110,13 @@ def run(args: argparse.Namespace) -> int:
     whole = join_prompt(prompt, read_piped())
     if not whole:
         raise RequestError("nothing to ask", param="prompt", hint='treadle run "your question", or pipe text into it')
-    said = message_of(whole, files)
+    prompt = message_of(whole, files)
     from treadle.terminal.conversation.interrupts import run_interruptible
 
     command.quiet_logs()
     with own_stdout() as out:
         writer = WRITERS[args.output](out, sys.stderr)
-        return run_interruptible(lambda interrupts: _Turn(args, settings, writer).run(interrupts, said))
+        return run_interruptible(lambda interrupts: _Turn(args, settings, writer).run(interrupts, prompt))
 
 
 def _limited(args: argparse.Namespace, settings: "Settings") -> "Settings":
@@ -158,15 +158,15 @@ class _Turn:
         self._tasks: set[asyncio.Future[None]] = set()
         self._spending = Spending(args.max_cost)
 
-    async def run(self, interrupts: "Interrupts", said: "MessageItem") -> int:
+    async def run(self, interrupts: "Interrupts", prompt: "MessageItem") -> int:
         """Answer and return the exit code. Raises: TreadleError, which who reads JSON has then read already."""
         try:
-            return await self._answer(interrupts, said)
+            return await self._answer(interrupts, prompt)
         except TreadleError as error:
             self._writer.fail(error.operator_info)
             raise
 
-    async def _answer(self, interrupts: "Interrupts", said: "MessageItem") -> int:
+    async def _answer(self, interrupts: "Interrupts", prompt: "MessageItem") -> int:
         from treadle.terminal.conversation.conversation import Conversation
         from treadle.terminal.conversation.open_conversation import make_policy, opened_host
 
@@ -183,7 +183,7 @@ class _Turn:
                 policy = make_policy(settings.terminal.policy, folder)
                 interrupts.guard(conversation)
                 with ticking(writer.tick), self._deadline(conversation):
-                    await self._follow(conversation, policy, said)
+                    await self._follow(conversation, policy, prompt)
                 if writer.ended is not None:
                     writer.cost = await host.cost(conversation.run_id or "", conversation.model, writer.ended.usage)
             prints.finish()
@@ -208,10 +208,10 @@ class _Turn:
         if args.fork:
             await conversation.fork()
 
-    async def _follow(self, conversation: "Conversation", policy: "PermissionPolicy", said: "MessageItem") -> None:
+    async def _follow(self, conversation: "Conversation", policy: "PermissionPolicy", prompt: "MessageItem") -> None:
         has_begun = False
         try:
-            async with contextlib.aclosing(conversation.send(said)) as events:
+            async with contextlib.aclosing(conversation.send(prompt)) as events:
                 async for event in events:
                     if not has_begun:
                         self._writer.begin(conversation.session, conversation.model)

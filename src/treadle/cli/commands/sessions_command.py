@@ -98,11 +98,11 @@ async def _show(store: "Store", args: argparse.Namespace) -> int:
     from treadle.journal.session_operations import said_in, write_markdown
 
     row = await _find(store, args.session)
-    said = await said_in(store, row)
+    messages = await said_in(store, row)
     if args.json:
-        command.print_json({**view_of(row), "messages": said})
+        command.print_json({**view_of(row), "messages": messages})
     else:
-        print(clean(write_markdown(row, said)), end="")
+        print(clean(write_markdown(row, messages)), end="")
     return command.OK
 
 

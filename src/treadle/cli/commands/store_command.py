@@ -130,18 +130,18 @@ def _info(place: _Place, args: argparse.Namespace) -> int:
 
 def _backup(place: _Place, args: argparse.Namespace) -> int:
     began = time.monotonic()
-    with show_progress("copying") as tell:
+    with show_progress("copying") as progress:
         if address := place.postgres:
             from treadle.journal.postgres.backup import back_up as dump
 
             seen = place.inspect()
             if not seen.version:
                 raise StoreError(f"there is no journal in the store {place.shown}", hint="the first run makes one")
-            _waiting(lambda: dump(address, args.file, os.environ), tell)
+            _waiting(lambda: dump(address, args.file, os.environ), progress)
         else:
             from treadle.journal.sqlite.backup import back_up
 
-            seen = back_up(place.path, args.file, tell)
+            seen = back_up(place.path, args.file, progress)
     size = args.file.stat().st_size
     if args.json:
         command.print_json({"file": str(args.file), "runs": seen.runs, "version": seen.version, "size_bytes": size})
@@ -164,13 +164,13 @@ def _secret_of(place: _Place) -> str:
 
 
 def _restore(place: _Place, args: argparse.Namespace) -> int:
-    with show_progress("restoring") as tell:
+    with show_progress("restoring") as progress:
         if place.postgres is not None:
-            aside = _restore_postgres(place, place.postgres, args, tell)
+            aside = _restore_postgres(place, place.postgres, args, progress)
         else:
             from treadle.journal.sqlite.backup import restore
 
-            aside = restore(args.file, place.path, tell, is_replacing=args.replace)
+            aside = restore(args.file, place.path, progress, is_replacing=args.replace)
     seen = place.inspect()
     if args.json:
         command.print_json(
@@ -184,7 +184,7 @@ def _restore(place: _Place, args: argparse.Namespace) -> int:
 
 
 def _restore_postgres(
-    place: _Place, address: "PostgresAddress", args: argparse.Namespace, tell: Callable[[int, int], None]
+    place: _Place, address: "PostgresAddress", args: argparse.Namespace, progress: Callable[[int, int], None]
 ) -> None:
     from treadle.journal.postgres.backup import restore, schema_in
 
@@ -199,7 +199,7 @@ def _restore_postgres(
             f"the copy holds the schema {name!r}, and the store is {address.schema!r}",
             hint=f"restore it with ?schema={quote(name, safe='')} in the address",
         )
-    _waiting(lambda: restore(address, args.file, os.environ), tell)
+    _waiting(lambda: restore(address, args.file, os.environ), progress)
 
 
 def _check(place: _Place, args: argparse.Namespace) -> int:
@@ -207,8 +207,8 @@ def _check(place: _Place, args: argparse.Namespace) -> int:
     if place.postgres is None:
         from treadle.cli.doctor.journal_file_checks import find_damage
 
-        with show_progress("reading") as tell:
-            problems = find_damage(place.path, tell)
+        with show_progress("reading") as progress:
+            problems = find_damage(place.path, progress)
     seen = None if problems else place.inspect()
     runs = 0 if seen is None else seen.runs
     if args.json:
@@ -250,8 +250,8 @@ def _prune(place: _Place, args: argparse.Namespace) -> int:
     place.check_exists()
 
     async def work(store: "Store") -> "Pruned":
-        with show_progress("forgetting") as tell:
-            return await prune(store, before, tell, is_dry=args.dry_run)
+        with show_progress("forgetting") as progress:
+            return await prune(store, before, progress, is_dry=args.dry_run)
 
     async def main() -> "Pruned":
         async with opened(place.settings) as store:
@@ -278,14 +278,14 @@ _ACTIONS: dict[str, Callable[[_Place, argparse.Namespace], int]] = {
 }
 
 
-def _waiting(work: Callable[[], None], tell: Callable[[int, int], None]) -> None:
+def _waiting(work: Callable[[], None], progress: Callable[[int, int], None]) -> None:
     """Do what another program does, and show that it goes on."""
     from concurrent.futures import ThreadPoolExecutor, wait
 
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(work)
         while not wait((future,), timeout=0.1).done:
-            tell(0, 0)
+            progress(0, 0)
         future.result()
 
 

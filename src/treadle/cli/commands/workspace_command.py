@@ -134,8 +134,8 @@ async def _desk(store: "Store") -> "Workspaces":
     return Workspaces(store, ids=RandomIds(), clock=clock.now, key_id=None)
 
 
-async def _list(desk: "Workspaces", args: argparse.Namespace) -> int:
-    rows = await desk.page(max(1, args.limit))
+async def _list(workspaces: "Workspaces", args: argparse.Namespace) -> int:
+    rows = await workspaces.page(max(1, args.limit))
     if args.json:
         names = ("id", "name", "version", "session_id", "created_at", "updated_at")
         command.print_json([{name: getattr(row, name) for name in names} for row in rows])
@@ -148,35 +148,35 @@ async def _list(desk: "Workspaces", args: argparse.Namespace) -> int:
     return command.OK
 
 
-async def _new(desk: "Workspaces", args: argparse.Namespace) -> int:
+async def _new(workspaces: "Workspaces", args: argparse.Namespace) -> int:
     sections: Any = {name: _object(getattr(args, name), name) for name in ("facts", "draft", "ui")}
     given = {name: value for name, value in sections.items() if value is not None}
-    held = await desk.create(args.name, sections=given, session_id=args.session, author=_author(args))
+    held = await workspaces.create(args.name, sections=given, session_id=args.session, author=_author(args))
     return _tell(args, f"{held.row.name} is {held.row.id}", {"id": held.row.id, "name": held.row.name})
 
 
-async def _show(desk: "Workspaces", args: argparse.Namespace) -> int:
-    held = await desk.get(args.workspace)
+async def _show(workspaces: "Workspaces", args: argparse.Namespace) -> int:
+    held = await workspaces.get(args.workspace)
     command.print_json(held.workspace.get(args.path))
     return command.OK
 
 
-async def _patch(desk: "Workspaces", args: argparse.Namespace) -> int:
+async def _patch(workspaces: "Workspaces", args: argparse.Namespace) -> int:
     from treadle.workspace.workspace_state import Change
 
     value = _value(args.value) if "value" in vars(args) else None
     change = Change(path=args.path, op=args.action, value=value)
-    return _taken(args, await desk.patch_draft(args.workspace, [change], author=_author(args)))
+    return _taken(args, await workspaces.patch_draft(args.workspace, [change], author=_author(args)))
 
 
-async def _lock(desk: "Workspaces", args: argparse.Namespace) -> int:
-    deed = desk.lock if args.action == "lock" else desk.unlock
-    return _taken(args, await deed(args.workspace, args.path, author=_author(args)))
+async def _lock(workspaces: "Workspaces", args: argparse.Namespace) -> int:
+    change_lock = workspaces.lock if args.action == "lock" else workspaces.unlock
+    return _taken(args, await change_lock(args.workspace, args.path, author=_author(args)))
 
 
-async def _proposals(desk: "Workspaces", args: argparse.Namespace) -> int:
-    standings = await desk.standings(args.workspace, status=None if args.all else "open")
-    reviews = [await desk.review(args.workspace, each.proposal.id) for each in standings if each.status == "open"]
+async def _proposals(workspaces: "Workspaces", args: argparse.Namespace) -> int:
+    standings = await workspaces.standings(args.workspace, status=None if args.all else "open")
+    reviews = [await workspaces.review(args.workspace, each.proposal.id) for each in standings if each.status == "open"]
     decided = [each for each in standings if each.status != "open"]
     if args.json:
         command.print_json({"open": reviews, "decided": decided})
@@ -190,10 +190,10 @@ async def _proposals(desk: "Workspaces", args: argparse.Namespace) -> int:
     return command.OK
 
 
-async def _confirm(desk: "Workspaces", args: argparse.Namespace) -> int:
+async def _confirm(workspaces: "Workspaces", args: argparse.Namespace) -> int:
     from treadle.workspace.workspace_service import Consent
 
-    review = await desk.review(args.workspace, args.proposal)
+    review = await workspaces.review(args.workspace, args.proposal)
     only = None if args.only is None else _numbers(args.only)
     changes = None if args.set is None else tuple(_assigned(each) for each in args.set)
     version = review.facts_version if args.version is None else args.version
@@ -203,20 +203,20 @@ async def _confirm(desk: "Workspaces", args: argparse.Namespace) -> int:
         _ask(review)
     consent = Consent(version=version, only=only, changes=changes, sha256=review.sha256)
     try:
-        taken = await desk.confirm(args.workspace, args.proposal, consent, author=_author(args))
+        taken = await workspaces.confirm(args.workspace, args.proposal, consent, author=_author(args))
     except WorkspaceConflict:
         if not args.json:
-            out.print_lines(review_lines(await desk.review(args.workspace, args.proposal)))
+            out.print_lines(review_lines(await workspaces.review(args.workspace, args.proposal)))
         raise
     return _taken(args, taken)
 
 
-async def _reject(desk: "Workspaces", args: argparse.Namespace) -> int:
-    return _taken(args, await desk.reject(args.workspace, args.proposal, author=_author(args)))
+async def _reject(workspaces: "Workspaces", args: argparse.Namespace) -> int:
+    return _taken(args, await workspaces.reject(args.workspace, args.proposal, author=_author(args)))
 
 
-async def _history(desk: "Workspaces", args: argparse.Namespace) -> int:
-    records = await desk.history(args.workspace, limit=max(1, args.limit))
+async def _history(workspaces: "Workspaces", args: argparse.Namespace) -> int:
+    records = await workspaces.history(args.workspace, limit=max(1, args.limit))
     if args.json:
         command.print_json(records)
     else:
@@ -225,9 +225,9 @@ async def _history(desk: "Workspaces", args: argparse.Namespace) -> int:
     return command.OK
 
 
-async def _diff(desk: "Workspaces", args: argparse.Namespace) -> int:
+async def _diff(workspaces: "Workspaces", args: argparse.Namespace) -> int:
     end = None if args.end is None else _version(args.end)
-    differences = await desk.diff(args.workspace, _version(args.start), end)
+    differences = await workspaces.diff(args.workspace, _version(args.start), end)
     if args.json:
         command.print_json(differences)
     else:
@@ -235,16 +235,16 @@ async def _diff(desk: "Workspaces", args: argparse.Namespace) -> int:
     return command.OK
 
 
-async def _restore(desk: "Workspaces", args: argparse.Namespace) -> int:
+async def _restore(workspaces: "Workspaces", args: argparse.Namespace) -> int:
     from treadle.workspace.workspace_state import SECTIONS
 
     sections = args.section or SECTIONS
     version = _version(args.version)
-    return _taken(args, await desk.restore(args.workspace, version, author=_author(args), sections=sections))
+    return _taken(args, await workspaces.restore(args.workspace, version, author=_author(args), sections=sections))
 
 
-async def _audit(desk: "Workspaces", args: argparse.Namespace) -> int:
-    finding = await desk.audit(args.workspace)
+async def _audit(workspaces: "Workspaces", args: argparse.Namespace) -> int:
+    finding = await workspaces.audit(args.workspace)
     if args.json:
         command.print_json(finding)
     else:
@@ -252,14 +252,14 @@ async def _audit(desk: "Workspaces", args: argparse.Namespace) -> int:
     return command.ERROR if finding.problems else command.OK
 
 
-async def _rename(desk: "Workspaces", args: argparse.Namespace) -> int:
-    held = await desk.update(args.workspace, name=args.name)
+async def _rename(workspaces: "Workspaces", args: argparse.Namespace) -> int:
+    held = await workspaces.update(args.workspace, name=args.name)
     return _tell(args, f"{args.workspace} is now {held.row.name}", {"id": held.row.id, "name": held.row.name})
 
 
-async def _forget(desk: "Workspaces", args: argparse.Namespace) -> int:
-    held = await desk.get(args.workspace)
-    await desk.delete(held.row.id)
+async def _forget(workspaces: "Workspaces", args: argparse.Namespace) -> int:
+    held = await workspaces.get(args.workspace)
+    await workspaces.delete(held.row.id)
     return _tell(args, f"{held.row.name or held.row.id} is gone", {"deleted": held.row.id})
 
 

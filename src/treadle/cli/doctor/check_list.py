@@ -46,8 +46,8 @@ def check_settings(settings: Settings, env: Mapping[str, str], *, asking: Asking
     return [
         check_extras(settings),
         check_data(env),
-        check_store(settings, env, is_offline=asking == "nobody"),
-        *([] if asking == "nobody" else check_replicas(settings, env)),
+        check_store(settings, env, is_offline=asking == "none"),
+        *([] if asking == "none" else check_replicas(settings, env)),
         *check_upstreams(settings, env, asking=asking),
         check_addresses(settings),
         check_tools(settings),

@@ -33,7 +33,7 @@ def file_problems(path: Path) -> list[str]:
     return problems
 
 
-def find_damage(path: Path, tell: Callable[[int, int], None]) -> list[str]:
+def find_damage(path: Path, progress: Callable[[int, int], None]) -> list[str]:
     """Return what is wrong with those who use a journal, else read the whole of it and return what is wrong there.
 
     Raises: NotFound, StoreError.
@@ -45,7 +45,7 @@ def find_damage(path: Path, tell: Callable[[int, int], None]) -> list[str]:
         return problems
     if not path.exists():
         raise NotFound(f"there is no journal at {path}", hint="name another with --store; the first run makes one")
-    return check(path, tell)
+    return check(path, progress)
 
 
 def holder_of(path: Path) -> str:

@@ -22,7 +22,7 @@ from treadle.core.errors import ConfigError
 PROBE_S = 3.0
 """How long an upstream may take to answer."""
 ANSWER_BYTES_MAX = 1_048_576
-Asking = Literal["nobody", "local", "all"]
+Asking = Literal["none", "local", "all"]
 
 
 def check_upstreams(settings: Settings, env: Mapping[str, str], *, asking: Asking = "all") -> list[Check]:
@@ -49,13 +49,13 @@ def check_upstream(upstream: Upstream, env: Mapping[str, str], settings: Setting
         return Check(name=name, state="broken", detail=f"{upstream.key_env} is unset", advice=advice)
     if upstream.base_url.startswith(CASSETTE):
         return _check_cassette(name, upstream)
-    told = f"{upstream.key_env} is set" if upstream.key_env else f"without a key{_unset_key(upstream, env)}"
-    if asking == "nobody":
-        return Check(name=name, state="note", detail=f"{upstream.base_url}, {told}, not asked")
+    key_text = f"{upstream.key_env} is set" if upstream.key_env else f"without a key{_unset_key(upstream, env)}"
+    if asking == "none":
+        return Check(name=name, state="note", detail=f"{upstream.base_url}, {key_text}, not asked")
     if asking == "local" and not is_loopback(urlsplit(upstream.base_url).hostname or ""):
-        detail = f"{upstream.base_url}, {told}, not asked"
+        detail = f"{upstream.base_url}, {key_text}, not asked"
         return Check(name=name, state="note", detail=detail, advice="--online asks it for its models")
-    return _probe(name, upstream, key, told, settings.default_model)
+    return _probe(name, upstream, key, key_text, settings.default_model)
 
 
 def _check_cassette(name: str, upstream: Upstream) -> Check:
@@ -83,7 +83,7 @@ _AUTH: dict[str, Callable[[str], dict[str, str]]] = {
 }
 
 
-def _probe(name: str, upstream: Upstream, key: str, told: str, model: str) -> Check:
+def _probe(name: str, upstream: Upstream, key: str, key_text: str, model: str) -> Check:
     headers = {**upstream.headers, **(_AUTH[upstream.protocol](key) if key else {})}
     request = urllib.request.Request(f"{upstream.base_url.rstrip('/')}/models", headers=headers)
     body = b""
@@ -97,11 +97,11 @@ def _probe(name: str, upstream: Upstream, key: str, told: str, model: str) -> Ch
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         advice = "check base_url, the network, and whether the server runs"
-        return Check(name=name, state="broken", detail=f"{upstream.base_url}, {told}: {reason}", advice=advice)
+        return Check(name=name, state="broken", detail=f"{upstream.base_url}, {key_text}: {reason}", advice=advice)
     if status in (401, 403):
         advice = f"the key in {upstream.key_env} is refused" if upstream.key_env else "it wants a key: set key_env"
         return Check(name=name, state="broken", detail=f"{upstream.base_url} answers {status}", advice=advice)
-    detail = f"{upstream.base_url} answers, {told}"
+    detail = f"{upstream.base_url} answers, {key_text}"
     return _judge_model(Check(name=name, state="ok", detail=detail), model, list_models(body))
 
 

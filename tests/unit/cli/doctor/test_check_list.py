@@ -44,7 +44,7 @@ def upstream() -> Iterator[Upstream]:
 
 def state(upstream: Upstream, env: dict[str, str], *, is_offline: bool = False) -> Check:
     """Check one upstream."""
-    asking = "nobody" if is_offline else "all"
+    asking = "none" if is_offline else "all"
     return checks.check_upstreams(Settings(upstream=(upstream,)), env, asking=asking)[0]
 
 
