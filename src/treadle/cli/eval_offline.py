@@ -1,4 +1,4 @@
-"""The scenarios offline: played in several processes, reported, and kept in a folder when one is named."""
+"""Offline scenarios: played in several processes, reported, and stored in a folder if one is named."""
 
 import argparse
 import os
@@ -47,7 +47,7 @@ def play_offline(args: argparse.Namespace) -> int:
     with show_progress("playing") as progress:
         result = run_tasks(tasks, jobs=jobs, heed=played.append, tell=progress)
     if args.out is not None:
-        _keep(args.out, list(read.values()), played)
+        _store_run(args.out, list(read.values()), played)
     if args.junit is not None:
         write_text(args.junit, write_junit(result), "junit")
     print(write_json(result).decode() if args.json else clean(write_table(result)), end="")
@@ -61,7 +61,7 @@ def _sizes(cuts: Sequence[str] | None) -> tuple[int | None, ...]:
         raise ConfigError("--cuts takes sizes in bytes and `whole`", param="cuts", hint="--cuts 1,7,whole") from None
 
 
-def _keep(path: Path, scenarios: "Sequence[Scenario]", played: "Sequence[Played]") -> None:
+def _store_run(path: Path, scenarios: "Sequence[Scenario]", played: "Sequence[Played]") -> None:
     """Write the folder of the run; two plays of the same scenarios write the same bytes."""
     from treadle.evals.results.fingerprint import code_fingerprints, scenario_fingerprint
     from treadle.evals.results.result_folder import EvalRunInfo, RunFolder

@@ -10,7 +10,7 @@ _LINES = 10
 """How many lines are written where nothing can be drawn again."""
 
 
-class Bar:
+class SampleProgress:
     """Counts samples and shows them."""
 
     def __init__(self, total: int, out: TextIO) -> None:

@@ -59,7 +59,7 @@ class CommandModule(Protocol):
     """What the module of a command offers."""
 
     def describe(self, parser: argparse.ArgumentParser) -> None:
-        """Say what the command takes."""
+        """Add the arguments of the command."""
         ...
 
     def run(self, args: argparse.Namespace) -> int:
@@ -247,7 +247,7 @@ def load(name: str) -> CommandModule:
 
 
 class _Version(argparse.Action):
-    """Asks the installed package only when somebody wants to know: that takes longer than all of --help."""
+    """Reads the version only when asked for: importing the package metadata takes longer than all of --help."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from importlib.metadata import version
@@ -257,7 +257,7 @@ class _Version(argparse.Action):
 
 
 def _fill_streams() -> None:
-    """Stand in for streams that whoever started us had closed: the next file to be opened would get their number."""
+    """Replace standard streams that the parent closed: otherwise the next opened file would get their number."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             found = os.open(os.devnull, os.O_RDWR)

@@ -23,13 +23,13 @@ _HEADS = {
 
 
 def agree(file: Path) -> bool:
-    """Ask once whether a file may be used, and remember a yes; without a terminal nobody is asked, which is a no.
+    """Ask whether a file may be used and remember a yes; without a terminal the answer is no.
 
-    Raises: ConfigError, when the file has mistakes or the answer can not be kept.
+    Raises: ConfigError, when the file has mistakes or the answer cannot be stored.
     """
     from treadle.config.loader import examine_file
 
-    if not _is_anybody_there():
+    if not _can_ask():
         return False
     found = examine_file(file, env=os.environ)
     lines = describe_file(found)
@@ -43,8 +43,8 @@ def agree(file: Path) -> bool:
     return True
 
 
-def _is_anybody_there() -> bool:
-    """Tell whether a person can answer: a job in the background would only be stopped by reading."""
+def _can_ask() -> bool:
+    """Return whether a person can answer: a job in the background would only be stopped by reading."""
     try:
         return sys.stdin.isatty() and sys.stderr.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     except (OSError, ValueError):
@@ -52,7 +52,7 @@ def _is_anybody_there() -> bool:
 
 
 def describe_file(found: "Examined") -> list[str]:
-    """Return what a file would do, below the line that says which one it is."""
+    """Return what a file would do, after a line that names it."""
     from treadle.config.trust_summary import list_effects
     from treadle.config.trusted_content import MISSING
     from treadle.config.trusted_files import trust_message
@@ -70,7 +70,7 @@ def describe_file(found: "Examined") -> list[str]:
 def remember(doubt: "Doubt") -> None:
     """Trust a file as it was read.
 
-    Raises: ConfigError, when that can not be kept.
+    Raises: ConfigError, when it cannot be stored.
     """
     from treadle.config.loader import data_directory
     from treadle.config.trusted_files import Trust

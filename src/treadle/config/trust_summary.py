@@ -1,7 +1,7 @@
-"""What a file would do, as lines for the person who is asked whether it may. Pure.
+"""Describes what a file would do, as lines for the person who decides whether to trust it. Pure.
 
-Every key that a file sets is told: what starts programs, reaches somebody or loosens a rule in a line of its own, the
-others by name in the last one.
+Every key that a file sets is listed: those that start programs, contact others or loosen a rule on lines of their own,
+the others by name in the last line.
 """
 
 import shlex
@@ -74,14 +74,14 @@ def _servers(settings: Settings) -> Iterable[str]:
 def _server(server: Mcp) -> str:
     if not server.command:
         variables = [name for name in (server.key_env, *server.headers_env.values()) if name]
-        return f"connect to the MCP server {server.url}{_with('with the variables', variables)}{_believed(server)}"
+        return f"connect to the MCP server {server.url}{_with('with the variables', variables)}{_trust_text(server)}"
     words = f"start the program `{shlex.join(server.command)}`"
     place = f" in {server.cwd}" if server.cwd else ""
     given = _with("with the variables", [*server.env_from, *(f"{name}={value}" for name, value in server.env.items())])
-    return f"{words}{place}{given}{_believed(server)} (the MCP server {server.name})"
+    return f"{words}{place}{given}{_trust_text(server)} (the MCP server {server.name})"
 
 
-def _believed(server: Mcp) -> str:
+def _trust_text(server: Mcp) -> str:
     words = ["believing its hints"] if server.trusted else []
     words += ["asking nobody before its tools run"] if server.approval == "never" else []
     return "".join(f", {word}" for word in words)
@@ -147,7 +147,7 @@ _SUMMARIES: Mapping[str, Callable[[Settings], Iterable[str]]] = {
     "rates.url": _rates,
     "runner.": _runner,
 }
-"""What is told in words, by how its keys begin, gravest first."""
+"""Summaries by the prefix of their keys, most serious first."""
 
 
 def _is_tighter(key: str, plain: Mapping[str, object], standing: Mapping[str, object]) -> bool:

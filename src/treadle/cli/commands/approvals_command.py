@@ -1,6 +1,6 @@
-"""`treadle approvals`: the calls that wait for a person. List them, read one, approve or deny it, look after the rules.
+"""`treadle approvals`: list pending calls, show one, approve or deny it, and manage remembered rules.
 
-Works on the store, so a server that waits hears the decision wherever it runs.
+It writes to the store, so any server on the same store that waits for the decision gets it.
 """
 
 import argparse
@@ -46,7 +46,7 @@ _WORDS = {"approval": "the id of a question, as the list shows it", "rule": "the
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.set_defaults(all=False, run=None, limit=LIMIT)
     command.add_journal_flags(parser)
@@ -87,7 +87,7 @@ def _describe_approve(approve: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the action says."""
+    """Run the action."""
     work = _ACTIONS[args.action or "list"]
 
     async def main(store: "Store") -> int:

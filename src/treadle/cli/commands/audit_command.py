@@ -31,7 +31,7 @@ exit codes: 0 all is as it was written, 1 something is not"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     verify = actions.add_parser("verify", help="check the runs of the store, or of an exported file")

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from treadle.config import Settings
     from treadle.terminal.conversation.chat_loop import ChatLoop
     from treadle.terminal.conversation.interrupts import Interrupts
-    from treadle.terminal.editor.screen_interface import Face
+    from treadle.terminal.editor.screen_interface import ChatScreen
     from treadle.terminal.rendering.styles import TextStyle
 
 QUIT_S = 1.0
@@ -41,7 +41,7 @@ examples:
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     add_session_flags(parser)
     parser.add_argument(
@@ -88,7 +88,7 @@ async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.N
     is_plain = args.plain or terminal.plain or not sys.stdin.isatty()
     text_style = detect_style(out, os.environ, theme=args.theme or terminal.theme, is_plain=is_plain)
     root = settings.tools.local.root
-    face = _face(settings, text_style, out, is_animated=terminal.animations and not args.no_animations)
+    face = _make_screen(settings, text_style, out, is_animated=terminal.animations and not args.no_animations)
     shown = terminal.preview_lines if terminal.fold == "on" else terminal.fold_lines
     screen = RunRenderer(face, text_style, folds=FoldedResults(preview_lines=shown, full_lines=terminal.fold_lines))
     listeners: list[Callable[[str], None]] = []
@@ -101,7 +101,7 @@ async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.N
             listeners.append(chat.activity.progress)
             interrupts.guard(chat)
             interrupts.leave = chat.leave
-            interrupts.idle = _Twice(screen.print_line).press
+            interrupts.idle = _PressTwice(screen.print_line).press
             face.serve(chat)
             await _begin(chat, args)
             leaving.cancel()
@@ -112,7 +112,7 @@ async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.N
 
 
 @contextlib.asynccontextmanager
-async def _opened(face: "Face") -> "AsyncGenerator[asyncio.Future[None], None]":
+async def _opened(face: "ChatScreen") -> "AsyncGenerator[asyncio.Future[None], None]":
     """Have the face there before the rest is loaded: a person can type at once, and leave, until that is called off."""
     await face.open()
     opening, leaving = asyncio.current_task(), asyncio.ensure_future(face.left())
@@ -126,7 +126,7 @@ async def _opened(face: "Face") -> "AsyncGenerator[asyncio.Future[None], None]":
 
 
 async def _begin(chat: "ChatLoop", args: argparse.Namespace) -> None:
-    """Greet, and show the conversation that is gone on with. Raises: TreadleError."""
+    """Greet, and show the conversation that is continued. Raises: TreadleError."""
     conversation, host = chat.conversation, chat.conversation.host
     where = f" at {host.place}" if host.place else ""
     model = f", model {conversation.model}" if conversation.model else ""
@@ -142,15 +142,15 @@ async def _begin(chat: "ChatLoop", args: argparse.Namespace) -> None:
         await chat.resumed(entries)
 
 
-def _face(settings: "Settings", text_style: "TextStyle", out: TextIO, *, is_animated: bool) -> "Face":
+def _make_screen(settings: "Settings", text_style: "TextStyle", out: TextIO, *, is_animated: bool) -> "ChatScreen":
     """Return the best face that standard input and output allow."""
     if not text_style.rich or sys.platform == "win32":
-        from treadle.terminal.editor.plain_mode import PlainFace
+        from treadle.terminal.editor.plain_mode import PlainScreen
 
-        return PlainFace(sys.stdin.fileno(), out)
+        return PlainScreen(sys.stdin.fileno(), out)
     from treadle.config.loader import data_directory
     from treadle.terminal.editor.input_buffer import open_history
-    from treadle.terminal.editor.screen_app import Inline
+    from treadle.terminal.editor.screen_app import InlineScreen
     from treadle.terminal.editor.tab_completion import Completions
     from treadle.terminal.slash_commands.command_registry import COMMANDS
 
@@ -160,10 +160,10 @@ def _face(settings: "Settings", text_style: "TextStyle", out: TextIO, *, is_anim
     words = {"/policy": ("plan", "ask", "auto-edit"), "/theme": tuple(THEMES)}
     root = os.path.realpath(settings.tools.local.root)
     completer = Completions(names, words, root, lambda: history.get_strings()[::-1])
-    return Inline(out, text_style, history=history, completer=completer, is_animated=is_animated)
+    return InlineScreen(out, text_style, history=history, completer=completer, is_animated=is_animated)
 
 
-class _Twice:
+class _PressTwice:
     """Ctrl-C on an idle plain line: the first one warns, a second one soon after leaves."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -171,7 +171,7 @@ class _Twice:
         self._at = float("-inf")
 
     def press(self) -> bool:
-        """Return whether the program goes on."""
+        """Return whether the program continues."""
         now = time.monotonic()
         is_second = now - self._at <= QUIT_S
         self._at = now

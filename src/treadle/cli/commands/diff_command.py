@@ -39,7 +39,7 @@ EQUAL_SHOWN = 2
 """How many equal steps are shown around a difference."""
 
 _NOT_ASKED = frozenset({"protocol", "model", "surface", "previous_response_id", "items"})
-"""What of a request is compared elsewhere, or only concerns how it was told."""
+"""Request fields that are compared elsewhere, or only affect how the answer was delivered."""
 
 Op = Literal["equal", "changed", "left", "right"]
 
@@ -63,7 +63,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.add_argument("left", metavar="RUN", help="the id of a run or response, or `last`")
     parser.add_argument("right", metavar="RUN", help="the one to compare it with")
@@ -126,7 +126,7 @@ def steps_of(row: "RunRow", entries: Sequence[Entry]) -> list[DiffStep]:
 
 
 def _request(row: "RunRow") -> Any:
-    """Return what the run was asked with besides its input, without what only concerns how it was told."""
+    """Return the request's settings besides its input, without those that only affect delivery."""
     request: Any = {} if row.request is None else msgspec.json.decode(row.request)
     return {key: value for key, value in request.items() if key not in _NOT_ASKED}
 
@@ -148,7 +148,7 @@ def _steps(entry: Entry, numbers: dict[str, int]) -> Iterable[DiffStep]:
 
 
 def _item_step(entry: Entry, item: AnyItem, numbers: dict[str, int]) -> DiffStep:
-    """Compare an item by all that it says; a call by its number in the run instead of its id."""
+    """Compare an item by its content; a call by its position in the run instead of its id."""
     bare: dict[str, Any] = msgspec.to_builtins(item, enc_hook=_plain)
     for name in ("id", "upstream_id"):
         bare.pop(name, None)
@@ -161,7 +161,7 @@ def _item_step(entry: Entry, item: AnyItem, numbers: dict[str, int]) -> DiffStep
 
 
 def _plain(value: object) -> Any:
-    """Let JSON that is kept as it was written be compared by what it says."""
+    """Parse JSON that is stored as text, so that it is compared by value."""
     if isinstance(value, msgspec.Raw):
         return msgspec.json.decode(value)
     raise NotImplementedError
@@ -184,10 +184,10 @@ def _item_text(item: AnyItem, entry: Entry) -> str:
 
 def sandbox_of(entry: Entry) -> str:
     """Return where the tool of a result ran, one of SANDBOXES; empty when none did."""
-    return msgspec.json.decode(entry.data or b"{}", type=_Ran).sandbox
+    return msgspec.json.decode(entry.data or b"{}", type=_SandboxField).sandbox
 
 
-class _Ran(msgspec.Struct):
+class _SandboxField(msgspec.Struct):
     sandbox: str = ""
 
 
@@ -254,7 +254,7 @@ def _lines(pair: Pair, width: int, text_style: TextStyle) -> Iterator[str]:
 
 
 def _place(left: DiffStep, right: DiffStep) -> str:
-    """Say where two steps differ that look alike."""
+    """Describe where two similar steps differ."""
     from treadle.providers.cassettes.file_format import first_difference
 
     return first_difference(left.key, right.key).replace("recorded ", "").replace(", asked ", " → ")

@@ -1,6 +1,6 @@
-"""`treadle doctor`: look at everything Treadle needs, say what works, and what to do about what does not.
+"""`treadle doctor`: check the machine and the configuration, report what works, and suggest fixes.
 
-It changes nothing: no file is made, no run started. `checks.py` lists the looks, `checkup/` has them.
+It creates no file and starts no run. `cli/doctor/` has the checks, `check_list.py` their order.
 """
 
 import argparse
@@ -37,7 +37,7 @@ _MARKS = {"ok": "✓", "note": "!", "broken": "✗"}
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     asked = parser.add_mutually_exclusive_group()
     asked.add_argument("--online", action="store_true", help="ask upstreams elsewhere too")
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 def _read(args: argparse.Namespace) -> "tuple[Check, Settings | None]":
     """Read the settings as far as they are right, so that one mistake does not hide the others.
 
-    Of a file that nobody trusts nothing is tried.
+    The settings of an untrusted file are not tried.
     """
     from treadle.cli.doctor.check_result import Check, broken
     from treadle.config import inspect_settings

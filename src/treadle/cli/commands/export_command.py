@@ -55,7 +55,7 @@ class _Screen:
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs or responses, or `last`")
     parser.add_argument("--session", metavar="NAME", help="all runs of a session")
@@ -96,7 +96,7 @@ async def _export(store: "Store", args: argparse.Namespace, since: float | None)
 
 
 async def export_run(store: "Store", run_id: str, out: Sink) -> None:
-    """Write the lines of one run; what a live run adds meanwhile is left out."""
+    """Write the lines of one run; entries that a running run adds during the export are left out."""
     from treadle.journal.jsonl_export import write_run
 
     out.writelines(write_run(await store.evidence(run_id)))

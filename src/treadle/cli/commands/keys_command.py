@@ -59,7 +59,7 @@ Work = Callable[["Store", "Keyring", argparse.Namespace], Awaitable[int]]
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.set_defaults(all=False)
     command.add_journal_flags(parser)
@@ -90,7 +90,7 @@ def _describe_create(create: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the action says."""
+    """Run the action."""
     from treadle.server.auth.installation_secret import kept_secret, secret_for
 
     work = _ACTIONS[args.action or "list"]

@@ -34,7 +34,7 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.add_argument("run", metavar="RUN[#ROUND]", help="which model call; rounds are counted from 1")
     command.add_journal_flags(parser)

@@ -60,7 +60,7 @@ examples:
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.add_argument("prompt", nargs="?", help="what to ask")
     parser.add_argument("files", nargs="*", metavar="FILE", help="texts and pictures to send along")
@@ -149,7 +149,7 @@ def _amount(text: str) -> float:
 
 
 class _Turn:
-    """One turn: sends, follows, answers what is asked, and keeps to the limits of the flags."""
+    """One turn: sends the prompt, follows the events, decides approvals, and enforces the limits of the flags."""
 
     def __init__(self, args: argparse.Namespace, settings: "Settings", writer: RunOutput) -> None:
         self._args = args
@@ -217,17 +217,17 @@ class _Turn:
                         self._writer.begin(conversation.session, conversation.model)
                         has_begun = True
                     self._writer.write(event)
-                    self._heed(conversation, policy, event)
+                    self._handle_event(conversation, policy, event)
         finally:
             for task in self._tasks:
                 task.cancel()
 
-    def _heed(self, conversation: "Conversation", policy: "PermissionPolicy", event: RunEvent) -> None:
+    def _handle_event(self, conversation: "Conversation", policy: "PermissionPolicy", event: RunEvent) -> None:
         match event:
             case ApprovalRequested() if not event.is_deferred:
                 self._spawn(self._decide(conversation, policy, event))
             case RoundStarted() if self._args.max_turns is not None and event.round > self._args.max_turns + 1:
-                self._stop(conversation, "max_turns")  # a server elsewhere keeps to its own limits, not to ours
+                self._stop(conversation, "max_turns")  # a remote server has its own limits, so ours are enforced here
             case RoundStarted() | ToolStarted() if self._spending.is_limited:
                 self._spawn(self._count_cost(conversation))
             case TextDelta() | ReasoningDelta() | ArgumentsDelta() if self._spending.is_limited:
@@ -237,7 +237,7 @@ class _Turn:
                 pass
 
     async def _decide(self, conversation: "Conversation", policy: "PermissionPolicy", event: ApprovalRequested) -> None:
-        """Answer by policy; what would be asked of a person is denied, and the exit code tells."""
+        """Decide by policy; a call that would need a person is denied, and the exit code shows it."""
         from treadle.terminal.conversation.host_interface import CallDecision
         from treadle.terminal.permissions.permission_policy import question_of
 

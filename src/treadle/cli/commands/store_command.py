@@ -1,4 +1,4 @@
-"""`treadle store`: look after the journal itself. Copy it, put a copy back, check it, bring it up to date, forget."""
+"""`treadle store`: manage the journal: back up, restore, check, migrate, and delete old conversations."""
 
 import argparse
 import asyncio
@@ -43,7 +43,7 @@ exit codes: 0 done, 1 an error, or the journal is damaged; 2 usage or configurat
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
@@ -95,7 +95,7 @@ class _Place:
             self.shown = str(self.path)
 
     def inspect(self) -> "JournalInspection":
-        """Say what is there.
+        """Return the state of the journal.
 
         Raises: NotFound, StoreError.
         """
@@ -279,7 +279,7 @@ _ACTIONS: dict[str, Callable[[_Place, argparse.Namespace], int]] = {
 
 
 def _waiting(work: Callable[[], None], progress: Callable[[int, int], None]) -> None:
-    """Do what another program does, and show that it goes on."""
+    """Do what another program does, and show that it continues."""
     from concurrent.futures import ThreadPoolExecutor, wait
 
     with ThreadPoolExecutor(1) as pool:

@@ -1,4 +1,4 @@
-"""`treadle trust`: say what a treadle.toml would do, agree to it, or take that back."""
+"""`treadle trust`: show what a treadle.toml would do, trust it, or remove the trust."""
 
 import argparse
 import os
@@ -32,7 +32,7 @@ exit codes: 0 done (with --show: it is trusted), 1 it is not, 2 usage or configu
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.add_argument("file", nargs="?", metavar="FILE", help="the file it is about (default: treadle.toml)")
     what = parser.add_mutually_exclusive_group()

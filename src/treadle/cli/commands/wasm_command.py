@@ -1,4 +1,4 @@
-"""`treadle wasm`: run a guest, call one of its tools, look at one, begin one, build one."""
+"""`treadle wasm`: run a guest, call one of its tools, inspect, create and build guests."""
 
 import argparse
 import asyncio
@@ -39,7 +39,7 @@ _GRANTS = (
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     run_guest = actions.add_parser("run", help="run a guest")

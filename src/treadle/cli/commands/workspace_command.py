@@ -1,4 +1,4 @@
-"""`treadle ws`: workspaces. Make, read, patch, lock, look at proposals and decide them, go back in their history."""
+"""`treadle ws`: create, read, patch and lock workspaces, decide proposals, and view or restore their history."""
 
 import argparse
 import getpass
@@ -51,7 +51,7 @@ _WORDS = {
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.set_defaults(limit=LIMIT)
     command.add_journal_flags(parser)
@@ -121,12 +121,12 @@ def run(args: argparse.Namespace) -> int:
 
         if vars(args).get("session"):
             args.session = (await get_session(store, args.session, key_id=None)).id
-        return await work(await _desk(store), args)
+        return await work(await _open_workspaces(store), args)
 
     return opened.with_store(args, main, may_create=args.action == "new")
 
 
-async def _desk(store: "Store") -> "Workspaces":
+async def _open_workspaces(store: "Store") -> "Workspaces":
     from treadle.runtime import RandomIds
     from treadle.workspace.workspace_service import Workspaces
 
@@ -152,7 +152,7 @@ async def _new(workspaces: "Workspaces", args: argparse.Namespace) -> int:
     sections: Any = {name: _object(getattr(args, name), name) for name in ("facts", "draft", "ui")}
     given = {name: value for name, value in sections.items() if value is not None}
     held = await workspaces.create(args.name, sections=given, session_id=args.session, author=_author(args))
-    return _tell(args, f"{held.row.name} is {held.row.id}", {"id": held.row.id, "name": held.row.name})
+    return _print(args, f"{held.row.name} is {held.row.id}", {"id": held.row.id, "name": held.row.name})
 
 
 async def _show(workspaces: "Workspaces", args: argparse.Namespace) -> int:
@@ -166,12 +166,12 @@ async def _patch(workspaces: "Workspaces", args: argparse.Namespace) -> int:
 
     value = _value(args.value) if "value" in vars(args) else None
     change = Change(path=args.path, op=args.action, value=value)
-    return _taken(args, await workspaces.patch_draft(args.workspace, [change], author=_author(args)))
+    return _print_result(args, await workspaces.patch_draft(args.workspace, [change], author=_author(args)))
 
 
 async def _lock(workspaces: "Workspaces", args: argparse.Namespace) -> int:
     change_lock = workspaces.lock if args.action == "lock" else workspaces.unlock
-    return _taken(args, await change_lock(args.workspace, args.path, author=_author(args)))
+    return _print_result(args, await change_lock(args.workspace, args.path, author=_author(args)))
 
 
 async def _proposals(workspaces: "Workspaces", args: argparse.Namespace) -> int:
@@ -208,11 +208,11 @@ async def _confirm(workspaces: "Workspaces", args: argparse.Namespace) -> int:
         if not args.json:
             out.print_lines(review_lines(await workspaces.review(args.workspace, args.proposal)))
         raise
-    return _taken(args, taken)
+    return _print_result(args, taken)
 
 
 async def _reject(workspaces: "Workspaces", args: argparse.Namespace) -> int:
-    return _taken(args, await workspaces.reject(args.workspace, args.proposal, author=_author(args)))
+    return _print_result(args, await workspaces.reject(args.workspace, args.proposal, author=_author(args)))
 
 
 async def _history(workspaces: "Workspaces", args: argparse.Namespace) -> int:
@@ -240,7 +240,9 @@ async def _restore(workspaces: "Workspaces", args: argparse.Namespace) -> int:
 
     sections = args.section or SECTIONS
     version = _version(args.version)
-    return _taken(args, await workspaces.restore(args.workspace, version, author=_author(args), sections=sections))
+    return _print_result(
+        args, await workspaces.restore(args.workspace, version, author=_author(args), sections=sections)
+    )
 
 
 async def _audit(workspaces: "Workspaces", args: argparse.Namespace) -> int:
@@ -254,13 +256,13 @@ async def _audit(workspaces: "Workspaces", args: argparse.Namespace) -> int:
 
 async def _rename(workspaces: "Workspaces", args: argparse.Namespace) -> int:
     held = await workspaces.update(args.workspace, name=args.name)
-    return _tell(args, f"{args.workspace} is now {held.row.name}", {"id": held.row.id, "name": held.row.name})
+    return _print(args, f"{args.workspace} is now {held.row.name}", {"id": held.row.id, "name": held.row.name})
 
 
 async def _forget(workspaces: "Workspaces", args: argparse.Namespace) -> int:
     held = await workspaces.get(args.workspace)
     await workspaces.delete(held.row.id)
-    return _tell(args, f"{held.row.name or held.row.id} is gone", {"deleted": held.row.id})
+    return _print(args, f"{held.row.name or held.row.id} is gone", {"deleted": held.row.id})
 
 
 _ACTIONS: dict[str, Work] = {
@@ -286,7 +288,7 @@ _ACTIONS: dict[str, Work] = {
 
 
 def _refuse(review: "Review", args: argparse.Namespace) -> None:
-    """Say why a proposal cannot be confirmed as it is, instead of asking about it.
+    """Report why a proposal cannot be confirmed in its present state, instead of asking about it.
 
     Raises: WorkspaceConflict.
     """
@@ -329,13 +331,13 @@ def _user() -> str:
         return ""
 
 
-def _taken(args: argparse.Namespace, taken: "Taken") -> int:
+def _print_result(args: argparse.Namespace, taken: "Taken") -> int:
     record = taken.record
     text = "\n".join([f"version {record.version}: {record.kind}", *diff_lines(record.diff)])
-    return _tell(args, text, record)
+    return _print(args, text, record)
 
 
-def _tell(args: argparse.Namespace, text: str, value: object) -> int:
+def _print(args: argparse.Namespace, text: str, value: object) -> int:
     if args.json:
         command.print_json(value)
     else:

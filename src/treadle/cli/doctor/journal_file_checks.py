@@ -1,6 +1,6 @@
 """What is wrong with the file of a SQLite journal, as far as can be seen beside the process that uses it.
 
-Which files a process has open only Linux says, and only of one's own processes. Nothing here is changed.
+Only Linux shows which files a process has open, and only for one's own processes. Nothing is changed here.
 """
 
 import os
@@ -101,7 +101,7 @@ def _read_link(path: str) -> str:
 
 
 def _locks() -> list[tuple[int, str, int, int]]:
-    """Return who holds which lock for writing: process, device, inode, first byte. Only Linux tells."""
+    """Return the holders of write locks: process, device, inode, first byte. Linux only."""
     try:
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except OSError:

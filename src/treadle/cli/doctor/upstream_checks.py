@@ -1,5 +1,5 @@
-"""Whether upstreams have their keys, answer, and serve the model that is asked for. One on this machine is asked
-unless nobody may be; one elsewhere only when that was wished."""
+"""Checks of upstreams: each has its key, answers, and serves the default model. Local ones are asked unless
+--offline is given, others only with --online."""
 
 import urllib.error
 import urllib.request
@@ -41,7 +41,7 @@ def check_upstreams(settings: Settings, env: Mapping[str, str], *, asking: Askin
 
 
 def check_upstream(upstream: Upstream, env: Mapping[str, str], settings: Settings, *, asking: Asking) -> Check:
-    """Look whether an upstream has its key, answers, and knows the model of the settings."""
+    """Check whether an upstream has its key, answers, and knows the model of the settings."""
     name = f"upstream {upstream.name}"
     key = env.get(upstream.key_env, "") if upstream.key_env else ""
     if upstream.key_env and not key:
@@ -59,7 +59,7 @@ def check_upstream(upstream: Upstream, env: Mapping[str, str], settings: Setting
 
 
 def _check_cassette(name: str, upstream: Upstream) -> Check:
-    """Look whether a recording can be played."""
+    """Check whether a recording can be played."""
     from treadle.providers.cassettes import load_cassette
 
     try:
@@ -102,11 +102,11 @@ def _probe(name: str, upstream: Upstream, key: str, key_text: str, model: str) -
         advice = f"the key in {upstream.key_env} is refused" if upstream.key_env else "it wants a key: set key_env"
         return Check(name=name, state="broken", detail=f"{upstream.base_url} answers {status}", advice=advice)
     detail = f"{upstream.base_url} answers, {key_text}"
-    return _judge_model(Check(name=name, state="ok", detail=detail), model, list_models(body))
+    return _check_model(Check(name=name, state="ok", detail=detail), model, list_models(body))
 
 
-def _judge_model(check: Check, model: str, served: list[str]) -> Check:
-    """Say it where an upstream lists its models and the one that is asked for by default is not among them."""
+def _check_model(check: Check, model: str, served: list[str]) -> Check:
+    """Report when an upstream lists its models and the default model is not among them."""
     if not model or not served or model.rpartition("/")[2] in served or model in served:
         return check
     near = nearest(model, served)

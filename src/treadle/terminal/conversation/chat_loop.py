@@ -1,4 +1,4 @@
-"""The loop of `treadle chat`: reads, runs and shows, one turn after the other, and does what keys and commands say."""
+"""The loop of `treadle chat`: reads input, runs turns and shows them, and handles keys and slash commands."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from treadle.core.journal_entries import Entry
 from treadle.terminal.conversation.conversation import Conversation
 from treadle.terminal.conversation.usage_totals import Totals, cost_text, time_text, tokens_text
 from treadle.terminal.conversation.user_shell import Shell
-from treadle.terminal.editor.screen_interface import Face
+from treadle.terminal.editor.screen_interface import ChatScreen
 from treadle.terminal.permissions.ask_user import Asker
 from treadle.terminal.permissions.permission_policy import MODES, PermissionPolicy
 from treadle.terminal.rendering.approval_card import file_reader
@@ -23,7 +23,7 @@ from treadle.terminal.rendering.run_renderer import RunRenderer
 from treadle.terminal.rendering.streaming_markdown import warm
 
 NEWS_S = 1.0
-"""How often an idle chat looks whether somebody else went on with its conversation."""
+"""How often an idle chat checks whether its conversation was continued elsewhere."""
 SLOW_S = 1.0
 """After so long a command inside the chat can be stopped like a turn."""
 RECALLED_MAX = 200
@@ -40,12 +40,12 @@ class Slash(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatLoop:
-    """Fits `Actions`: what keys reach."""
+    """Runs the chat; keys reach it through `Actions`."""
 
     def __init__(
         self,
         conversation: Conversation,
-        face: Face,
+        face: ChatScreen,
         screen: RunRenderer,
         policy: PermissionPolicy,
         commands: Mapping[str, Slash],
@@ -94,7 +94,7 @@ class ChatLoop:
             await self.turn(text)
 
     async def turn(self, text: str) -> None:
-        """Say something and show what comes of it."""
+        """Send a message and show the run."""
         whole, self._shared = self._shared + text, ""
         await self.follow(self.conversation.send(text_message("user", whole)))
 
@@ -164,7 +164,7 @@ class ChatLoop:
                 self._slow.remove(task)
 
     async def resumed(self, entries: list[Entry]) -> None:
-        """Show what was said, and go on with a turn that is still going on."""
+        """Show earlier messages, and follow a run that has not ended."""
         if len(entries) > RECALLED_MAX:
             self.screen.print_line(
                 f"… {plural(len(entries) - RECALLED_MAX, 'earlier message')} (/export has all)", "dim"
@@ -175,7 +175,7 @@ class ChatLoop:
         await self._show_news("this turn was interrupted, or is going on elsewhere; here is what comes of it")
 
     async def _next(self) -> str | None:
-        """Wait for the person, and show meanwhile what others say in this conversation."""
+        """Wait for input, and show runs that others start in this conversation until then."""
         reading = asyncio.ensure_future(self.face.read())
         try:
             while not (await asyncio.wait({reading}, timeout=NEWS_S))[0]:
@@ -234,7 +234,7 @@ class ChatLoop:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether a turn, or a command of the person's, is going on."""
+        """Return whether a turn, or a command of the person's, is running."""
         return self.conversation.is_running or self.shell.is_running or bool(self._slow)
 
     def cancel(self) -> None:
@@ -289,7 +289,7 @@ class ChatLoop:
                 raise AssertionError(action)
 
     async def _offer_earlier(self) -> None:
-        """Go back one turn more, in a fork, and put what was said then into the editor."""
+        """Go back one more turn, in a fork, and put its prompt into the editor."""
         try:
             text = await self.conversation.step_back()
         except TreadleError as error:
@@ -299,7 +299,7 @@ class ChatLoop:
         self.face.offer(text)
 
     def is_instant(self, text: str) -> bool:
-        """Tell whether a command is done at once."""
+        """Return whether a command is done at once."""
         slash = self.commands.get(text.strip().partition(" ")[0])
         return slash is not None and slash.is_instant
 
@@ -310,5 +310,5 @@ class ChatLoop:
 
 
 def _unreadable(path: str) -> str | None:
-    """Say that files of another machine can not be read from here."""
+    """Return why files of another machine cannot be read from here."""
     return None

@@ -20,14 +20,14 @@ class Spending:
         self.is_limited = limit_usd is not None
 
     def settle(self, cost_usd: float) -> bool:
-        """Learn what the finished rounds have cost; tell whether that is too much."""
+        """Learn what the finished rounds have cost; return whether that is too much."""
         if cost_usd > self._settled_usd:
             self._settled_usd = cost_usd
             self._open_bytes = self._asked_bytes = 0
         return self.is_limited and cost_usd > self._limit_usd
 
     def add(self, text: str, price: Callable[[Usage], float | None]) -> bool:
-        """Learn what streams; tell whether it is too much, as far as its price is known here."""
+        """Learn what streams; return whether it is too much, as far as its price is known here."""
         self._open_bytes += len(text.encode("utf-8", "replace"))
         if self._open_bytes - self._asked_bytes < ASKED_EVERY_BYTES:
             return False

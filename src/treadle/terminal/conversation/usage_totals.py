@@ -46,7 +46,7 @@ class Totals:
 
 
 def tokens_text(usage: Usage | None) -> str:
-    """Say how many tokens."""
+    """Return token counts as text."""
     if usage is None:
         return "tokens unknown"
     total, sign = usage.total_tokens, "~" if usage.estimated else ""
@@ -54,12 +54,12 @@ def tokens_text(usage: Usage | None) -> str:
 
 
 def cost_text(cost: float | None) -> str:
-    """Say what it cost."""
+    """Return a cost as text."""
     return "cost unknown" if cost is None else f"${cost:.4f}" if cost < 1 else f"${cost:.2f}"
 
 
 def time_text(seconds: float) -> str:
-    """Say how long."""
+    """Return a duration as text."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 

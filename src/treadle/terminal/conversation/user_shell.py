@@ -14,7 +14,7 @@ KEPT_CHARS_MAX = 1_048_576
 
 
 class Shell:
-    """Runs one command at a time and keeps what the last one wrote."""
+    """Runs one command at a time for the person, and holds the output of the last one."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
@@ -25,7 +25,7 @@ class Shell:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether a command is going on."""
+        """Return whether a command is running."""
         return self._process is not None
 
     def stop(self) -> None:
@@ -39,7 +39,7 @@ class Shell:
                 os.killpg(self._process.pid, number)
 
     async def run(self, command: str, on_line: Callable[[str], None]) -> int:
-        """Run a command, tell each of its lines, and return its exit code. What it leaves running is ended.
+        """Run a command, pass on each line of output, and return its exit code. Processes it leaves behind are ended.
 
         Raises: OSError.
         """

@@ -16,14 +16,14 @@ _EDITORS = ("editor", "nano", "vi", "emacs")
 
 
 class Draft(Buffer):
-    """A buffer whose history never fails, and whose editor gets the terminal itself, whoever else stdout belongs to."""
+    """A buffer whose history never fails, and whose external editor gets the terminal even if stdout is redirected."""
 
     def __init__(self, out: TextIO, **options: Any) -> None:
         super().__init__(**options)
         self._out = out
 
     def remember(self, text: str) -> None:
-        """Keep what was sent, as it was sent; what is very long is not kept, and a full disk is no reason to stop."""
+        """Store sent text in the history unchanged, unless it is very long; a full disk is ignored."""
         known = self.history.get_strings()
         if len(text) > REMEMBERED_CHARS_MAX or (known and known[-1] == text):
             return
@@ -49,7 +49,7 @@ class Draft(Buffer):
         return list(self.completer.get_completions(self.document, CompleteEvent(completion_requested=True)))
 
     def _open_file_in_editor(self, filename: str) -> bool:
-        """Run the first editor that there is; tell whether it ended well."""
+        """Run the first editor that there is; return whether it ended well."""
         wanted = [os.environ.get("VISUAL"), os.environ.get("EDITOR"), *_EDITORS]
         screen: int | None = None
         with contextlib.suppress(OSError):
@@ -62,7 +62,7 @@ class Draft(Buffer):
 
 
 def open_history(path: Path | None) -> History:
-    """Return the history kept in a file, for the eyes of its owner only; in memory where none can or may be kept."""
+    """Return the history from a file that only its owner can read; in memory where there is no such file."""
     if path is None:
         return InMemoryHistory()
     with contextlib.suppress(OSError):

@@ -57,7 +57,7 @@ class FrameOutput(Vt100_Output):
             super().flush()
 
     def erase_down(self) -> None:
-        """Erase all below; never the whole screen at once, which some terminals keep in the scrollback."""
+        """Erase all below; never the whole screen at once: some terminals then copy it into the scrollback."""
         self.write_raw("\x1b[K\x1b7\x1b[B\x1b[J\x1b8")
 
     def erase_screen(self) -> None:

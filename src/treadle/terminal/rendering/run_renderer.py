@@ -67,7 +67,7 @@ class RunRenderer:
         self._round = self._round_at = 0
 
     def show(self, event: RunEvent) -> None:
-        """Show what one event says; what a model call that is made again repeats is shown once."""
+        """Show one event; what a repeated model call produces again is shown once."""
         if isinstance(event, RunStarted):
             self._mend = ReplayDiff(closes=True)
         for each in self._mend.feed(event):
@@ -108,7 +108,7 @@ class RunRenderer:
                 pass
 
     def print_prompt(self, text: str) -> None:
-        """Write what the person said; of a long paste its beginning."""
+        """Write the person's message; of a long paste only the beginning."""
         self._close_text()
         first, *more = clean(text).rstrip("\n").split("\n")
         left = len(more) - SAID_LINES_MAX
@@ -163,7 +163,7 @@ class RunRenderer:
         self._line(f"{INDENT}printed: {bounded(line)}", "dim")
 
     def recall(self, entries: Iterable[Entry]) -> None:
-        """Write what was said before, as it was shown then."""
+        """Write earlier messages as they were shown."""
         for entry in entries:
             item = item_of_entry(entry)
             match item:
@@ -255,7 +255,7 @@ class RunRenderer:
             self._line(f"{INDENT}… {plural(len(call.arguments), 'character')} (Ctrl-O or /full shows them)", "dim")
 
     def _decided(self, event: ApprovalDecided) -> None:
-        """Write who decided, where it was not simply refused for want of somebody to ask."""
+        """Write who decided, where it was not simply refused for want of a person to ask."""
         if not event.approval_id:
             return
         by = f" by {event.by}" if event.by else ""

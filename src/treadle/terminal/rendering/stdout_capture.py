@@ -1,4 +1,4 @@
-"""Standard output for one: the answer gets it alone, and what tools print goes another way.
+"""Reserves standard output for the answer; what tools print goes elsewhere.
 
 A tool may print whenever it likes, from any thread or from a program that it starts. On standard output that would
 stand in the middle of the answer, or of the JSON that another program reads.
@@ -21,7 +21,7 @@ JOIN_S = 0.2
 
 @contextlib.contextmanager
 def own_stdout() -> Generator[TextIO]:
-    """Lend standard output to the caller alone: what anybody else writes there comes out on standard error."""
+    """Give standard output to the caller alone: what other code writes there goes to standard error."""
     shared, notes = sys.stdout, sys.stderr
     try:
         number, other = shared.fileno(), notes.fileno()
@@ -45,7 +45,7 @@ def own_stdout() -> Generator[TextIO]:
 
 @contextlib.contextmanager
 def capture_prints(on_line: Callable[[str], None]) -> Generator[None]:
-    """Keep everybody else off the screen: lines that programs of tools write to it are told instead.
+    """Keep other output off the screen: lines that tools print to it are passed to the callback.
 
     Only where standard error is the screen too; a person who sent it elsewhere wants it there.
     """
@@ -81,7 +81,7 @@ def _is_screen(stream: TextIO | None) -> bool:
 
 
 def _copy(reader: int, prints: "PrintedLines") -> None:
-    """Hand on what comes through a pipe; a thread, so that whoever writes much never waits for the loop."""
+    """Copy what comes through a pipe; in a thread, so that a program that prints much never waits for the loop."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     with contextlib.suppress(OSError):
         while data := os.read(reader, READ_BYTES):
@@ -102,7 +102,7 @@ class PrintedLines(io.TextIOBase):
             self._errors = sys.stderr.fileno()
 
     def writable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def fileno(self) -> int:
@@ -110,20 +110,20 @@ class PrintedLines(io.TextIOBase):
         return self._errors
 
     def write(self, text: str, /) -> int:
-        """Take in what was printed; a line is told when it is complete, or too long."""
+        """Buffer printed text; pass on each line that is complete or too long."""
         with self._lock:
             *lines, self._line = (self._line + text).replace("\r\n", "\n").split("\n")
             if len(self._line) > LINE_CHARS_MAX:
                 lines.append(self._line)
                 self._line = ""
         for line in lines:
-            # A thread may outlive the loop; then nobody watches any more.
+            # The thread may outlive the loop; then the rest is dropped.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._on_line, line)
         return len(text)
 
     def finish(self) -> None:
-        """Tell the line that is still open; only for the loop itself."""
+        """Pass on the unfinished line; only for the loop itself."""
         line, self._line = self._line, ""
         if line:
             self._on_line(line)

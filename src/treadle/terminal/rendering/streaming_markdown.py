@@ -46,7 +46,7 @@ class Blocks:
 
     @property
     def is_code(self) -> bool:
-        """Tell whether the open text is inside a fence."""
+        """Return whether the open text is inside a fence."""
         return bool(self._fence)
 
     def feed(self, text: str) -> list[Block]:
@@ -60,7 +60,7 @@ class Blocks:
         return done
 
     def finish(self) -> list[Block]:
-        """Return what is left; the stream may go on after it."""
+        """Return what is left; the stream may continue after it."""
         line, self._line = self._line, ""
         return [*(self._take(line) if line else []), *self._flush()]
 

@@ -1,4 +1,4 @@
-"""What a terminal can do, and how text looks on it."""
+"""What a terminal can display, and the styles and themes of text."""
 
 from collections.abc import Mapping
 from typing import TextIO
@@ -44,7 +44,7 @@ THEMES: dict[str, dict[str, str]] = {
 
 
 class TextStyle(msgspec.Struct, frozen=True, kw_only=True):
-    """What this terminal can do: `rich` paints and renders, `colour` uses colours."""
+    """What a terminal can display: `rich` redraws and renders Markdown, `colour` uses colours."""
 
     rich: bool = False
     colour: bool = False
@@ -52,7 +52,7 @@ class TextStyle(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def has_colours(self) -> bool:
-        """Tell whether anything is painted at all."""
+        """Return whether anything is painted at all."""
         return self.colour and self.theme != "none"
 
     def style(self, name: str, text: str) -> str:

@@ -61,7 +61,7 @@ async def confirm(chat: ChatLoop, argument: str) -> None:
 
 
 async def reject(chat: ChatLoop, argument: str) -> None:
-    """Refuse a proposal, and say why."""
+    """Reject a proposal with a reason."""
     name, _, reason = argument.partition(" ")
     proposal = await _find(chat, name)
     await chat.conversation.host.reject(proposal, reason.strip())

@@ -46,7 +46,7 @@ async def sessions(chat: ChatLoop, argument: str) -> None:
 
 
 async def resume(chat: ChatLoop, argument: str) -> None:
-    """Go on with a kept conversation; without a name with the last one of this folder."""
+    """Continue a stored conversation; without a name with the last one of this folder."""
     conversation = chat.conversation
     entries = await (conversation.resume(argument) if argument else conversation.resume_last())
     chat.policy.allowances.forget()
@@ -54,7 +54,7 @@ async def resume(chat: ChatLoop, argument: str) -> None:
 
 
 async def fork(chat: ChatLoop, argument: str) -> None:
-    """Go on under another name."""
+    """Continue under another name."""
     session = await chat.conversation.fork()
     if argument:
         session = await chat.conversation.rename(argument)

@@ -33,7 +33,7 @@ async def help_(chat: ChatLoop, argument: str) -> None:
 
 
 async def status(chat: ChatLoop, argument: str) -> None:
-    """Tell where and how this conversation is held."""
+    """Show the state of the conversation: server, model, session, policy."""
     conversation, policy = chat.conversation, chat.policy
     session, level = conversation.session, policy.sandbox
     rows = [
@@ -50,7 +50,7 @@ async def status(chat: ChatLoop, argument: str) -> None:
 
 
 async def cost(chat: ChatLoop, argument: str) -> None:
-    """Tell what this terminal has used."""
+    """Show what this terminal has used."""
     totals, usage = chat.totals, chat.totals.usage
     lines = [f"  {plural(totals.turns, 'turn')}, {plural(totals.calls, 'call')}, {tokens_text(usage)}"]
     if usage is not None:

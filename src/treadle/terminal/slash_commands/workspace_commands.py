@@ -1,4 +1,4 @@
-"""Slash commands on what is done: changes in the folder, runs that go on, leaving."""
+"""Slash commands on what is done: changes in the folder, runs that continue, leaving."""
 
 from treadle.core.events import ENDED
 from treadle.terminal.conversation.chat_loop import ChatLoop
@@ -10,7 +10,7 @@ RUNS_LOOKED_AT = 50
 
 
 async def diff(chat: ChatLoop, argument: str) -> None:
-    """Show what changed in the folder since the last commit, as git tells it."""
+    """Show what changed in the folder since the last commit, according to git."""
     code, out = await run_git(chat.root, "diff", "HEAD", *argument.split())
     if code != 0:
         chat.screen.print_line(out.strip().split("\n")[0] or "git can not tell")
