@@ -29,7 +29,7 @@ from treadle.core.events import (
     ToolStarted,
 )
 from treadle.terminal.conversation.attachments import join_prompt, message_of, read_piped
-from treadle.terminal.conversation.cost_estimate import Spending
+from treadle.terminal.conversation.usage_totals import Spending
 from treadle.terminal.rendering.progress_line import ticking
 from treadle.terminal.rendering.run_output import WRITERS, RunOutput
 from treadle.terminal.rendering.stdout_capture import PrintedLines, own_stdout

@@ -3,22 +3,23 @@
 import argparse
 import getpass
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from treadle.cli import command_base as command
 from treadle.cli import open_journal as opened
-from treadle.cli import workspace_output as out
 from treadle.core.errors import NotApproved, RequestError, WorkspaceConflict
 from treadle.core.json import BadJson, read_json
 from treadle.terminal.rendering.proposal_card import diff_lines, review_lines, when
+from treadle.terminal.rendering.sanitize import clean
 
 if TYPE_CHECKING:
     from treadle.journal.journal_interface import Store
     from treadle.workspace.proposal_review import Review
     from treadle.workspace.workspace_service import Workspaces
-    from treadle.workspace.workspace_store import Author, Taken
+    from treadle.workspace.workspace_state import WorkspaceRecord
+    from treadle.workspace.workspace_store import Author, Standing, Taken
 
 LIMIT = 50
 EPILOG = """\
@@ -144,7 +145,7 @@ async def _list(workspaces: "Workspaces", args: argparse.Namespace) -> int:
     else:
         cells = [("name", "version", "changed", "id")]
         cells += [(row.name or "-", str(row.version), when(row.updated_at), row.id) for row in rows]
-        out.print_lines(opened.aligned(cells))
+        _print_lines(opened.aligned(cells))
     return command.OK
 
 
@@ -184,9 +185,9 @@ async def _proposals(workspaces: "Workspaces", args: argparse.Namespace) -> int:
         print("nothing waits for a decision")
     else:
         for each in reviews:
-            out.print_lines(review_lines(each))
+            _print_lines(review_lines(each))
         for each in decided:
-            out.print_lines(out.standing_lines(each))
+            _print_lines(_standing_lines(each))
     return command.OK
 
 
@@ -206,7 +207,7 @@ async def _confirm(workspaces: "Workspaces", args: argparse.Namespace) -> int:
         taken = await workspaces.confirm(args.workspace, args.proposal, consent, author=_author(args))
     except WorkspaceConflict:
         if not args.json:
-            out.print_lines(review_lines(await workspaces.review(args.workspace, args.proposal)))
+            _print_lines(review_lines(await workspaces.review(args.workspace, args.proposal)))
         raise
     return _print_result(args, taken)
 
@@ -221,7 +222,7 @@ async def _history(workspaces: "Workspaces", args: argparse.Namespace) -> int:
         command.print_json(records)
     else:
         for record in records:
-            out.print_lines(out.record_lines(record, has_diff=args.diff))
+            _print_lines(_record_lines(record, has_diff=args.diff))
     return command.OK
 
 
@@ -231,7 +232,7 @@ async def _diff(workspaces: "Workspaces", args: argparse.Namespace) -> int:
     if args.json:
         command.print_json(differences)
     else:
-        out.print_lines(diff_lines(differences))
+        _print_lines(diff_lines(differences))
     return command.OK
 
 
@@ -250,7 +251,7 @@ async def _audit(workspaces: "Workspaces", args: argparse.Namespace) -> int:
     if args.json:
         command.print_json(finding)
     else:
-        out.print_lines([*finding.problems, f"{finding.versions} versions, {len(finding.problems)} problems"])
+        _print_lines([*finding.problems, f"{finding.versions} versions, {len(finding.problems)} problems"])
     return command.ERROR if finding.problems else command.OK
 
 
@@ -293,7 +294,7 @@ def _refuse(review: "Review", args: argparse.Namespace) -> None:
     Raises: WorkspaceConflict.
     """
     if not args.json:
-        out.print_lines(review_lines(review))
+        _print_lines(review_lines(review))
     raise WorkspaceConflict(
         f"proposal `{review.proposal.id}` cannot be confirmed as it is: {review.obstacle}",
         param="proposal",
@@ -312,7 +313,7 @@ def _ask(review: "Review") -> None:
             param="version",
             hint=f"say what you have seen: --version {review.facts_version}, or --yes",
         )
-    out.print_lines(review_lines(review))
+    _print_lines(review_lines(review))
     if input("make it fact? [y/N] ").strip().casefold() not in ("y", "yes"):
         raise NotApproved("nothing was changed")
 
@@ -341,7 +342,7 @@ def _print(args: argparse.Namespace, text: str, value: object) -> int:
     if args.json:
         command.print_json(value)
     else:
-        out.print_lines(text.splitlines())
+        _print_lines(text.splitlines())
     return command.OK
 
 
@@ -388,3 +389,26 @@ def _version(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
         raise RequestError(f"{text!r} is no version", param="version", hint="a whole number; see `treadle ws history`")
     return int(text)
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    """Print lines for a person to read."""
+    for line in lines:
+        print(clean(line))
+
+
+def _standing_lines(standing: "Standing") -> list[str]:
+    """Return a decided proposal in one or two lines."""
+    proposal, decision = standing.proposal, standing.decision
+    lines = [f"{proposal.id}  {standing.status}  {len(proposal.changes)} changes  {proposal.reason}".rstrip()]
+    lines += [f"  because: {decision.reason}"] if decision is not None and decision.reason else []
+    return lines
+
+
+def _record_lines(record: "WorkspaceRecord", *, has_diff: bool) -> list[str]:
+    """Return one version of a history."""
+    by = " ".join(word for word in (record.actor, record.who, record.run_id or "") if word)
+    what = record.path or record.proposal_id or ("" if record.restored is None else f"version {record.restored}")
+    head = f"{record.version:>5}  {when(record.at)}  {record.kind:<9}  {by}  {what}".rstrip()
+    lines = [head + (f"  ({record.reason})" if record.reason else "")]
+    return lines + (diff_lines(record.diff) if has_diff and record.diff else [])

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -12,6 +13,9 @@ from prompt_toolkit.completion import CompleteEvent, Completion, get_common_comp
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 REMEMBERED_CHARS_MAX = 50_000
+PASTE_LINES_MAX = 20
+PASTE_CHARS_MAX = 2_000
+_MARK = re.compile(r"\[pasted #(\d+), [^\]]*\]")
 _EDITORS = ("editor", "nano", "vi", "emacs")
 
 
@@ -70,3 +74,29 @@ def open_history(path: Path | None) -> History:
         path.touch(mode=0o600)
         return FileHistory(str(path))
     return InMemoryHistory()
+
+
+class Pastes:
+    """Long pastes of this conversation: the editor shows a short mark for each, and sends the whole text."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def fold(self, text: str) -> str:
+        """Return the text that the editor shows for a paste: itself if it is short, else a mark."""
+        plain = text.replace("\r\n", "\n").replace("\r", "\n")
+        lines = plain.removesuffix("\n").count("\n") + 1
+        if lines <= PASTE_LINES_MAX and len(plain) <= PASTE_CHARS_MAX:
+            return plain
+        self._texts.append(plain)
+        size = f"{lines} lines" if lines > PASTE_LINES_MAX else f"{len(plain)} characters"
+        return f"[pasted #{len(self._texts)}, {size}]"
+
+    def unfold(self, text: str) -> str:
+        """Replace the marks by the pasted texts."""
+
+        def whole(match: re.Match[str]) -> str:
+            number = int(match[1])
+            return self._texts[number - 1] if 1 <= number <= len(self._texts) else match[0]
+
+        return _MARK.sub(whole, text)

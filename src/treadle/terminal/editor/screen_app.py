@@ -21,9 +21,8 @@ from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyPressEvent
 
 from treadle.terminal.editor import key_bindings as keys
-from treadle.terminal.editor.input_buffer import Draft
+from treadle.terminal.editor.input_buffer import Draft, Pastes
 from treadle.terminal.editor.layout import EDITOR_ROWS_MAX, RESERVED_ROWS, STYLE, make_layout
-from treadle.terminal.editor.paste import Pastes
 from treadle.terminal.editor.resize import InlineApplication
 from treadle.terminal.editor.screen_interface import Actions
 from treadle.terminal.editor.send_queue import InputQueue
