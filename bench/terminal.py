@@ -78,14 +78,14 @@ async def ours(text: str, lags: Lags) -> None:
     from prompt_toolkit.history import InMemoryHistory
 
     from treadle.core.events import RunEnded, TextDelta
-    from treadle.terminal.editor.screen_app import Inline
+    from treadle.terminal.editor.screen_app import InlineScreen
     from treadle.terminal.editor.tab_completion import Completions
     from treadle.terminal.rendering.run_renderer import RunRenderer
     from treadle.terminal.rendering.streaming_markdown import warm
     from treadle.terminal.rendering.styles import TextStyle
 
     look = TextStyle(rich=True, colour=True)
-    face = Inline(sys.stdout, look, history=InMemoryHistory(), completer=Completions({}, {}, ".", list))
+    face = InlineScreen(sys.stdout, look, history=InMemoryHistory(), completer=Completions({}, {}, ".", list))
     screen = RunRenderer(face, look)
     await face.open()
     face.serve(Status())

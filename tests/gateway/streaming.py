@@ -14,7 +14,7 @@ from prompt_toolkit.history import InMemoryHistory
 from treadle.core.events import RunEnded, RunEvent, RunStarted, TextDelta
 from treadle.terminal.conversation.chat_loop import ChatLoop
 from treadle.terminal.conversation.conversation import Conversation
-from treadle.terminal.editor.screen_app import FRAME_S, Inline
+from treadle.terminal.editor.screen_app import FRAME_S, InlineScreen
 from treadle.terminal.editor.tab_completion import Completions
 from treadle.terminal.permissions.permission_policy import PermissionPolicy
 from treadle.terminal.permissions.remembered_permissions import Allowances
@@ -98,7 +98,7 @@ async def main(tokens: int, rate: float) -> None:
     host = Streamer(document(tokens), rate)
     look = TextStyle(rich=True)
     completer = Completions({}, {}, os.getcwd(), list)
-    face = Inline(sys.stdout, look, history=InMemoryHistory(), completer=completer)
+    face = InlineScreen(sys.stdout, look, history=InMemoryHistory(), completer=completer)
     screen = RunRenderer(face, look)
     chat = ChatLoop(
         Conversation(host, "m"), face, screen, PermissionPolicy("ask", Allowances("/")), COMMANDS, os.getcwd()
@@ -107,7 +107,7 @@ async def main(tokens: int, rate: float) -> None:
     face.serve(chat)
     await signal("began")
     await chat.take("stream")
-    screen.say("streamed to its end")
+    screen.print_line("streamed to its end")
     await signal("ended")
     await chat.run()
     await face.close()

@@ -1,4 +1,4 @@
-"""The parser of the command line: as argparse's, but a mistake is said with what was probably meant."""
+"""The command line's parser: argparse with errors that suggest what was probably meant."""
 
 import argparse
 import re
@@ -11,7 +11,7 @@ USAGE_ERROR = 2
 
 
 class Parser(argparse.ArgumentParser):
-    """Says errors as all of Treadle's are said: what is wrong, and below it what to do."""
+    """Prints errors like the rest of Treadle: what is wrong, then a hint."""
 
     def error(self, message: str) -> NoReturn:
         """Print the usage, the mistake and the way out, and leave with the code for usage."""
@@ -22,7 +22,7 @@ class Parser(argparse.ArgumentParser):
         self._leave(message, near)
 
     def refuse(self, unknown: list[str], commands: Collection[str] = ()) -> NoReturn:
-        """Leave over words that nobody knows; one of them may be a command that belongs in front."""
+        """Exit over unknown arguments; if one of them is a command, suggest it as the first word."""
         flags = [flag for action in actions_of(self) for flag in action.option_strings if flag.startswith("--")]
         wrong = next((word for word in unknown if word.startswith("-")), "")
         near = _nearest(wrong.partition("=")[0], flags)
@@ -41,7 +41,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def actions_of(parser: argparse.ArgumentParser) -> list[Any]:
-    """Return what a parser takes; argparse keeps it under an underscore and offers no other way to list it."""
+    """Return the actions of a parser; argparse has no public way to list them."""
     return cast("list[Any]", vars(parser)["_actions"])
 
 

@@ -1,4 +1,4 @@
-"""What all commands share: exit codes, the flags that make settings, and how an error is said.
+"""Shared by all commands: exit codes, common flags, settings from flags, and printing of errors.
 
 It loads no runtime and no screen: a command that needs one imports it when it runs.
 """
@@ -104,7 +104,7 @@ def print_json(value: object) -> None:
 def read_flags(args: argparse.Namespace) -> "Loaded":
     """Read the settings that the file, the environment and this command's flags make.
 
-    A file that was only found here is asked about, where there is somebody to ask.
+    A file that was only found here is asked about, where there is a person to ask.
 
     Raises: ConfigError.
     """
@@ -163,13 +163,13 @@ def project_root(folder: Path) -> Path:
 
 
 def quiet_logs() -> None:
-    """Keep log lines of the rooms below out of the answer: what matters to a person comes as an event."""
+    """Keep library log lines out of the output; what a person needs to know arrives as an event."""
     logging.getLogger("treadle").addHandler(logging.NullHandler())
     logging.getLogger("treadle").propagate = False
 
 
 def report(error: TreadleError) -> int:
-    """Say an error on stderr, the way out below it, and return the exit code."""
+    """Print an error and its hint to stderr and return the exit code."""
     from treadle.terminal.rendering.event_messages import error_lines
 
     first, *more = error_lines(error.operator_info)

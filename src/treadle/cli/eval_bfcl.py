@@ -12,7 +12,7 @@ from treadle.cli import command_base as command
 from treadle.cli.eval_flags import is_live
 from treadle.cli.eval_live import models_of
 from treadle.cli.eval_offline import write_reports
-from treadle.cli.eval_progress import Bar
+from treadle.cli.eval_progress import SampleProgress
 from treadle.core.errors import ConfigError
 from treadle.terminal.rendering.sanitize import clean
 
@@ -34,25 +34,25 @@ def play_bfcl(args: argparse.Namespace) -> int:
     total = len(read_questions(options)) * len(options.models) * len(options.apis)
     print(f"{total} questions through {', '.join(options.apis)}, of {', '.join(options.models)}", file=sys.stderr)
     folder = None if args.out is None else _folder(args.out, options)
-    bar = Bar(total, sys.stderr)
+    bar = SampleProgress(total, sys.stderr)
 
-    def told(row: "SampleRow") -> None:
+    def report_row(row: "SampleRow") -> None:
         if folder is not None:
             folder.add(row, None)
-        bar.tell(row)
+        bar.update(row)
 
     try:
-        rows = asyncio.run(run_bfcl(options, told))
+        rows = asyncio.run(run_bfcl(options, report_row))
     except KeyboardInterrupt:
         bar.close()
-        kept = "nothing was kept, for that name a folder with -o" if folder is None else f"kept in {folder.path}"
-        print(f"interrupted; {kept}", file=sys.stderr)
+        saved = "nothing was kept, for that name a folder with -o" if folder is None else f"kept in {folder.path}"
+        print(f"interrupted; {saved}", file=sys.stderr)
         return command.CANCELLED
     bar.close()
     if folder is not None:
         folder.rewrite(rows)
         write_reports(folder)
-    _tell(rows, as_json=args.json)
+    _print_results(rows, as_json=args.json)
     if len(rows) < total:
         return BUDGET_REACHED
     if not asks_models and any(row.outcome == "broken" for row in rows):
@@ -98,7 +98,7 @@ def _read_options(args: argparse.Namespace, *, asks_models: bool) -> "BfclOption
     )
 
 
-def _tell(rows: "list[SampleRow]", *, as_json: bool) -> None:
+def _print_results(rows: "list[SampleRow]", *, as_json: bool) -> None:
     """Print what failed, then the rates."""
     from treadle.evals.results.terminal_table import summarise, write_summary
 
@@ -126,7 +126,7 @@ def write_sets(rows: "list[SampleRow]") -> str:
 
 
 def _folder(path: Path, options: "BfclOptions") -> "RunFolder":
-    """Begin the folder of the run: every answer is kept as soon as it is judged."""
+    """Begin the folder of the run: every answer is stored as soon as it is judged."""
     from treadle.evals.results.fingerprint import code_fingerprints
     from treadle.evals.results.result_folder import EvalRunInfo, RunFolder
 

@@ -36,5 +36,5 @@ def share(text: str) -> float:
 
 
 def is_live(env: Mapping[str, str]) -> bool:
-    """Tell whether the environment lets real models be asked."""
+    """Return whether the environment lets real models be asked."""
     return env.get(LIVE_VARIABLE, "") not in ("", "0", "false")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from treadle.cli import command_base as command
 from treadle.cli.eval_offline import write_reports, write_text
-from treadle.cli.eval_progress import Bar
+from treadle.cli.eval_progress import SampleProgress
 from treadle.cli.eval_stored_runs import FOLDER
 from treadle.core.errors import ConfigError, UpstreamError
 from treadle.terminal.rendering.sanitize import clean
@@ -40,7 +40,7 @@ def play_live(args: argparse.Namespace) -> int:
     from treadle.evals.results.result_folder import RunFolder
 
     if args.resume is not None:
-        _adopt(args)
+        _read_resumed(args)
     args.trials, args.max_tokens = args.trials or TRIALS, args.max_tokens or TOKENS_MAX
     scenarios, unread = _scenarios(args)
     for each in unread:
@@ -57,8 +57,8 @@ def play_live(args: argparse.Namespace) -> int:
         return command.OK
     if args.resume is None:
         folder.create(_info(args, options))
-    bar = Bar(len(work), sys.stderr)
-    runner = LiveRunner(options, folder, bar.tell)
+    bar = SampleProgress(len(work), sys.stderr)
+    runner = LiveRunner(options, folder, bar.update)
     try:
         asyncio.run(runner.run(work))
     except KeyboardInterrupt:
@@ -69,10 +69,10 @@ def play_live(args: argparse.Namespace) -> int:
     return _finish(args, folder, runner, unread)
 
 
-def _adopt(args: argparse.Namespace) -> None:
-    """Take what the flags leave out from the run that is gone on with.
+def _read_resumed(args: argparse.Namespace) -> None:
+    """Take what the flags leave out from the run that is continued.
 
-    Raises: ConfigError, where a flag says something else: one run is of the same models, asked in the same way.
+    Raises: ConfigError, where a flag differs: all samples of a run are of the same models, asked in the same way.
     """
     from treadle.evals.results.result_folder import RunFolder
 
@@ -157,7 +157,7 @@ def _scenarios(args: argparse.Namespace) -> "tuple[list[Scenario], list[str]]":
 
 
 async def _listed(settings: "Settings", models: Sequence[str], env: Mapping[str, str]) -> "dict[str, EvalPrice]":
-    """Ask the endpoints of the models for their prices; most tell none, and that is no error."""
+    """Ask the models' endpoints for prices; most have no such list, which is no error."""
     from treadle.evals.live.live_runner import alone
     from treadle.evals.live.prices import read_listing
     from treadle.providers.demo_model import DemoModel
@@ -195,7 +195,7 @@ async def _listed(settings: "Settings", models: Sequence[str], env: Mapping[str,
 
 
 def _folder(args: argparse.Namespace, options: "LiveOptions") -> "tuple[RunFolder, list[Work]]":
-    """Return where the run is kept, and what is left to do."""
+    """Return where the run is stored, and what is left to do."""
     from treadle.evals.results.result_folder import RunFolder
 
     work = options.plan.work()
@@ -205,15 +205,15 @@ def _folder(args: argparse.Namespace, options: "LiveOptions") -> "tuple[RunFolde
     folder = RunFolder(args.resume)
     _check_same(folder, options.plan)
     rows = folder.rows()
-    kept = [row for row in rows if row.outcome != "broken"]
-    if len(kept) < len(rows) and not args.dry_run:
-        folder.rewrite(kept)
-    done = {row.key for row in kept}
+    stored = [row for row in rows if row.outcome != "broken"]
+    if len(stored) < len(rows) and not args.dry_run:
+        folder.rewrite(stored)
+    done = {row.key for row in stored}
     return folder, [each for each in work if each.key not in done]
 
 
 def _check_same(folder: "RunFolder", plan: "LivePlan") -> None:
-    """Refuse to go on with a run of other scenarios, graders or tools. Raises: ConfigError."""
+    """Refuse to continue a run of other scenarios, graders or tools. Raises: ConfigError."""
     from treadle.evals.results.fingerprint import COMPARED, code_fingerprints, scenario_fingerprint
 
     info, now = folder.info(), code_fingerprints()

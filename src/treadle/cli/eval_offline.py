@@ -1,4 +1,4 @@
-"""The scenarios offline: played in several processes, reported, and kept in a folder when one is named."""
+"""Offline scenarios: played in several processes, reported, and stored in a folder if one is named."""
 
 import argparse
 import os
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.cli.eval_flags import positive
-from treadle.cli.progress_bar import shown
+from treadle.cli.progress_bar import show_progress
 from treadle.core.errors import ConfigError
 from treadle.terminal.rendering.sanitize import clean
 
@@ -45,10 +45,10 @@ def play_offline(args: argparse.Namespace) -> int:
     ]
     jobs = args.jobs or min(JOBS_MAX, os.cpu_count() or 1, len(tasks) // 8 + 1)
     played: list[Played] = []
-    with shown("playing") as tell:
-        result = run_tasks(tasks, jobs=jobs, heed=played.append, tell=tell)
+    with show_progress("playing") as progress:
+        result = run_tasks(tasks, jobs=jobs, heed=played.append, tell=progress)
     if args.out is not None:
-        _keep(args.out, list(read.values()), played)
+        _store_run(args.out, list(read.values()), played)
     if args.junit is not None:
         write_text(args.junit, write_junit(result), "junit")
     print(write_json(result).decode() if args.json else clean(write_table(result)), end="")
@@ -62,14 +62,14 @@ def _sizes(cuts: Sequence[str] | None) -> tuple[int | None, ...]:
         raise ConfigError("--cuts takes sizes in bytes and `whole`", param="cuts", hint="--cuts 1,7,whole") from None
 
 
-def _keep(path: Path, scenarios: "Sequence[Scenario]", played: "Sequence[Played]") -> None:
+def _store_run(path: Path, scenarios: "Sequence[Scenario]", played: "Sequence[Played]") -> None:
     """Write the folder of the run; two plays of the same scenarios write the same bytes."""
     from treadle.evals.results.fingerprint import code_fingerprints, scenario_fingerprint
     from treadle.evals.results.result_folder import EvalRunInfo, RunFolder
     from treadle.evals.results.sample_rows import row_of
 
-    shown = {each.sample.scenario for each in played if each.evidence is not None}
-    scenarios = [each for each in scenarios if each.id in shown]
+    show_progress = {each.sample.scenario for each in played if each.evidence is not None}
+    scenarios = [each for each in scenarios if each.id in show_progress]
     folder = RunFolder(path)
     folder.create(
         EvalRunInfo(

@@ -10,7 +10,7 @@ _LINES = 10
 """How many lines are written where nothing can be drawn again."""
 
 
-class Bar:
+class SampleProgress:
     """Counts samples and shows them."""
 
     def __init__(self, total: int, out: TextIO) -> None:
@@ -19,7 +19,7 @@ class Bar:
         self._counts = {"pass": 0, "fail": 0, "broken": 0}
         self._is_drawn = out.isatty()
 
-    def tell(self, row: SampleRow, ledger: SpendingLedger | None = None) -> None:
+    def update(self, row: SampleRow, ledger: SpendingLedger | None = None) -> None:
         """Count a sample; with a ledger, show what it has used."""
         self._counts[row.outcome] += 1
         done = sum(self._counts.values())

@@ -1,4 +1,4 @@
-"""What can be done with runs that were kept: compare, grade again, report, promote, export, and look for quirks."""
+"""Actions on stored eval runs: compare, regrade, report, promote, export, and detect quirks."""
 
 import argparse
 import asyncio

@@ -1,4 +1,4 @@
-"""What makes a help text whole: each action says what it does and shows its examples, each command where to read on.
+"""Completes help texts: actions get a description and their examples, commands a list of related documents.
 
 Examples of an action are those lines of its command's that begin with it, so that they are written once.
 """
@@ -114,7 +114,7 @@ def _plainly(parser: argparse.ArgumentParser) -> str:
 
 
 def _begins(line: str, words: str) -> bool:
-    """Tell whether an example is one of these words, whatever variables or pipes stand before them."""
+    """Return whether an example is one of these words, whatever variables or pipes stand before them."""
     return re.search(rf"(^|[ |(]){re.escape(words)}(\s|$)", line) is not None
 
 

@@ -48,7 +48,7 @@ exit codes: 0 done, 1 error, 2 usage or configuration; `treadle run --help` and 
 
 
 class CommandEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One command: its name, what it is for, and the module that knows it."""
+    """One command: its name, what it is for, and the module (or `module:Class`) that has it."""
 
     name: str
     summary: str
@@ -59,7 +59,7 @@ class CommandModule(Protocol):
     """What the module of a command offers."""
 
     def describe(self, parser: argparse.ArgumentParser) -> None:
-        """Say what the command takes."""
+        """Add the arguments of the command."""
         ...
 
     def run(self, args: argparse.Namespace) -> int:
@@ -101,7 +101,7 @@ COMMANDS = (
     CommandEntry(
         name="login",
         summary="print a one-time link to the pages, or a key",
-        module="treadle.cli.commands.login_command",
+        module="treadle.cli.commands.keys_command:Login",
     ),
     CommandEntry(
         name="keys", summary="make, list and revoke the keys of clients", module="treadle.cli.commands.keys_command"
@@ -239,13 +239,15 @@ def build_parser(wanted: str | None = None) -> Parser:
 
 
 def load(name: str) -> CommandModule:
-    """Import the module of a command."""
+    """Import a command."""
     entry = next(entry for entry in COMMANDS if entry.name == name)
-    return cast("CommandModule", importlib.import_module(entry.module))
+    module, _, name = entry.module.partition(":")
+    found = importlib.import_module(module)
+    return cast("CommandModule", getattr(found, name) if name else found)
 
 
 class _Version(argparse.Action):
-    """Asks the installed package only when somebody wants to know: that takes longer than all of --help."""
+    """Reads the version only when asked for: importing the package metadata takes longer than all of --help."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
         from importlib.metadata import version
@@ -255,7 +257,7 @@ class _Version(argparse.Action):
 
 
 def _fill_streams() -> None:
-    """Stand in for streams that whoever started us had closed: the next file to be opened would get their number."""
+    """Replace standard streams that the parent closed: otherwise the next opened file would get their number."""
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         if getattr(sys, name) is None:
             found = os.open(os.devnull, os.O_RDWR)

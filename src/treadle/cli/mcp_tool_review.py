@@ -1,4 +1,4 @@
-"""Tools of MCP servers that wait for a person: how they looked and how they look now, side by side, and the answer."""
+"""Review of changed MCP tools: shows the accepted and the new version side by side and asks for a decision."""
 
 import sys
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def lines_of(server: str, waiting: ToolAwaitingReview, columns: int) -> list[str
 
 
 def ask(pins: Pins, place: str, server: str, waiting: ToolAwaitingReview) -> None:
-    """Show one tool and do what the person at the terminal says."""
+    """Show one tool and store the person's decision."""
     print("\n".join(lines_of(server, waiting, get_terminal_size().columns)))
     print("Accept it? [a]ccept, [r]efuse, Enter leaves it waiting: ", end="", flush=True)
     answer = sys.stdin.readline().strip().lower()

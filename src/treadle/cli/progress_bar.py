@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from typing import TextIO
 
 WAIT_S = 0.5
-"""How long a command may take before it says how far it is."""
+"""How long a command may run before its progress is shown."""
 EVERY_S = 0.1
 _WIDTH = 24
 _WHEEL = "-\\|/"
 
 
 class Progress:
-    """Counts and shows. `tell(done, total)` fits whoever does the work; a total of 0 is one that nobody knows."""
+    """Shows progress. `update(done, total)` is the callback for long-running functions; a total of 0 means unknown."""
 
     def __init__(self, what: str, out: TextIO, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._what = what
@@ -30,8 +30,8 @@ class Progress:
         self._turns = 0
         self._has_drawn = False
 
-    def tell(self, done: int, total: int) -> None:
-        """Hear how much is done, and of how much."""
+    def update(self, done: int, total: int) -> None:
+        """Record progress, and draw it if it is time to."""
         now = self._clock()
         if not self._is_drawn or now < self._next:
             return
@@ -57,10 +57,10 @@ class Progress:
 
 
 @contextmanager
-def shown(what: str, out: TextIO | None = None) -> Generator[Callable[[int, int], None], None, None]:
-    """Show how far a block of work is, by what it tells."""
+def show_progress(what: str, out: TextIO | None = None) -> Generator[Callable[[int, int], None], None, None]:
+    """Show the progress of a block through the callback that it gets."""
     progress = Progress(what, out or sys.stderr)
     try:
-        yield progress.tell
+        yield progress.update
     finally:
         progress.close()

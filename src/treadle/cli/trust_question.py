@@ -23,16 +23,16 @@ _HEADS = {
 
 
 def agree(file: Path) -> bool:
-    """Ask once whether a file may be used, and remember a yes; without a terminal nobody is asked, which is a no.
+    """Ask whether a file may be used and remember a yes; without a terminal the answer is no.
 
-    Raises: ConfigError, when the file has mistakes or the answer can not be kept.
+    Raises: ConfigError, when the file has mistakes or the answer cannot be stored.
     """
     from treadle.config.loader import examine_file
 
-    if not _is_anybody_there():
+    if not _can_ask():
         return False
     found = examine_file(file, env=os.environ)
-    lines = told(found)
+    lines = describe_file(found)
     shown = [_shortened(line) for line in lines[:LINES_MAX]]
     if len(lines) > len(shown):
         shown.append(f"  … and {len(lines) - len(shown)} lines more: `treadle trust --show` prints them all")
@@ -43,25 +43,25 @@ def agree(file: Path) -> bool:
     return True
 
 
-def _is_anybody_there() -> bool:
-    """Tell whether a person can answer: a job in the background would only be stopped by reading."""
+def _can_ask() -> bool:
+    """Return whether a person can answer: a job in the background would only be stopped by reading."""
     try:
         return sys.stdin.isatty() and sys.stderr.isatty() and os.tcgetpgrp(sys.stdin.fileno()) == os.getpgrp()
     except (OSError, ValueError):
         return False
 
 
-def told(found: "Examined") -> list[str]:
-    """Return what a file would do, below the line that says which one it is."""
-    from treadle.config.trust_summary import list_deeds
+def describe_file(found: "Examined") -> list[str]:
+    """Return what a file would do, after a line that names it."""
+    from treadle.config.trust_summary import list_effects
     from treadle.config.trusted_content import MISSING
-    from treadle.config.trusted_files import words_of
+    from treadle.config.trusted_files import trust_message
 
     doubt = found.doubt
     head = _HEADS[doubt.state].format(path=_safe(doubt.path))
     if [path for path in doubt.changed if path != doubt.path]:
-        head = f"{_safe(words_of(doubt))} It would now"
-    deeds = list_deeds(found.settings, found.keys)
+        head = f"{_safe(trust_message(doubt))} It would now"
+    deeds = list_effects(found.settings, found.keys)
     there = [path for path, digest in doubt.files.items() if digest != MISSING]
     bound = [f"with the file {path}{' (changed)' if path in doubt.changed else ''}" for path in there]
     return [head, *(f"  {_safe(line)}" for line in [*(deeds or ["change nothing"]), *bound])]
@@ -70,7 +70,7 @@ def told(found: "Examined") -> list[str]:
 def remember(doubt: "Doubt") -> None:
     """Trust a file as it was read.
 
-    Raises: ConfigError, when that can not be kept.
+    Raises: ConfigError, when it cannot be stored.
     """
     from treadle.config.loader import data_directory
     from treadle.config.trusted_files import Trust

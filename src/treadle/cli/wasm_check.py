@@ -1,4 +1,4 @@
-"""Looks at a guest without running it: what it is, what it imports and exports, and what would keep it from running."""
+"""Inspects a guest without running it: its kind, imports and exports, and what would prevent it from running."""
 
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,7 @@ class GuestFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 def check(path: str, *, as_json: bool) -> int:
     """Print what a guest is; return whether it would run."""
-    finding = look(read_guest(path))
+    finding = inspect_guest(read_guest(path))
     if finding.kind == TOOL_GUEST and "describe" not in finding.exports and not Path(f"{path}.json").is_file():
         problem = f"what its tools are is said nowhere: write {Path(path).name}.json beside it, or export `describe`"
         finding = msgspec.structs.replace(finding, problems=[*finding.problems, problem])
@@ -45,8 +45,8 @@ def check(path: str, *, as_json: bool) -> int:
     return command.ERROR if finding.problems else command.OK
 
 
-def look(wasm: bytes) -> GuestFinding:
-    """Return what a guest is, and what would keep it from running.
+def inspect_guest(wasm: bytes) -> GuestFinding:
+    """Return the kind of a guest, and what would prevent it from running.
 
     Raises: BadGuest.
     """
@@ -54,7 +54,7 @@ def look(wasm: bytes) -> GuestFinding:
     compiled = compiler.compile(wasm, spec)
     module = compiler.load(compiled, spec)
     if is_component_code(wasm):
-        return _look_at_component(wasm, module, engine_of(spec.of(is_component=True)))
+        return _inspect_component(wasm, module, engine_of(spec.of(is_component=True)))
     imports: list[Any] = list(module.imports)
     exports: dict[str, Any] = {str(each.name): each.type for each in module.exports}
     tools = [name.removeprefix("tool_") for name, kind in exports.items() if _is_tool(name, kind)]
@@ -75,7 +75,7 @@ def look(wasm: bytes) -> GuestFinding:
     )
 
 
-def _look_at_component(wasm: bytes, component: Any, engine: Any) -> GuestFinding:
+def _inspect_component(wasm: bytes, component: Any, engine: Any) -> GuestFinding:
     imports, exports = sorted(component.type.imports(engine)), sorted(component.type.exports(engine))
     problems = [f"it exports no `{name}`" for name in ("describe", "call") if name not in exports]
     strange = [name for name in imports if name not in LOG_INTERFACES]
@@ -91,7 +91,7 @@ def _look_at_component(wasm: bytes, component: Any, engine: Any) -> GuestFinding
 
 
 def _hints(exports: dict[str, Any], imports: list[Any]) -> list[str]:
-    """Say what is not wrong, but often forgotten."""
+    """Return hints on what is allowed, but often forgotten."""
     registers = any(str(each.name) == "cchat_write_fn" for each in imports)
     hints: list[str] = []
     if registers and not any(_is_kind(kind, "TableType") for kind in exports.values()):

@@ -1,4 +1,4 @@
-"""What the types can not say: values that are well formed each for itself and still can not work together.
+"""Checks across settings: values that are valid each by itself and cannot work together.
 
 Takes settings that already decoded, returns problems; reads nothing.
 """
@@ -42,7 +42,7 @@ def find_contradictions(settings: Settings, origins: Mapping[str, str]) -> list[
 
 
 def check_model(settings: Settings) -> None:
-    """Refuse a model that nobody serves: without an upstream there is only the demo model, and it is no other.
+    """Refuse a model that no upstream serves: without an upstream there is only the demo model, and it is no other.
 
     Raises: NotFound.
     """
@@ -248,7 +248,7 @@ def _mcp_url_problems(path: str, server: Mcp) -> Iterable[Problem]:
 
 
 def _pattern_problems(path: str, pattern: str) -> Iterable[Problem]:
-    """One `*` keeps matching linear and unambiguous."""
+    """A single `*` makes matching linear and unambiguous."""
     if not pattern or pattern.count("*") > 1:
         yield Problem(path=path, message="expected a model name with at most one *")
 
@@ -263,7 +263,7 @@ def _is_http(url: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine can reach an address."""
+    """Return whether only this machine can reach an address."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:

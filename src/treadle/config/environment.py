@@ -1,4 +1,4 @@
-"""What environment variables say: `TREADLE_SECTION__KEY`, `ENABLE_TOOLS`, and the keys that make an upstream.
+"""Settings from environment variables: `TREADLE_SECTION__KEY`, `ENABLE_TOOLS`, and provider keys that make an upstream.
 
 Reads only the mapping it is given, and from it never the value of a provider's key, only whether there is one.
 """
@@ -173,7 +173,7 @@ def _meant(name: str, known: Mapping[str, Path]) -> str | None:
 
 
 def _read_switch(env: Mapping[str, str], settings: list[Setting], problems: list[Problem]) -> None:
-    """ENABLE_TOOLS is the operator's switch: `false` wins over every other way to say it."""
+    """Read ENABLE_TOOLS, the operator's switch: `false` overrides every other source."""
     if ENABLE_TOOLS not in env:
         return
     origin = f"environment {ENABLE_TOOLS}"

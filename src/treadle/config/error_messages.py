@@ -1,4 +1,4 @@
-"""Mistakes in a configuration: find all of them, say where each stands and what was probably meant.
+"""Finds all mistakes in a configuration, with the place of each and the probably intended name.
 
 Works on plain values and the structs' own types, so a new key needs nothing here. Never repeats a value that
 looks like a provider's key.
@@ -50,12 +50,12 @@ def raise_problems(problems: list[Problem]) -> None:
         case [problem]:
             raise ConfigError(str(problem), param=problem.path, hint=problem.hint or ANY_HINT)
         case _:
-            lines = [line for problem in problems for line in _told(problem)]
+            lines = [line for problem in problems for line in _problem_lines(problem)]
             hint = None if all(problem.hint for problem in problems) else ANY_HINT
             raise ConfigError("\n".join(lines), param=problems[0].path, hint=hint)
 
 
-def _told(problem: Problem) -> list[str]:
+def _problem_lines(problem: Problem) -> list[str]:
     return [str(problem), f"  hint: {problem.hint}"] if problem.hint else [str(problem)]
 
 
@@ -69,14 +69,14 @@ def find_problems(kind: Any, tree: Tree, origins: Mapping[str, str]) -> list[Pro
     return problems
 
 
-def sound_part(kind: Any, tree: Tree) -> Tree:
+def valid_part(kind: Any, tree: Tree) -> Tree:
     """Return what is right in a tree; a list of tables with a mistake anywhere in it is left out whole."""
     types = field_types(kind)
     sound: Tree = {}
     for key, value in tree.items():
         inner = types.get(key)
         if is_struct(inner) and isinstance(value, dict):
-            sound[key] = sound_part(inner, cast("Tree", value))
+            sound[key] = valid_part(inner, cast("Tree", value))
         elif inner is not None and not find_problems(kind, {key: value}, {}):
             sound[key] = value
     return sound
@@ -144,7 +144,7 @@ def _reason(kind: Any, value: Any, message: str) -> str:
 
 
 def looks_secret(value: Any) -> bool:
-    """Tell whether a value, or one inside it, has the shape of a provider's key."""
+    """Return whether a value, or one inside it, has the shape of a provider's key."""
     if isinstance(value, str):
         return _SECRET.match(value) is not None
     if isinstance(value, dict):
@@ -178,7 +178,7 @@ def origin_of(path: Path, origins: Mapping[str, str]) -> str:
 
 
 def line_of(text: str, path: Path) -> int | None:
-    """Return the line of a TOML text that sets this path, or opens its table; None when it can not be told."""
+    """Return the line of a TOML text that sets this path, or opens its table; None when it cannot be found."""
     table: Path = ()
     counts: dict[str, int] = {}
     opened: int | None = None
@@ -203,7 +203,7 @@ def bare_type(kind: Any) -> Any:
 
 
 def is_struct(kind: Any) -> bool:
-    """Tell whether a type is a section."""
+    """Return whether a type is a section."""
     bare = bare_type(kind)
     return isinstance(bare, type) and issubclass(bare, msgspec.Struct)
 

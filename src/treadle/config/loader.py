@@ -1,6 +1,6 @@
-"""Reading: treadle.toml, then the environment over it, then flags over both, into one checked Settings.
+"""Loads settings: treadle.toml, overridden by the environment, overridden by flags, checked as a whole.
 
-Everything wrong is reported at once. A file that is only found, and named by nobody, is used if a person trusts it
+Everything wrong is reported at once. A file that was only found in the working directory is used if a person trusts it
 (`trust`). Only this module opens files with settings.
 """
 
@@ -18,7 +18,7 @@ import msgspec
 from treadle.config.cross_checks import find_contradictions
 from treadle.config.environment import CONFIG_VARIABLE, Setting, provider_upstreams, read_environment
 from treadle.config.error_messages import Path as KeyPath
-from treadle.config.error_messages import Problem, Tree, dotted, find_problems, line_of, raise_problems, sound_part
+from treadle.config.error_messages import Problem, Tree, dotted, find_problems, line_of, raise_problems, valid_part
 from treadle.config.repository_file import SWITCHES, Tightened, tighten
 from treadle.config.settings import CASSETTE, SQLITE, Settings
 from treadle.config.trusted_content import bound_files
@@ -29,12 +29,12 @@ log = logging.getLogger("treadle.config")
 
 FILE_NAME = "treadle.toml"
 NO_HOME = "/nonexistent"
-"""Stands for the home of somebody who has none, as in Debian's list of users: nothing can be made there."""
+"""Stands for a missing home directory, as in Debian's list of users: nothing can be created there."""
 FILE_BYTES_MAX = 1_048_576
 
 
 class Examined(msgspec.Struct, frozen=True, kw_only=True):
-    """One file by itself: what it says, which keys it sets, and whether it is trusted."""
+    """One file by itself: its settings, the keys it sets, and whether it is trusted."""
 
     settings: Settings
     keys: tuple[str, ...]
@@ -44,8 +44,8 @@ class Examined(msgspec.Struct, frozen=True, kw_only=True):
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     """Settings with where they come from: `sources` maps a key to its origin; a key not in it has its default.
 
-    `repository` is the file of the working directory where another is the user's; `warnings` say what it may not set.
-    `doubt` is there while the file was found in the working directory and nobody trusts it: then nothing of the
+    `repository` is the file of the working directory if the user's own is another; `warnings` name what it may not set.
+    `doubt` is set while a file that was found in the working directory is not trusted: then nothing of the
     settings may be acted upon.
     """
 
@@ -66,7 +66,7 @@ def load_settings(
 ) -> Settings:
     """Read the settings from a file (or ./treadle.toml), the environment and overrides by dotted key.
 
-    Raises: ConfigError, naming every mistake; Untrusted, for a ./treadle.toml that nobody named or agreed to.
+    Raises: ConfigError, naming every mistake; Untrusted, for a ./treadle.toml that is neither named nor trusted.
     """
     loaded = read_settings(path, env=env, overrides=overrides)
     for warning in loaded.warnings:
@@ -79,7 +79,7 @@ def read_settings(
 ) -> Loaded:
     """Read the settings and remember where each came from. An override of None is no override.
 
-    Raises: ConfigError, naming every mistake; Untrusted, for a file that was found and nobody agreed to.
+    Raises: ConfigError, naming every mistake; Untrusted, for a file that was found and is not trusted.
     """
     loaded, problems = inspect_settings(path, env=env, overrides=overrides)
     raise_problems(problems)
@@ -98,7 +98,7 @@ def examine_file(file: Path, *, env: Mapping[str, str]) -> Examined:
     tree, origins = _merge(given)
     raise_problems(find_problems(Settings, tree, origins))
     keys = tuple(dotted(setting.path) for setting in given if setting.value != {})
-    settings = _sound_settings(tree)
+    settings = _valid_settings(tree)
     doubt = Trust(data_directory(env)).judge(file, content, bound_files(settings, file.parent))
     return Examined(settings=settings, keys=keys, doubt=doubt)
 
@@ -122,12 +122,12 @@ def inspect_settings(
     repository = _find_repository(file)
     tightened = Tightened(settings=[], warnings=[])
     if repository is not None:
-        standing = _sound_settings(_merge(given)[0])
+        standing = _valid_settings(_merge(given)[0])
         tightened = tighten(_read_file(repository, _read_content(repository)), standing, str(repository))
     tree, origins = _merge([*given, *tightened.settings])
     _add_defaults(tree, origins, env)
     problems += find_problems(Settings, tree, origins)
-    settings = _sound_settings(tree)
+    settings = _valid_settings(tree)
     wrong = {problem.path for problem in problems}
     problems += [each for each in find_contradictions(settings, origins) if each.path not in wrong]
     loaded = Loaded(
@@ -144,9 +144,9 @@ def inspect_settings(
 def _switched_off(
     settings: Settings, origins: Mapping[str, str], tightened: list[Setting], *, is_found: bool
 ) -> list[str]:
-    """Say of tools that were asked for, and of what a repository takes away, which file and key switches them off.
+    """Return warnings that name the file and key that switch off tools, or that a repository restricts.
 
-    Of a file that nobody named it is said in any case.
+    A file that was only found is named even if no tool was configured.
     """
     tools = settings.tools
     asked = [*tools.load, *(f"[[mcp]] {each.name}" for each in settings.mcp), *(each.path for each in settings.guest)]
@@ -165,18 +165,18 @@ def _doubt(
     file: Path, content: bytes, own: list[Setting], others: list[Setting], env: Mapping[str, str]
 ) -> Doubt | None:
     """Return what stands against a file that was only found; nothing against one that could do no harm."""
-    bound = bound_files(_sound_settings(_merge(own)[0]), file.parent)
+    bound = bound_files(_valid_settings(_merge(own)[0]), file.parent)
     doubt = Trust(data_directory(env)).judge(file, content, bound)
     if doubt.state == "trusted":
         return None
     has_rules = any(setting.path[:2] == ("tools", "rule") for setting in own)
-    loosened = tighten(own, _sound_settings(_merge(others)[0]), str(file)).warnings
+    loosened = tighten(own, _valid_settings(_merge(others)[0]), str(file)).warnings
     return doubt if has_rules or loosened else None
 
 
-def _sound_settings(tree: Tree) -> Settings:
+def _valid_settings(tree: Tree) -> Settings:
     """Decode what is right; without its upstreams no route can be judged."""
-    sound = sound_part(Settings, tree)
+    sound = valid_part(Settings, tree)
     if "upstream" not in sound and "upstream" in tree:
         sound.pop("route", None)
     return msgspec.convert(sound, Settings)
@@ -199,7 +199,7 @@ def _home(env: Mapping[str, str]) -> str:
 
 
 def config_directory(env: Mapping[str, str]) -> Path | None:
-    """Return where a person's own treadle.toml lives; nowhere for somebody without a home."""
+    """Return the folder of a person's own treadle.toml; None without a home directory."""
     if base := env.get("XDG_CONFIG_HOME"):
         return Path(base) / "treadle"
     home = env.get("HOME")
@@ -207,7 +207,7 @@ def config_directory(env: Mapping[str, str]) -> Path | None:
 
 
 def _is_at_home(file: Path, env: Mapping[str, str]) -> bool:
-    """Tell whether a file is a person's own one."""
+    """Return whether a file is a person's own one."""
     folder = config_directory(env)
     return folder is not None and file == folder / FILE_NAME
 
@@ -215,7 +215,7 @@ def _is_at_home(file: Path, env: Mapping[str, str]) -> bool:
 def _find_file(path: str | Path | None, env: Mapping[str, str]) -> tuple[Path | None, bool]:
     """Return the user's file: the one that is named, else the one at home, else that of the working directory.
 
-    Of the last it is said that it was only found.
+    The flag is true for the last: it was only found.
     """
     named = path or env.get(CONFIG_VARIABLE)
     if named:

@@ -25,7 +25,7 @@ def make_servers(
     settings: Settings,
     env: Mapping[str, str],
     registry: ToolRegistry,
-    told: Callable[[], None],
+    on_change: Callable[[], None],
     closed: Callable[[], frozenset[int]],
 ) -> "Servers | None":
     """Return the MCP servers of the settings, not yet connected; None where there are none.
@@ -42,7 +42,7 @@ def make_servers(
         raise ConfigError(f"[[mcp]] needs the MCP SDK, which is not installed ({error.name})", hint=hint) from error
     options = [options_of(server, env) for server in settings.mcp]
     hiding = Hiding(lambda: own_paths(settings, env), closed)
-    return Servers(options, registry, environ=env, pins=pins_of(settings, env), told=told, hiding=hiding)
+    return Servers(options, registry, environ=env, pins=pins_of(settings, env), told=on_change, hiding=hiding)
 
 
 def own_paths(settings: Settings, env: Mapping[str, str]) -> list[str]:

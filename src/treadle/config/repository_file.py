@@ -1,6 +1,6 @@
-"""What a repository's own treadle.toml may say while another file is the user's: only what makes things tighter.
+"""Restricts a repository's treadle.toml when the user has another one: it may only tighten settings.
 
-Whoever opens a repository has not read its files yet. Its rules for tools may tighten them, a few keys may be lowered
+A person who opens a repository has not read its files. Its rules may tighten tools, a few keys may be lowered
 or turned off, and everything else is left out with a warning that names the key. Pure; `reader` opens the files.
 """
 
@@ -32,7 +32,7 @@ def _only(wanted: Any) -> Callable[[Any, Any], bool]:
     return lambda value, _: value == wanted
 
 
-def _further(order: tuple[str, ...]) -> Callable[[Any, Any], bool]:
+def _stricter(order: tuple[str, ...]) -> Callable[[Any, Any], bool]:
     return lambda value, standing: value in order and order.index(value) >= order.index(standing)
 
 
@@ -59,9 +59,9 @@ TIGHTER: dict[str, Callable[[Any, Any], bool]] = {
     "tools.local.allow_unconfined": _only(wanted=False),
     "tools.web.enabled": _only(wanted=False),
     "policy.taint": _only(wanted="ask"),
-    "repair.effects": _further(_EFFECTS),
+    "repair.effects": _stricter(_EFFECTS),
     "strict_fidelity": _only(wanted=True),
-    **{f"policy.{effect}.approval": _further(_APPROVALS) for effect in ("read", "idempotent", "write", "destructive")},
+    **{f"policy.{effect}.approval": _stricter(_APPROVALS) for effect in ("read", "idempotent", "write", "destructive")},
 }
 """The keys that a repository may set, and when a value is no looser than the user's."""
 
@@ -72,7 +72,7 @@ SWITCHES: dict[str, str] = {
     "tools.web.enabled": "switches off the web tools",
     "terminal.local": "leaves only these local tools in the terminal",
 }
-"""What a repository takes away with a key that is off or shorter: said whenever it does, since nobody asked for it."""
+"""Tools that a repository switches off or restricts with a key: always reported, since no user asked for it."""
 
 
 class Tightened(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +103,7 @@ def tighten(given: Iterable[Setting], settings: Settings, file: str) -> Tightene
                 taken.append(Setting(path=(*place, *path[3:]), value=setting.value, origin=setting.origin))
             continue
         judge = TIGHTER.get(dotted(path))
-        if judge is not None and judge(setting.value, _standing(ours, path)):
+        if judge is not None and judge(setting.value, _value_at(ours, path)):
             taken.append(setting)
         else:
             why = "would loosen it" if judge is not None else "is not for a repository to set"
@@ -111,7 +111,7 @@ def tighten(given: Iterable[Setting], settings: Settings, file: str) -> Tightene
     return Tightened(settings=taken, warnings=warnings)
 
 
-def _standing(tree: Mapping[str, object], path: tuple[str | int, ...]) -> Any:
+def _value_at(tree: Mapping[str, object], path: tuple[str | int, ...]) -> Any:
     value: Any = tree
     for step in path:
         value = value[step]

@@ -1,7 +1,7 @@
-"""What a file would do, as lines for the person who is asked whether it may. Pure.
+"""Describes what a file would do, as lines for the person who decides whether to trust it. Pure.
 
-Every key that a file sets is told: what starts programs, reaches somebody or loosens a rule in a line of its own, the
-others by name in the last one.
+Every key that a file sets is listed: those that start programs, contact others or loosen a rule on lines of their own,
+the others by name in the last line.
 """
 
 import shlex
@@ -37,22 +37,22 @@ GRAVE = (
 """Keys that change who may do what; those that only tighten are left to the last line."""
 
 
-def list_deeds(settings: Settings, keys: Collection[str]) -> list[str]:
+def list_effects(settings: Settings, keys: Collection[str]) -> list[str]:
     """Return what settings would do that were read from one file alone, which sets these keys."""
-    told = [line for speak in _SPOKEN.values() for line in speak(settings)]
+    lines = [line for summarize in _SUMMARIES.values() for line in summarize(settings)]
     plain: dict[str, object] = msgspec.to_builtins(settings)
     standing: dict[str, object] = msgspec.to_builtins(Settings())
     rest: list[str] = []
     for key in keys:
-        if key.startswith(tuple(_SPOKEN)):
+        if key.startswith(tuple(_SUMMARIES)):
             continue
         if key.startswith(GRAVE) and not _is_tighter(key, plain, standing):
-            told.append(f"set {key} = {_text(_at(plain, key))} (default {_text(_at(standing, key))})")
+            lines.append(f"set {key} = {_text(_at(plain, key))} (default {_text(_at(standing, key))})")
         else:
             rest.append(key.partition("[")[0])
     if rest:
-        told.append(f"set also {', '.join(dict.fromkeys(rest))}")
-    return told
+        lines.append(f"set also {', '.join(dict.fromkeys(rest))}")
+    return lines
 
 
 def _upstreams(settings: Settings) -> Iterable[str]:
@@ -74,14 +74,14 @@ def _servers(settings: Settings) -> Iterable[str]:
 def _server(server: Mcp) -> str:
     if not server.command:
         variables = [name for name in (server.key_env, *server.headers_env.values()) if name]
-        return f"connect to the MCP server {server.url}{_with('with the variables', variables)}{_believed(server)}"
+        return f"connect to the MCP server {server.url}{_with('with the variables', variables)}{_trust_text(server)}"
     words = f"start the program `{shlex.join(server.command)}`"
     place = f" in {server.cwd}" if server.cwd else ""
     given = _with("with the variables", [*server.env_from, *(f"{name}={value}" for name, value in server.env.items())])
-    return f"{words}{place}{given}{_believed(server)} (the MCP server {server.name})"
+    return f"{words}{place}{given}{_trust_text(server)} (the MCP server {server.name})"
 
 
-def _believed(server: Mcp) -> str:
+def _trust_text(server: Mcp) -> str:
     words = ["believing its hints"] if server.trusted else []
     words += ["asking nobody before its tools run"] if server.approval == "never" else []
     return "".join(f", {word}" for word in words)
@@ -102,9 +102,9 @@ def _python(settings: Settings) -> Iterable[str]:
 
 def _rules(settings: Settings) -> Iterable[str]:
     for rule in settings.tools.rule:
-        said = {name: value for name, value in msgspec.structs.asdict(rule).items() if value not in (None, "")}
-        patterns = ", ".join(cast("tuple[str, ...]", said.pop("match")))
-        words = ", ".join(f"{name} = {_text(value)}" for name, value in said.items())
+        fields = {name: value for name, value in msgspec.structs.asdict(rule).items() if value not in (None, "")}
+        patterns = ", ".join(cast("tuple[str, ...]", fields.pop("match")))
+        words = ", ".join(f"{name} = {_text(value)}" for name, value in fields.items())
         yield f"rule that the tools {patterns} have {words or 'nothing new'}"
 
 
@@ -135,7 +135,7 @@ def _runner(settings: Settings) -> Iterable[str]:
         yield f"have runs placed by {settings.runner.temporal}{key}"
 
 
-_SPOKEN: Mapping[str, Callable[[Settings], Iterable[str]]] = {
+_SUMMARIES: Mapping[str, Callable[[Settings], Iterable[str]]] = {
     "mcp[": _servers,
     "tools.load": _python,
     "guest[": _guests,
@@ -147,7 +147,7 @@ _SPOKEN: Mapping[str, Callable[[Settings], Iterable[str]]] = {
     "rates.url": _rates,
     "runner.": _runner,
 }
-"""What is told in words, by how its keys begin, gravest first."""
+"""Summaries by the prefix of their keys, most serious first."""
 
 
 def _is_tighter(key: str, plain: Mapping[str, object], standing: Mapping[str, object]) -> bool:

@@ -2,8 +2,8 @@
 
 The files that such a file loads or starts belong to it (`bound`): if one of them changes, trust is asked for again.
 
-Whoever enters a folder has not read its treadle.toml. It is remembered in the user's data directory, never beside the
-file: what is in a repository was written by anybody.
+A person who enters a folder has not read its treadle.toml. Trust is stored in the user's data directory, never beside
+the file: a repository's content may come from anyone.
 """
 
 import contextlib
@@ -50,13 +50,13 @@ class Doubt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Untrusted(ConfigError):
-    """A file was found, and nobody agreed that it is used."""
+    """A file was found that is not trusted."""
 
     code = "untrusted_config"
 
     def __init__(self, doubt: Doubt) -> None:
         super().__init__(
-            words_of(doubt),
+            trust_message(doubt),
             param="--config",
             hint="`treadle trust --show` says what it would do, `treadle trust` trusts it as it is now\n"
             f"--config {os.path.basename(doubt.path)}, or TREADLE_CONFIG, uses it without asking",
@@ -71,7 +71,7 @@ class Trust:
         self._file = folder / FILE_NAME
 
     def judge(self, file: Path, content: bytes, files: Mapping[str, str] = NOTHING) -> Doubt:
-        """Say what is known of a file with this content that loads or starts these files."""
+        """Return the trust state of a file with this content that loads or starts these files."""
         path, digest = os.path.realpath(file), hashlib.sha256(content).hexdigest()
         known, now = self.files().get(path), dict(files)
         if known is None:
@@ -85,7 +85,7 @@ class Trust:
     def files(self) -> dict[str, Agreed]:
         """Return what was agreed to, by file; a memory that cannot be read holds nothing.
 
-        Earlier releases kept the digest of the file alone: then none of its files was agreed to.
+        Earlier releases stored only the digest of the file itself: then none of its files is trusted.
         """
         try:
             known = msgspec.json.decode(self._file.read_bytes(), type=dict[str, Agreed | str])
@@ -94,14 +94,14 @@ class Trust:
         return {path: Agreed(digest=each) if isinstance(each, str) else each for path, each in known.items()}
 
     def add(self, doubt: Doubt) -> None:
-        """Remember that somebody agreed.
+        """Store that a person trusts the file.
 
         Raises: OSError, when it can not be written.
         """
         self._write({**self.files(), doubt.path: Agreed(digest=doubt.digest, files=doubt.files)})
 
     def remove(self, file: Path) -> bool:
-        """Forget a file, which need not be there any more; tell whether it was known.
+        """Forget a file, which need not be there any more; return whether it was known.
 
         Raises: OSError.
         """
@@ -125,8 +125,8 @@ class Trust:
             raise
 
 
-def words_of(doubt: Doubt) -> str:
-    """Say what stands against a file, naming those that changed."""
+def trust_message(doubt: Doubt) -> str:
+    """Return why a file is not trusted, naming the files that changed."""
     others = [path for path in doubt.changed if path != doubt.path]
     if not others:
         return f"{doubt.path} {_NOT_YET[doubt.state]}"

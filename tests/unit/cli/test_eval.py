@@ -12,7 +12,7 @@ import pytest
 
 from treadle.cli.eval_flags import positive, words
 from treadle.cli.eval_live import print_gate
-from treadle.cli.eval_progress import Bar
+from treadle.cli.eval_progress import SampleProgress
 from treadle.cli.main import main
 from treadle.core.errors import ConfigError
 from treadle.evals.live.prices import read_price
@@ -233,9 +233,9 @@ def test_progress_is_one_line_on_a_terminal_and_few_elsewhere() -> None:
     ledger = SpendingLedger()
     ledger.spent_usd = 0.5
     for out in (drawn, written):
-        bar = Bar(20, out)
+        bar = SampleProgress(20, out)
         for trial in range(20):
-            bar.tell(row("a.add", "pass" if trial else "fail", trial), ledger)
+            bar.update(row("a.add", "pass" if trial else "fail", trial), ledger)
         bar.close()
     assert drawn.getvalue().count("\n") == 1
     assert drawn.getvalue().count("\r") == 20

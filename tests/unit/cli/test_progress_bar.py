@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from treadle.cli.progress_bar import EVERY_S, WAIT_S, Progress, shown
+from treadle.cli.progress_bar import EVERY_S, WAIT_S, Progress, show_progress
 
 
 class Terminal(io.StringIO):
@@ -34,9 +34,9 @@ def test_what_is_done_at_once_shows_nothing() -> None:
     """A line that flashes up helps nobody."""
     out, clock = Terminal(), Clock()
     progress = Progress("copying", out, clock=clock)
-    progress.tell(1, 2)
+    progress.update(1, 2)
     clock.now += WAIT_S / 2
-    progress.tell(2, 2)
+    progress.update(2, 2)
     progress.close()
     assert out.getvalue() == ""
 
@@ -46,11 +46,11 @@ def test_a_slow_one_shows_how_far_it_is_and_how_long_it_takes() -> None:
     out, clock = Terminal(), Clock()
     progress = Progress("copying", out, clock=clock)
     clock.now += 2.0
-    progress.tell(25, 100)
-    progress.tell(26, 100)
+    progress.update(25, 100)
+    progress.update(26, 100)
     assert out.getvalue() == "\rcopying [######..................] 25 %, about 6 s left\x1b[K"
     clock.now += EVERY_S
-    progress.tell(100, 100)
+    progress.update(100, 100)
     progress.close()
     assert out.getvalue().endswith("\rcopying [########################] 100 %\x1b[K\r\x1b[K")
 
@@ -60,7 +60,7 @@ def test_without_a_known_end_it_shows_that_it_lives() -> None:
     out, clock = Terminal(), Clock()
     progress = Progress("reading", out, clock=clock)
     clock.now += 3.0
-    progress.tell(0, 0)
+    progress.update(0, 0)
     assert out.getvalue() == "\rreading \\ 3 s\x1b[K"
 
 
@@ -74,7 +74,7 @@ def test_a_terminal_that_can_not_draw_is_left_alone(name: str, monkeypatch: pyte
     for out in outs:
         progress = Progress("copying", out, clock=clock)
         clock.now += 10.0
-        progress.tell(1, 2)
+        progress.update(1, 2)
         progress.close()
         assert out.getvalue() == ""
 
@@ -85,7 +85,7 @@ def test_the_line_is_taken_away_also_after_an_error(monkeypatch: pytest.MonkeyPa
     out = Terminal()
 
     def fail() -> None:
-        with shown("copying", out) as tell:
+        with show_progress("copying", out) as tell:
             tell(1, 2)
             raise ValueError("gone wrong")
 

@@ -8,7 +8,7 @@ from guests.test_wasi import opening
 from guests.wat import Wat, with_tool
 from places import needs_programs
 from treadle.cli.main import main
-from treadle.cli.wasm_check import look
+from treadle.cli.wasm_check import inspect_guest
 from treadle.cli.wasm_guest_kit import BUILDERS, STARTERS, starter
 from treadle.wasm.cchat_abi import calls_of
 from treadle.wasm.engine.wasmtime_engine import load_wasmtime
@@ -55,7 +55,7 @@ def test_check_finds_what_would_keep_a_guest_from_running(capsys: pytest.Capture
     assert "it imports env.f" in said
     assert "no memory" in said
     wasm = bytes(load_wasmtime().wat2wasm(Wat().build("(i32.const 0)", table="")))
-    assert "--export-table" in " ".join(look(wasm).hints)
+    assert "--export-table" in " ".join(inspect_guest(wasm).hints)
 
 
 def test_check_passes_a_good_guest(capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +141,7 @@ def test_check_wants_a_tool_guest_described(capsys: pytest.CaptureFixture[str]) 
 def test_check_looks_into_components() -> None:
     """What it exports and imports is named; an import that is not there is a problem, WASI one with a way out."""
     component = '(component (import "wasi:cli/environment@0.2.0" (instance)) (import "x:y/z" (instance)))'
-    finding = look(bytes(load_wasmtime().wat2wasm(component)))
+    finding = inspect_guest(bytes(load_wasmtime().wat2wasm(component)))
     assert finding.kind == "component (tools)"
     assert finding.problems == [
         "it exports no `describe`",

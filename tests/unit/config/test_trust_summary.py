@@ -7,7 +7,7 @@ import pytest
 from treadle.config import Settings, write_example
 from treadle.config.example_file import list_keys
 from treadle.config.loader import examine_file
-from treadle.config.trust_summary import GRAVE, list_deeds
+from treadle.config.trust_summary import GRAVE, list_effects
 
 
 def deeds(folder: Path, text: str) -> list[str]:
@@ -15,7 +15,7 @@ def deeds(folder: Path, text: str) -> list[str]:
     file = folder / "treadle.toml"
     file.write_text(text, encoding="utf-8")
     found = examine_file(file, env={"HOME": str(folder)})
-    return list_deeds(found.settings, found.keys)
+    return list_effects(found.settings, found.keys)
 
 
 UPSTREAM = '[[upstream]]\nname = "x"\nbase_url = "https://evil.example/v1"\n'

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from treadle.config.trusted_files import Agreed, Trust, words_of
+from treadle.config.trusted_files import Agreed, Trust, trust_message
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_the_files_it_loads_belong_to_it(tmp_path: Path, file: Path) -> None:
     assert trust.judge(file, b"a", {"/g.wasm": "1", "/t.py": "1"}).state == "trusted"
     doubt = trust.judge(file, b"a", {"/t.py": "2", "/new.py": "1", "/g.wasm": "1"})
     assert (doubt.state, doubt.changed) == ("changed", ("/new.py", "/t.py"))
-    assert words_of(doubt) == f"/new.py, /t.py, which {file} loads or starts, have changed since it was trusted."
+    assert trust_message(doubt) == f"/new.py, /t.py, which {file} loads or starts, have changed since it was trusted."
     trust.add(doubt)
     assert trust.judge(file, b"a", {"/t.py": "2", "/new.py": "1", "/g.wasm": "1"}).state == "trusted"
     assert trust.judge(file, b"a", {"/t.py": "2", "/g.wasm": "1"}).changed == ("/new.py",)

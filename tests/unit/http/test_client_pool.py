@@ -438,6 +438,10 @@ async def test_the_next_address_is_tried_where_one_refuses(monkeypatch: pytest.M
         await connections.close()
         with pytest.raises(NoConnection):
             await get(connections, server.url)
+        # A Unix socket has no TCP options, so this address fails in another way than the last one.
+        found.insert(0, (socket.AF_UNIX, socket.SOCK_STREAM, 0, "", ("nowhere", 0)))
+        with pytest.raises(NoConnection, match=r"^Connection refused$"):
+            await get(connections, server.url)
 
 
 def certificate(folder: Path) -> tuple[ssl.SSLContext, ssl.SSLContext]:

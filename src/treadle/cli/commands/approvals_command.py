@@ -1,19 +1,19 @@
-"""`treadle approvals`: the calls that wait for a person. List them, read one, approve or deny it, look after the rules.
+"""`treadle approvals`: list pending calls, show one, approve or deny it, and manage remembered rules.
 
-Works on the store, so a server that waits hears the decision wherever it runs.
+It writes to the store, so any server on the same store that waits for the decision gets it.
 """
 
 import argparse
 import getpass
-import time
 from collections.abc import Awaitable, Callable
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from treadle.cli import command_base as command
 from treadle.cli import open_journal as opened
 from treadle.core.errors import NotFound, RequestError
-from treadle.terminal.rendering.event_messages import plural
+from treadle.terminal.rendering.event_messages import plural, short_span
 from treadle.terminal.rendering.sanitize import clean
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _WORDS = {"approval": "the id of a question, as the list shows it", "rule": "the
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.set_defaults(all=False, run=None, limit=LIMIT)
     command.add_journal_flags(parser)
@@ -87,14 +87,17 @@ def _describe_approve(approve: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the action says."""
+    """Run the action."""
     work = _ACTIONS[args.action or "list"]
 
     async def main(store: "Store") -> int:
         from treadle.runs.approvals.decisions import Approvals
         from treadle.runtime import RandomIds
 
-        return await work(Approvals(store, await opened.clock_of(store), RandomIds()), args)
+        clock = await opened.clock_of(store)
+        # What is left is counted by the clock that approvals expire by.
+        args.now = clock.now()
+        return await work(Approvals(store, clock, RandomIds()), args)
 
     return opened.with_store(args, main)
 
@@ -106,7 +109,7 @@ async def _list(approvals: "Approvals", args: argparse.Namespace) -> int:
         command.print_json({"approvals": rows})
         return command.OK
     if rows:
-        cells = [("approval", "status", "left", "call"), *(_cells(row) for row in rows)]
+        cells = [("approval", "status", "left", "call"), *(_cells(row, args.now) for row in rows)]
         for line in opened.aligned(cells):
             print(clean(line))
     words = plural(len(rows), "approval") if args.all else f"{plural(len(rows), 'call')} waiting"
@@ -114,16 +117,16 @@ async def _list(approvals: "Approvals", args: argparse.Namespace) -> int:
     return command.OK
 
 
-def _cells(row: "ApprovalRow") -> tuple[str, str, str, str]:
-    left_s = max(0, int(row.expires_at - time.time()))
+def _cells(row: "ApprovalRow", now: float) -> tuple[str, str, str, str]:
+    left = short_span(row.expires_at - now) if row.status == "pending" else ""
     call = f"{row.question.tool} {row.question.arguments}"
     shown = call if len(call) <= SHOWN_CHARS else f"{call[: SHOWN_CHARS - 1]}…"
-    return row.id, row.status, f"{left_s} s" if row.status == "pending" else "", shown
+    return row.id, row.status, left, shown
 
 
 async def _show(approvals: "Approvals", args: argparse.Namespace) -> int:
     row = await approvals.find(args.approval)
-    _tell(row, args)
+    _print_row(row, args)
     return command.OK
 
 
@@ -138,14 +141,14 @@ async def _approve(approvals: "Approvals", args: argparse.Namespace) -> int:
         digest=args.digest,
         remember=_remember(args),
     )
-    _tell(await approvals.decide(args.approval, answer), args)
+    _print_row(await approvals.decide(args.approval, answer), args)
     return command.OK
 
 
 async def _deny(approvals: "Approvals", args: argparse.Namespace) -> int:
     from treadle.runs.approvals.decisions import Answer
 
-    _tell(await approvals.decide(args.approval, Answer(approve=False, by=_who(), reason=args.reason)), args)
+    _print_row(await approvals.decide(args.approval, Answer(approve=False, by=_who(), reason=args.reason)), args)
     return command.OK
 
 
@@ -176,7 +179,7 @@ async def _forget(approvals: "Approvals", args: argparse.Namespace) -> int:
     return command.OK
 
 
-def _tell(row: "ApprovalRow", args: argparse.Namespace) -> None:
+def _print_row(row: "ApprovalRow", args: argparse.Namespace) -> None:
     if args.json:
         command.print_json(row)
         return
@@ -189,6 +192,9 @@ def _tell(row: "ApprovalRow", args: argparse.Namespace) -> None:
         f"run        {row.run_id}",
         f"digest     {question.digest}",
     ]
+    if row.status == "pending":
+        when = datetime.fromtimestamp(row.expires_at).astimezone()
+        lines.append(f"expires    {when:%Y-%m-%d %H:%M:%S %Z}, in {short_span(row.expires_at - args.now)}")
     if decision is not None and decision.by:
         lines.append(f"by         {decision.by}{f': {decision.reason}' if decision.reason else ''}")
     if decision is not None and decision.arguments is not None:

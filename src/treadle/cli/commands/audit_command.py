@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from treadle.cli import command_base as command
 from treadle.cli import open_journal as opened
-from treadle.cli.progress_bar import shown
+from treadle.cli.progress_bar import show_progress
 from treadle.core.errors import NotFound, RequestError, StoreError
 from treadle.terminal.rendering.event_messages import plural
 from treadle.terminal.rendering.sanitize import clean
@@ -31,7 +31,7 @@ exit codes: 0 all is as it was written, 1 something is not"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     verify = actions.add_parser("verify", help="check the runs of the store, or of an exported file")
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _in_store(args: argparse.Namespace) -> "tuple[list[str], list[AuditFinding], dict[str, int]]":
     """Return what is wrong with the file under the runs (read whole where all runs are asked for), and the runs."""
-    from treadle.cli.doctor.journal_file_checks import damage, file_problems
+    from treadle.cli.doctor.journal_file_checks import file_problems, find_damage
     from treadle.config import sqlite_path
     from treadle.config.settings import SQLITE
 
@@ -75,9 +75,9 @@ def _in_store(args: argparse.Namespace) -> "tuple[list[str], list[AuditFinding],
         if problems := file_problems(path):
             return problems, [], {}
         if not (args.runs or args.session or args.since):
-            with shown("reading") as tell:
+            with show_progress("reading") as progress:
                 # Rows that belong to no run are found among the runs, and counted there.
-                problems = [each for each in damage(path, tell) if not each.startswith("a row of ")]
+                problems = [each for each in find_damage(path, progress) if not each.startswith("a row of ")]
     try:
         return problems, *opened.with_store(args, lambda each: _in(each, args))
     except StoreError:
@@ -94,13 +94,13 @@ async def _in(store: "Store", args: argparse.Namespace) -> "tuple[list[AuditFind
     since = None if args.since is None else opened.read_since(args.since, time.time())
     findings: list[AuditFinding] = []
     rows = await opened.find_runs(store, args.runs, session=args.session, since=since)
-    with shown("checking") as tell:
+    with show_progress("checking") as progress:
         for row in rows:
             try:
                 findings.append(audit_run(await store.evidence(row.id)))
             except NotFound:
                 continue  # it was forgotten just now, as it may be
-            tell(len(findings), len(rows))
+            progress(len(findings), len(rows))
     return findings, await store.strays() if is_all else {}
 
 
@@ -110,10 +110,10 @@ def _in_file(file: Path) -> "list[AuditFinding]":
 
     size = file.stat().st_size
     findings: list[AuditFinding] = []
-    with file.open("rb") as lines, shown("checking") as tell:
+    with file.open("rb") as lines, show_progress("checking") as progress:
         for exported in read_runs(lines, file.name):
             findings.append(audit_export(exported))
-            tell(lines.tell(), size)
+            progress(lines.tell(), size)
     return findings
 
 

@@ -34,7 +34,7 @@ NAME = "recorded"
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     from treadle.protocols.protocol_registry import PROTOCOL_NAMES
 
     parser.epilog = EPILOG
@@ -98,7 +98,7 @@ def endpoint_of(settings: "Settings", row: "RunRow", protocol: str | None) -> "t
 
 
 async def export_scenario(store: "Store", name: str, output: Path | None) -> int:
-    """Write a run as a scenario and play it once: what does not pass is said, and the exit code is 1."""
+    """Write a run as a scenario and play it once; print failed expectations and return exit code 1 if there are any."""
     from treadle.evals.offline_runner import play
     from treadle.evals.scenario_file import read_scenario
     from treadle.evals.scenario_from_run import scenario_of, write_scenario

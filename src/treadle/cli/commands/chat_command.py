@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, TextIO
 
 from treadle.cli import command_base as command
 from treadle.core.errors import RequestError
-from treadle.terminal.rendering.stdout_capture import own_screen, own_stdout
-from treadle.terminal.rendering.styles import THEMES, look_of
+from treadle.terminal.rendering.stdout_capture import capture_prints, own_stdout
+from treadle.terminal.rendering.styles import THEMES, detect_style
 
 if TYPE_CHECKING:
     from treadle.config import Settings
     from treadle.terminal.conversation.chat_loop import ChatLoop
     from treadle.terminal.conversation.interrupts import Interrupts
-    from treadle.terminal.editor.screen_interface import Face
+    from treadle.terminal.editor.screen_interface import ChatScreen
     from treadle.terminal.rendering.styles import TextStyle
 
 QUIT_S = 1.0
@@ -41,7 +41,7 @@ examples:
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     add_session_flags(parser)
     parser.add_argument(
@@ -86,22 +86,22 @@ async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.N
     interrupts.watch()
     terminal = settings.terminal
     is_plain = args.plain or terminal.plain or not sys.stdin.isatty()
-    look = look_of(out, os.environ, theme=args.theme or terminal.theme, is_plain=is_plain)
+    text_style = detect_style(out, os.environ, theme=args.theme or terminal.theme, is_plain=is_plain)
     root = settings.tools.local.root
-    face = _face(settings, look, out, is_animated=terminal.animations and not args.no_animations)
+    face = _make_screen(settings, text_style, out, is_animated=terminal.animations and not args.no_animations)
     shown = terminal.preview_lines if terminal.fold == "on" else terminal.fold_lines
-    screen = RunRenderer(face, look, folds=FoldedResults(preview_lines=shown, full_lines=terminal.fold_lines))
-    heard: list[Callable[[str], None]] = []
-    with own_screen(screen.printed):
-        opening = opened_host(args, settings, lambda text: [tell(text) for tell in heard])
+    screen = RunRenderer(face, text_style, folds=FoldedResults(preview_lines=shown, full_lines=terminal.fold_lines))
+    listeners: list[Callable[[str], None]] = []
+    with capture_prints(screen.printed):
+        opening = opened_host(args, settings, lambda text: [listen(text) for listen in listeners])
         async with _opened(face) as leaving, opening as host:
             conversation = Conversation(host, command.asked_model(args, settings), folder=root)
             policy = make_policy(terminal.policy, root, None if args.server else settings.tools.local.writable)
             chat = ChatLoop(conversation, face, screen, policy, COMMANDS, root)
-            heard.append(chat.activity.progress)
+            listeners.append(chat.activity.progress)
             interrupts.guard(chat)
             interrupts.leave = chat.leave
-            interrupts.idle = _Twice(screen.say).press
+            interrupts.idle = _PressTwice(screen.print_line).press
             face.serve(chat)
             await _begin(chat, args)
             leaving.cancel()
@@ -112,7 +112,7 @@ async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.N
 
 
 @contextlib.asynccontextmanager
-async def _opened(face: "Face") -> "AsyncGenerator[asyncio.Future[None], None]":
+async def _opened(face: "ChatScreen") -> "AsyncGenerator[asyncio.Future[None], None]":
     """Have the face there before the rest is loaded: a person can type at once, and leave, until that is called off."""
     await face.open()
     opening, leaving = asyncio.current_task(), asyncio.ensure_future(face.left())
@@ -126,12 +126,12 @@ async def _opened(face: "Face") -> "AsyncGenerator[asyncio.Future[None], None]":
 
 
 async def _begin(chat: "ChatLoop", args: argparse.Namespace) -> None:
-    """Greet, and show the conversation that is gone on with. Raises: TreadleError."""
+    """Greet, and show the conversation that is continued. Raises: TreadleError."""
     conversation, host = chat.conversation, chat.conversation.host
     where = f" at {host.place}" if host.place else ""
     model = f", model {conversation.model}" if conversation.model else ""
-    chat.screen.say(f"Treadle{where}{model}. /help lists the commands, Ctrl-D leaves.")
-    if (args.continues or args.resume or args.fork) and not host.keeps:
+    chat.screen.print_line(f"Treadle{where}{model}. /help lists the commands, Ctrl-D leaves.")
+    if (args.continues or args.resume or args.fork) and not host.is_persistent:
         raise RequestError("nothing is kept here: store.persistence is off", param="resume")
     if args.continues:
         await chat.resumed(await conversation.resume_last())
@@ -142,15 +142,15 @@ async def _begin(chat: "ChatLoop", args: argparse.Namespace) -> None:
         await chat.resumed(entries)
 
 
-def _face(settings: "Settings", look: "TextStyle", out: TextIO, *, is_animated: bool) -> "Face":
+def _make_screen(settings: "Settings", text_style: "TextStyle", out: TextIO, *, is_animated: bool) -> "ChatScreen":
     """Return the best face that standard input and output allow."""
-    if not look.rich or sys.platform == "win32":
-        from treadle.terminal.editor.plain_mode import PlainFace
+    if not text_style.rich or sys.platform == "win32":
+        from treadle.terminal.editor.plain_mode import PlainScreen
 
-        return PlainFace(sys.stdin.fileno(), out)
+        return PlainScreen(sys.stdin.fileno(), out)
     from treadle.config.loader import data_directory
     from treadle.terminal.editor.input_buffer import open_history
-    from treadle.terminal.editor.screen_app import Inline
+    from treadle.terminal.editor.screen_app import InlineScreen
     from treadle.terminal.editor.tab_completion import Completions
     from treadle.terminal.slash_commands.command_registry import COMMANDS
 
@@ -160,10 +160,10 @@ def _face(settings: "Settings", look: "TextStyle", out: TextIO, *, is_animated: 
     words = {"/policy": ("plan", "ask", "auto-edit"), "/theme": tuple(THEMES)}
     root = os.path.realpath(settings.tools.local.root)
     completer = Completions(names, words, root, lambda: history.get_strings()[::-1])
-    return Inline(out, look, history=history, completer=completer, is_animated=is_animated)
+    return InlineScreen(out, text_style, history=history, completer=completer, is_animated=is_animated)
 
 
-class _Twice:
+class _PressTwice:
     """Ctrl-C on an idle plain line: the first one warns, a second one soon after leaves."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -171,7 +171,7 @@ class _Twice:
         self._at = float("-inf")
 
     def press(self) -> bool:
-        """Return whether the program goes on."""
+        """Return whether the program continues."""
         now = time.monotonic()
         is_second = now - self._at <= QUIT_S
         self._at = now

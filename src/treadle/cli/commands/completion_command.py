@@ -1,14 +1,17 @@
-"""`treadle completion`: a script for the shell, written from the parsers so that it knows every command and flag."""
+"""`treadle completion`: a script for the shell that knows every command, action and flag.
+
+`shtab` writes the scripts from the parsers. What is added here: which arguments are files or folders, and, for bash,
+completion after `--flag=`.
+"""
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 from treadle.cli import command_base as command
-from treadle.cli.bash_completion import write_bash
-from treadle.cli.command_tree import ArgumentPlace, read_places
-from treadle.cli.fish_completion import write_fish
-from treadle.cli.zsh_completion import write_zsh
+from treadle.cli.argument_parser import actions_of, commands_of
 
 EPILOG = """\
 The script completes commands, their actions and flags, and what flags take. Make it again after an upgrade.
@@ -17,20 +20,76 @@ examples:
   source <(treadle completion bash)                                     this bash, now
   treadle completion bash > ~/.local/share/bash-completion/completions/treadle
   treadle completion zsh > ~/.zfunc/_treadle                            with ~/.zfunc in $fpath, before compinit
-  treadle completion fish > ~/.config/fish/completions/treadle.fish"""
+  treadle completion fish > ~/.config/fish/completions/treadle.fish
+  treadle completion tcsh > ~/.treadle.tcsh                             and `source ~/.treadle.tcsh` in ~/.tcshrc
+  treadle completion powershell > treadle.ps1                           and `. ./treadle.ps1` in $PROFILE"""
 
-SHELLS: dict[str, Callable[[Iterable[ArgumentPlace]], str]] = {"bash": write_bash, "zsh": write_zsh, "fish": write_fish}
+SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
+_FILES = frozenset({"FILE", "PATH", "FILE_OR_MODULE"})
+_FOLDERS = frozenset({"DIR", "FOLDER"})
+
+# Bash splits words at `=`, and shtab counts what is left as arguments of their own: "--output = te" would complete a
+# positional argument. Readline's default stays, so that files are offered where nothing else is known.
+_BASH_FLAG_VALUES = """
+
+_treadle() {
+  local word last="${COMP_WORDS[COMP_CWORD]}" words=()
+  for word in "${COMP_WORDS[@]:0:COMP_CWORD}"; do [ "$word" = "=" ] || words+=("$word"); done
+  [ "$last" = "=" ] && last=""
+  local COMP_WORDS=("${words[@]}" "$last") COMP_CWORD=${#words[@]}
+  _shtab_treadle
+}
+complete -o bashdefault -o default -F _treadle treadle
+"""
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
-    parser.add_argument("shell", choices=tuple(SHELLS), help="the shell that shall complete")
+    parser.add_argument("shell", choices=SHELLS, help="the shell that shall complete")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the script."""
+    import shtab
+
     from treadle.cli.main import build_parser
 
-    sys.stdout.write(SHELLS[args.shell](read_places(build_parser())))
+    parser = build_parser()
+    for action in _actions(parser):
+        if action.metavar in _FOLDERS:
+            action.complete = shtab.DIRECTORY
+        elif action.metavar in _FILES or action.type is Path:
+            action.complete = shtab.FILE
+        elif action.metavar == "ACTION or PATH":
+            action.complete = _eval_paths()
+    script = shtab.complete(parser, args.shell)
+    sys.stdout.write(script + (_BASH_FLAG_VALUES if args.shell == "bash" else "\n"))
     return command.OK
+
+
+def _actions(parser: argparse.ArgumentParser) -> Iterator[Any]:
+    """Yield the arguments of a parser and of the parsers of its commands."""
+    yield from (each for each in actions_of(parser) if each.nargs != 0 and not isinstance(each.choices, dict))
+    for inner in commands_of(parser).values():
+        yield from _actions(inner)
+
+
+def _eval_paths() -> dict[str, str | dict[str, str]]:
+    """Return how the arguments of `treadle eval` complete: its parser takes its actions for paths."""
+    from treadle.cli.commands.eval_command import ACTIONS
+
+    names = " ".join(ACTIONS)
+    return {
+        "bash": "_treadle_eval_files",
+        "zsh": f"{{_alternative 'actions:action:({names})' 'files:file:_files'}}",
+        "tcsh": "f",
+        "fish": f"{names} (__fish_complete_path (commandline -ct))",
+        "powershell": "_treadle_eval_files",
+        "preamble": {
+            "bash": f'_treadle_eval_files() {{ compgen -W "{names}" -- "$1"; _shtab_compgen_files "$1"; }}',
+            "powershell": "function _treadle_eval_files { param([string]$WordToComplete) "
+            f"(@('{names}' -split ' ') | Where-Object {{ $_ -like \"$WordToComplete*\" }}) + "
+            "@(_shtab_powershell_compgen_files $WordToComplete) }",
+        },
+    }

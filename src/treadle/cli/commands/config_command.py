@@ -36,7 +36,7 @@ class ShownSetting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     show = actions.add_parser("show", help="print every key in force and where it comes from")

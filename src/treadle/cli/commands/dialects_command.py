@@ -40,7 +40,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.add_argument("action", nargs="?", choices=("list", "try"), default="list", help="list them, or try a file")
     parser.add_argument("file", nargs="?", metavar="FILE", help="a text to try, - for standard input")

@@ -20,7 +20,7 @@ from treadle.core.journal_entries import ITEM_KINDS, Entry, item_of_entry
 from treadle.core.json import canonical_json, cut_text, type_errors
 from treadle.terminal.rendering.event_messages import plural
 from treadle.terminal.rendering.sanitize import clean
-from treadle.terminal.rendering.styles import TextStyle, look_of
+from treadle.terminal.rendering.styles import TextStyle, detect_style
 
 if TYPE_CHECKING:
     from treadle.journal.journal_interface import RunRow, Store
@@ -39,7 +39,7 @@ EQUAL_SHOWN = 2
 """How many equal steps are shown around a difference."""
 
 _NOT_ASKED = frozenset({"protocol", "model", "surface", "previous_response_id", "items"})
-"""What of a request is compared elsewhere, or only concerns how it was told."""
+"""Request fields that are compared elsewhere, or only affect how the answer was delivered."""
 
 Op = Literal["equal", "changed", "left", "right"]
 
@@ -63,7 +63,7 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.add_argument("left", metavar="RUN", help="the id of a run or response, or `last`")
     parser.add_argument("right", metavar="RUN", help="the one to compare it with")
@@ -78,8 +78,8 @@ def run(args: argparse.Namespace) -> int:
         document = {"equal": is_equal, "left": left, "right": right, "steps": [_shown(pair) for pair in pairs]}
         command.print_json(document)
     else:
-        look = look_of(sys.stdout, os.environ)
-        for line in write_pairs(pairs, look):
+        text_style = detect_style(sys.stdout, os.environ)
+        for line in write_pairs(pairs, text_style):
             print(line)
         count = sum(pair.op != "equal" for pair in pairs)
         print(f"{left} and {right} " + ("are equal" if is_equal else f"differ in {plural(count, 'place')}"))
@@ -126,7 +126,7 @@ def steps_of(row: "RunRow", entries: Sequence[Entry]) -> list[DiffStep]:
 
 
 def _request(row: "RunRow") -> Any:
-    """Return what the run was asked with besides its input, without what only concerns how it was told."""
+    """Return the request's settings besides its input, without those that only affect delivery."""
     request: Any = {} if row.request is None else msgspec.json.decode(row.request)
     return {key: value for key, value in request.items() if key not in _NOT_ASKED}
 
@@ -148,7 +148,7 @@ def _steps(entry: Entry, numbers: dict[str, int]) -> Iterable[DiffStep]:
 
 
 def _item_step(entry: Entry, item: AnyItem, numbers: dict[str, int]) -> DiffStep:
-    """Compare an item by all that it says; a call by its number in the run instead of its id."""
+    """Compare an item by its content; a call by its position in the run instead of its id."""
     bare: dict[str, Any] = msgspec.to_builtins(item, enc_hook=_plain)
     for name in ("id", "upstream_id"):
         bare.pop(name, None)
@@ -161,7 +161,7 @@ def _item_step(entry: Entry, item: AnyItem, numbers: dict[str, int]) -> DiffStep
 
 
 def _plain(value: object) -> Any:
-    """Let JSON that is kept as it was written be compared by what it says."""
+    """Parse JSON that is stored as text, so that it is compared by value."""
     if isinstance(value, msgspec.Raw):
         return msgspec.json.decode(value)
     raise NotImplementedError
@@ -184,10 +184,10 @@ def _item_text(item: AnyItem, entry: Entry) -> str:
 
 def sandbox_of(entry: Entry) -> str:
     """Return where the tool of a result ran, one of SANDBOXES; empty when none did."""
-    return msgspec.json.decode(entry.data or b"{}", type=_Ran).sandbox
+    return msgspec.json.decode(entry.data or b"{}", type=_SandboxField).sandbox
 
 
-class _Ran(msgspec.Struct):
+class _SandboxField(msgspec.Struct):
     sandbox: str = ""
 
 
@@ -196,32 +196,32 @@ def _other_steps(entry: Entry) -> list[DiffStep]:
     match entry.kind:
         case "plan":
             names = ("round", "final", "items", "tools", "tools_sha256", "tool_choice")
-            said = {"model": entry.name, **{name: data.get(name) for name in names}}
-            text = f"round {said['round']} · {said['items']} items · {said['tools']} tools"
-            text += " · last answer" if said["final"] else ""
+            compared = {"model": entry.name, **{name: data.get(name) for name in names}}
+            text = f"round {compared['round']} · {compared['items']} items · {compared['tools']} tools"
+            text += " · last answer" if compared["final"] else ""
         case "reply":
             error: Any = data.get("error") or {}
-            said = {"ending": data.get("ending"), "stop": data.get("stop"), "error": error.get("code")}
-            text = " ".join(str(value) for value in said.values() if value)
+            compared = {"ending": data.get("ending"), "stop": data.get("stop"), "error": error.get("code")}
+            text = " ".join(str(value) for value in compared.values() if value)
         case "note":
-            said, text = data, entry.content or ""
+            compared, text = data, entry.content or ""
         case "frame":
-            said, text = data, f"{plural(len(data.get('offers', ())), 'tool')} offered"
+            compared, text = data, f"{plural(len(data.get('offers', ())), 'tool')} offered"
         case "void":
-            said, text = {"round": data.get("round")}, f"round {data.get('round')} was cut off and asked again"
+            compared, text = {"round": data.get("round")}, f"round {data.get('round')} was cut off and asked again"
         case "status" if data.get("type") == "run.ended":
             error = data.get("error") or {}
-            said = {name: data.get(name) for name in ("status", "stop", "limit", "rounds", "calls")}
-            said["error"] = error.get("code")
-            text = " · ".join(str(said[name]) for name in ("status", "limit", "error") if said[name])
+            compared = {name: data.get(name) for name in ("status", "stop", "limit", "rounds", "calls")}
+            compared["error"] = error.get("code")
+            text = " · ".join(str(compared[name]) for name in ("status", "limit", "error") if compared[name])
         case _:
             return []
     kind = "end" if entry.kind == "status" else entry.kind
     fingerprint = str(data.get("fingerprint", "")) if entry.kind == "plan" else ""
-    return [DiffStep(kind=kind, key=canonical_json(said), text=text, seq=entry.seq, fingerprint=fingerprint)]
+    return [DiffStep(kind=kind, key=canonical_json(compared), text=text, seq=entry.seq, fingerprint=fingerprint)]
 
 
-def write_pairs(pairs: Sequence[Pair], look: TextStyle) -> Iterator[str]:
+def write_pairs(pairs: Sequence[Pair], text_style: TextStyle) -> Iterator[str]:
     """Write the comparison for a person: every difference, and a little of what is equal around it."""
     width = max((len(_step(pair).kind) for pair in pairs), default=0)
     near = {
@@ -233,28 +233,28 @@ def write_pairs(pairs: Sequence[Pair], look: TextStyle) -> Iterator[str]:
             skipped += 1
             continue
         if skipped:
-            yield look.style("dim", f"  … {skipped} equal")
+            yield text_style.style("dim", f"  … {skipped} equal")
             skipped = 0
-        yield from _lines(pair, width, look)
+        yield from _lines(pair, width, text_style)
     if skipped:
-        yield look.style("dim", f"  … {skipped} equal")
+        yield text_style.style("dim", f"  … {skipped} equal")
 
 
-def _lines(pair: Pair, width: int, look: TextStyle) -> Iterator[str]:
+def _lines(pair: Pair, width: int, text_style: TextStyle) -> Iterator[str]:
     if pair.op == "equal":
-        yield look.style("dim", _line(" ", _step(pair), width))
+        yield text_style.style("dim", _line(" ", _step(pair), width))
         return
     if pair.left is not None and pair.right is not None and pair.left.text == pair.right.text:
-        yield look.style("removed", f"{_line('~', pair.left, width)} · {clean(_place(pair.left, pair.right))}")
+        yield text_style.style("removed", f"{_line('~', pair.left, width)} · {clean(_place(pair.left, pair.right))}")
         return
     if pair.left is not None:
-        yield look.style("removed", _line("-", pair.left, width))
+        yield text_style.style("removed", _line("-", pair.left, width))
     if pair.right is not None:
-        yield look.style("added", _line("+", pair.right, width))
+        yield text_style.style("added", _line("+", pair.right, width))
 
 
 def _place(left: DiffStep, right: DiffStep) -> str:
-    """Say where two steps differ that look alike."""
+    """Describe where two similar steps differ."""
     from treadle.providers.cassettes.file_format import first_difference
 
     return first_difference(left.key, right.key).replace("recorded ", "").replace(", asked ", " → ")

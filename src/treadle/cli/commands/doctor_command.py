@@ -1,11 +1,13 @@
-"""`treadle doctor`: look at everything Treadle needs, say what works, and what to do about what does not.
+"""`treadle doctor`: check the machine and the configuration, report what works, and suggest fixes.
 
-It changes nothing: no file is made, no run started. `checks.py` lists the looks, `checkup/` has them.
+It creates no file and starts no run. `cli/doctor/` has the checks, `check_list.py` their order.
 """
 
 import argparse
 import os
+import shutil
 import sys
+import textwrap
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -35,7 +37,7 @@ _MARKS = {"ok": "✓", "note": "!", "broken": "✗"}
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     asked = parser.add_mutually_exclusive_group()
     asked.add_argument("--online", action="store_true", help="ask upstreams elsewhere too")
@@ -53,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
     config, settings = _read(args)
     checks = [config, *check_machine()]
     if settings is not None:
-        asking = "all" if args.online else "nobody" if args.offline else "local"
+        asking = "all" if args.online else "none" if args.offline else "local"
         checks += check_settings(settings, os.environ, asking=asking)
         if args.key_env:
             checks.append(check_client_key(settings, os.environ.get(args.key_env, "").strip(), os.environ))
@@ -69,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
 def _read(args: argparse.Namespace) -> "tuple[Check, Settings | None]":
     """Read the settings as far as they are right, so that one mistake does not hide the others.
 
-    Of a file that nobody trusts nothing is tried.
+    The settings of an untrusted file are not tried.
     """
     from treadle.cli.doctor.check_result import Check, broken
     from treadle.config import inspect_settings
@@ -101,9 +103,25 @@ def _print(checks: "list[Check]") -> None:
     )
     width = max(len(check.name) for check in checks)
     for check in checks:
-        first, *more = clean(check.detail).split("\n")
+        first, *more = _fit(clean(check.detail), width + 4)
         print(f"{marks[check.state]} {check.name:<{width}}  {first}")
         for line in more:
             print(f"  {'':<{width}}  {line}")
         for line in clean(check.advice).splitlines():
-            print(f"  {'':<{width}}  → {line}")
+            head, *rest = _fit(line, width + 6)
+            print(f"  {'':<{width}}  → {head}")
+            for part in rest:
+                print(f"  {'':<{width}}    {part}")
+
+
+def _fit(text: str, margin: int) -> list[str]:
+    """Return the lines of a text; on a terminal those that are too long for it are broken between words."""
+    lines = text.split("\n")
+    if not sys.stdout.isatty():
+        return lines
+    width = max(shutil.get_terminal_size().columns - margin, 20)
+    return [
+        part
+        for line in lines
+        for part in textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""]
+    ]

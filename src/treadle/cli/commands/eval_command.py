@@ -57,7 +57,7 @@ class Action(Protocol):
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.add_argument("paths", nargs="*", metavar="ACTION or PATH", help="scenario files or folders, or an action")
     parser.add_argument("--scenarios", metavar="PATTERNS", type=words, help="only ids like these (*), or these tags")
@@ -102,7 +102,7 @@ def _describe_live(live: argparse._ArgumentGroup) -> None:  # pyright: ignore[re
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the first word says, else play scenarios."""
+    """Run the action that the first argument names, else play scenarios."""
     import os
 
     command.quiet_logs()

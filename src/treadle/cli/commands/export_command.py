@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 
 from treadle.cli import command_base as command
 from treadle.cli import open_journal as opened
-from treadle.cli.progress_bar import shown
+from treadle.cli.progress_bar import show_progress
 from treadle.core.errors import RequestError
 from treadle.terminal.rendering.sanitize import clean, escape_json
 
@@ -55,7 +55,7 @@ class _Screen:
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.add_argument("runs", nargs="*", metavar="RUN", help="ids of runs or responses, or `last`")
     parser.add_argument("--session", metavar="NAME", help="all runs of a session")
@@ -86,17 +86,17 @@ async def _export(store: "Store", args: argparse.Namespace, since: float | None)
     from treadle.terminal.rendering.event_messages import plural
 
     rows = await opened.find_runs(store, args.runs, session=args.session, since=since)
-    with written(args.output) as out, shown("writing") as tell:
+    with written(args.output) as out, show_progress("writing") as progress:
         for done, row in enumerate(rows, start=1):
             await export_run(store, row.id, out)
-            tell(done, len(rows))
+            progress(done, len(rows))
     if args.output is not None:
         print(f"{plural(len(rows), 'run')} in {args.output}", file=sys.stderr)
     return command.OK
 
 
 async def export_run(store: "Store", run_id: str, out: Sink) -> None:
-    """Write the lines of one run; what a live run adds meanwhile is left out."""
+    """Write the lines of one run; entries that a running run adds during the export are left out."""
     from treadle.journal.jsonl_export import write_run
 
     out.writelines(write_run(await store.evidence(run_id)))

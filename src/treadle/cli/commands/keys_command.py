@@ -1,11 +1,14 @@
-"""`treadle keys`: the keys that clients bring. Make one, list them with what they have used, revoke one.
+"""`treadle keys` and `treadle login`: the keys of clients, and one-time links and keys for people.
 
-Works on the store, so a server that runs on the same one takes a new key at once and a revoked one no more.
+`keys` works on the store, so a server on the same store accepts a new key at once and refuses a revoked one.
 """
 
 import argparse
+import json
+import os
 import re
 import sys
+import time
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -21,6 +24,7 @@ from treadle.terminal.rendering.sanitize import clean
 if TYPE_CHECKING:
     from treadle.access.key_views import KeyView
     from treadle.access.keyring import Keyring
+    from treadle.config import Loaded
     from treadle.journal.journal_interface import Store
     from treadle.journal.keys_interface import KeyGrant, KeyRow
 
@@ -41,11 +45,21 @@ examples:
   treadle keys list
   treadle keys revoke ci"""
 
+LOGIN_EPILOG = """\
+The link is for the server that runs with the same configuration and the same journal, and works once, for ten minutes.
+With --key it prints a key instead, which works for twelve hours in every API: for a program that decides for you.
+viewer may look; operator may also ask, stop and decide; admin may also give out links.
+
+examples:
+  treadle login
+  export OPENAI_API_KEY=$(treadle login --key)
+  treadle login --scope viewer --name ada --url https://treadle.example.org"""
+
 Work = Callable[["Store", "Keyring", argparse.Namespace], Awaitable[int]]
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.set_defaults(all=False)
     command.add_journal_flags(parser)
@@ -76,7 +90,7 @@ def _describe_create(create: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what the action says."""
+    """Run the action."""
     from treadle.server.auth.installation_secret import stored_secret, secret_for
 
     work = _ACTIONS[args.action or "list"]
@@ -196,3 +210,57 @@ def _cells(view: "KeyView") -> tuple[str, ...]:
     bounds += [f"${budget.usd:.2f}"] if budget.usd else []
     of = f"{' and '.join(bounds)} in the {budget.period}".replace("in the total", "in all") if bounds else ""
     return view.id, view.name, view.state, expires, "; ".join(may) or "everything", used, of
+
+
+class Login:
+    """`treadle login`: print a one-time link to the pages of the server that runs with this configuration, or a key."""
+
+    @staticmethod
+    def describe(parser: argparse.ArgumentParser) -> None:
+        """Add the arguments of the command."""
+        parser.epilog = LOGIN_EPILOG
+        scopes = ("viewer", "operator", "admin")
+        parser.add_argument("--scope", choices=scopes, default="admin", help="what the login may do (default: admin)")
+        parser.add_argument("--name", default="admin", help="who logs in, as decisions will show it (default: admin)")
+        parser.add_argument("--key", action="store_true", help="print a key for a program instead of a link")
+        parser.add_argument("--url", help="where the server is (default: http://HOST:PORT of the configuration)")
+        parser.add_argument("--port", type=int, help="the port of a server that was started with --port")
+        command.add_journal_flags(parser)
+
+    @staticmethod
+    def run(args: argparse.Namespace) -> int:
+        """Print a link or a key."""
+        from treadle.server.auth.installation_secret import is_shared
+        from treadle.server.auth.page_access import KEY_S, make_gate
+
+        if not args.name.strip():
+            raise ConfigError("a login needs a name", param="--name", hint="decisions are shown with it: --name ada")
+        loaded = command.read_flags(args)
+        if not is_shared(loaded.settings, os.environ):
+            raise ConfigError(
+                "this journal keeps no secret that the server could know a login by",
+                param="TREADLE_SECRET",
+                hint="set TREADLE_SECRET for the server and for this command alike",
+            )
+        now = time.time()
+        gate = make_gate(loaded.settings, now)
+        if args.key:
+            key = gate.tickets.key(args.name, args.scope, now, KEY_S)
+            shown = {"key": key, "scope": args.scope, "name": args.name, "expires_at": now + KEY_S}
+            print(json.dumps(shown) if args.json else key)
+            return command.OK
+        link = _server_url(args, loaded).rstrip("/") + gate.link_path(args.name, args.scope, now)
+        print(json.dumps({"url": link, "scope": args.scope, "name": args.name}) if args.json else link)
+        return command.OK
+
+
+def _server_url(args: argparse.Namespace, loaded: "Loaded") -> str:
+    """Return where the server is, with a warning where its port is only assumed."""
+    from treadle.server.server_process import Address
+
+    server = loaded.settings.server
+    # The journal does not know the port of its server: with --store alone it may be another server than the default.
+    if args.store and not args.url and loaded.source("server.port") == "default":
+        hint = f"port {server.port} is assumed; name another with --port or --url"
+        print(f"treadle: no configuration names the server's port\n  hint: {hint}", file=sys.stderr)
+    return args.url or Address(host=server.host, port=server.port).url

@@ -1,4 +1,4 @@
-"""`treadle logs`: find runs by what was asked, said or called in them, or by how they ended."""
+"""`treadle logs`: search runs by the text of their messages and calls, or by how they ended."""
 
 import argparse
 import time
@@ -28,7 +28,7 @@ examples:
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.add_argument("-q", "--query", metavar="TEXT", help="only runs in which this was asked, said or called")
     parser.add_argument("--tool", metavar="NAME", help="only runs that called this tool")

@@ -44,7 +44,7 @@ class McpRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     actions = ("serve", "list", "review", "accept", "refuse")
     parser.add_argument("action", nargs="?", choices=actions, default="serve", help="what to do (default: serve)")
@@ -123,7 +123,7 @@ def _lines(row: McpRow) -> list[str]:
 
 
 async def _rows(settings: "Settings") -> list[McpRow]:
-    """Connect to every server once and say what it has."""
+    """Connect to every server once and print its tools."""
     from treadle.runtime import Runtime
 
     runtime = Runtime(settings)
@@ -205,7 +205,7 @@ def _missing(error: ImportError) -> ConfigError:
 
 
 def _log_to_stderr(settings: "Settings") -> None:
-    """Log for whoever reads the client's log of its servers: warnings, unless the configuration wants more or less."""
+    """Log to stderr, which MCP clients show: warnings, unless the configuration sets another level."""
     level = settings.server.log_level.upper()
     logging.basicConfig(stream=sys.stderr, format="treadle: %(message)s", level=logging.WARNING)
     logging.getLogger("treadle").setLevel("WARNING" if level == "INFO" else level)

@@ -20,7 +20,7 @@ examples:
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     command.add_server_flags(parser)
     command.add_journal_flags(parser)
@@ -44,9 +44,9 @@ async def _names(args: argparse.Namespace) -> list[str]:
     """Return the names, the default first. Raises: TreadleError."""
     if args.server:
         from treadle.terminal.conversation.open_conversation import server_key
-        from treadle.terminal.conversation.remote_host import Elsewhere
+        from treadle.terminal.conversation.remote_host import RemoteHost
 
-        async with Elsewhere(args.server, server_key(args)) as host:
+        async with RemoteHost(args.server, server_key(args)) as host:
             return await host.models()
     from treadle.config import ToolsSection
     from treadle.runtime import Runtime

@@ -34,7 +34,7 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.add_argument("run", metavar="RUN[#ROUND]", help="which model call; rounds are counted from 1")
     command.add_journal_flags(parser)
@@ -92,8 +92,8 @@ async def _show(store: "Store", name: str, number: int, args: argparse.Namespace
     line, plan, diff = await read_plan(store, row, number)
     calls = [call for call in await _calls(store, plan.fingerprint) if (call.run_id, call.round) != (row.id, number)]
     if args.json:
-        told: dict[str, Any] = {"run_id": row.id, **msgspec.structs.asdict(line), "diff": diff, "equal": calls}
-        command.print_json({**told, "plan": msgspec.Raw(plan_json(plan))})
+        document: dict[str, Any] = {"run_id": row.id, **msgspec.structs.asdict(line), "diff": diff, "equal": calls}
+        command.print_json({**document, "plan": msgspec.Raw(plan_json(plan))})
         return command.OK
     lines = [f"{row.id}#{number}  sha256 {_with_origin(plan.fingerprint, line.cached_from)}"]
     lines += [] if diff is None else [f"since round {number - 1}: {_words(diff)}"]

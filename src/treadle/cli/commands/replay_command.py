@@ -40,7 +40,7 @@ exit codes: 0 the same way, or the new run is done; 1 it took another way, or an
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.add_argument("run", help="the id of a run or response, or `last` for the newest one")
     parser.add_argument("--live-tools", action="store_true", help="run the tools again, in a new run")

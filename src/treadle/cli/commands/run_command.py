@@ -29,10 +29,10 @@ from treadle.core.events import (
     ToolStarted,
 )
 from treadle.terminal.conversation.attachments import join_prompt, message_of, read_piped
-from treadle.terminal.conversation.cost_estimate import Spending
+from treadle.terminal.conversation.usage_totals import Spending
 from treadle.terminal.rendering.progress_line import ticking
 from treadle.terminal.rendering.run_output import WRITERS, RunOutput
-from treadle.terminal.rendering.stdout_capture import Prints, own_stdout
+from treadle.terminal.rendering.stdout_capture import PrintedLines, own_stdout
 
 if TYPE_CHECKING:
     from treadle.config import Settings
@@ -60,7 +60,7 @@ examples:
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.add_argument("prompt", nargs="?", help="what to ask")
     parser.add_argument("files", nargs="*", metavar="FILE", help="texts and pictures to send along")
@@ -110,13 +110,13 @@ def run(args: argparse.Namespace) -> int:
     whole = join_prompt(prompt, read_piped())
     if not whole:
         raise RequestError("nothing to ask", param="prompt", hint='treadle run "your question", or pipe text into it')
-    said = message_of(whole, files)
+    prompt = message_of(whole, files)
     from treadle.terminal.conversation.interrupts import run_interruptible
 
     command.quiet_logs()
     with own_stdout() as out:
         writer = WRITERS[args.output](out, sys.stderr)
-        return run_interruptible(lambda interrupts: _Turn(args, settings, writer).run(interrupts, said))
+        return run_interruptible(lambda interrupts: _Turn(args, settings, writer).run(interrupts, prompt))
 
 
 def _limited(args: argparse.Namespace, settings: "Settings") -> "Settings":
@@ -149,7 +149,7 @@ def _amount(text: str) -> float:
 
 
 class _Turn:
-    """One turn: sends, follows, answers what is asked, and keeps to the limits of the flags."""
+    """One turn: sends the prompt, follows the events, decides approvals, and enforces the limits of the flags."""
 
     def __init__(self, args: argparse.Namespace, settings: "Settings", writer: RunOutput) -> None:
         self._args = args
@@ -158,22 +158,22 @@ class _Turn:
         self._tasks: set[asyncio.Future[None]] = set()
         self._spending = Spending(args.max_cost)
 
-    async def run(self, interrupts: "Interrupts", said: "MessageItem") -> int:
+    async def run(self, interrupts: "Interrupts", prompt: "MessageItem") -> int:
         """Answer and return the exit code. Raises: TreadleError, which who reads JSON has then read already."""
         try:
-            return await self._answer(interrupts, said)
+            return await self._answer(interrupts, prompt)
         except TreadleError as error:
             self._writer.fail(error.operator_info)
             raise
 
-    async def _answer(self, interrupts: "Interrupts", said: "MessageItem") -> int:
+    async def _answer(self, interrupts: "Interrupts", prompt: "MessageItem") -> int:
         from treadle.terminal.conversation.conversation import Conversation
         from treadle.terminal.conversation.open_conversation import make_policy, opened_host
 
         interrupts.watch()
         args, settings, writer = self._args, self._settings, self._writer
         schema = self._schema()
-        prints = Prints(writer.printed)
+        prints = PrintedLines(writer.printed)
         with contextlib.redirect_stdout(prints):
             async with opened_host(args, settings, writer.progress) as host:
                 folder = settings.tools.local.root
@@ -183,7 +183,7 @@ class _Turn:
                 policy = make_policy(settings.terminal.policy, folder)
                 interrupts.guard(conversation)
                 with ticking(writer.tick), self._deadline(conversation):
-                    await self._follow(conversation, policy, said)
+                    await self._follow(conversation, policy, prompt)
                 if writer.ended is not None:
                     writer.cost = await host.cost(conversation.run_id or "", conversation.model, writer.ended.usage)
             prints.finish()
@@ -208,26 +208,26 @@ class _Turn:
         if args.fork:
             await conversation.fork()
 
-    async def _follow(self, conversation: "Conversation", policy: "PermissionPolicy", said: "MessageItem") -> None:
+    async def _follow(self, conversation: "Conversation", policy: "PermissionPolicy", prompt: "MessageItem") -> None:
         has_begun = False
         try:
-            async with contextlib.aclosing(conversation.send(said)) as events:
+            async with contextlib.aclosing(conversation.send(prompt)) as events:
                 async for event in events:
                     if not has_begun:
                         self._writer.begin(conversation.session, conversation.model)
                         has_begun = True
                     self._writer.write(event)
-                    self._heed(conversation, policy, event)
+                    self._handle_event(conversation, policy, event)
         finally:
             for task in self._tasks:
                 task.cancel()
 
-    def _heed(self, conversation: "Conversation", policy: "PermissionPolicy", event: RunEvent) -> None:
+    def _handle_event(self, conversation: "Conversation", policy: "PermissionPolicy", event: RunEvent) -> None:
         match event:
             case ApprovalRequested() if not event.is_deferred:
                 self._spawn(self._decide(conversation, policy, event))
             case RoundStarted() if self._args.max_turns is not None and event.round > self._args.max_turns + 1:
-                self._stop(conversation, "max_turns")  # a server elsewhere keeps to its own limits, not to ours
+                self._stop(conversation, "max_turns")  # a remote server has its own limits, so ours are enforced here
             case RoundStarted() | ToolStarted() if self._spending.is_limited:
                 self._spawn(self._count_cost(conversation))
             case TextDelta() | ReasoningDelta() | ArgumentsDelta() if self._spending.is_limited:
@@ -237,7 +237,7 @@ class _Turn:
                 pass
 
     async def _decide(self, conversation: "Conversation", policy: "PermissionPolicy", event: ApprovalRequested) -> None:
-        """Answer by policy; what would be asked of a person is denied, and the exit code tells."""
+        """Decide by policy; a call that would need a person is denied, and the exit code shows it."""
         from treadle.terminal.conversation.host_interface import CallDecision
         from treadle.terminal.permissions.permission_policy import question_of
 

@@ -1,4 +1,4 @@
-"""`treadle serve`: start the gateway and say where to look."""
+"""`treadle serve`: start the gateway and print its addresses."""
 
 import argparse
 import asyncio
@@ -42,7 +42,7 @@ examples:
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.add_argument("--host", help="address to listen on (default: 127.0.0.1)")
     parser.add_argument("--port", type=int, help="port to listen on (default: 8700; 0 picks a free one)")
@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     check_addresses(settings)
     post = read_assignment(os.environ)
     if post is None and settings.server.workers > 1:
-        return _lead(settings, args)
+        return _serve_workers(settings, args)
     if sys.platform == "win32":
         from asyncio import run as run_loop
     else:
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     return command.OK
 
 
-def _lead(settings: "Settings", args: argparse.Namespace) -> int:
+def _serve_workers(settings: "Settings", args: argparse.Namespace) -> int:
     """Open the port and let workers serve it until stopped.
 
     Raises: ConfigError.
@@ -129,7 +129,7 @@ async def _serve(settings: "Settings", post: "WorkerAssignment | None" = None, *
             for line in greeting(runtime, address.url, address.login):
                 print(line, flush=True)
 
-        _collect_seldom()
+        _collect_rarely()
         watch = asyncio.create_task(runtime.watch_tools(tell_reload)) if is_reloading else None
         try:
             await serve(runtime, announce, write_scenario=_scenario, post=post)
@@ -138,9 +138,9 @@ async def _serve(settings: "Settings", post: "WorkerAssignment | None" = None, *
                 watch.cancel()
 
 
-def _collect_seldom() -> None:
-    """Look for unreachable cycles seldom, and never among what the process was started with: with ten thousand streams
-    open a full look takes seconds, in which nobody hears anything."""
+def _collect_rarely() -> None:
+    """Collect garbage rarely, and never scan the objects that were created at startup. With ten thousand open streams
+    a full collection takes seconds, during which no event is read."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -154,7 +154,7 @@ def _scenario(runs: "Sequence[StoredRun]") -> str:
 
 
 def tell_reload(place: str, outcome: "list[str] | ConfigError") -> None:
-    """Say that tools were loaded again, or why they could not be and what was there goes on."""
+    """Log that tools were reloaded, or why they could not be and the old ones stay."""
     if isinstance(outcome, ConfigError):
         log.error("tools not reloaded, the old ones stay: %s", outcome.message)
     else:
@@ -162,7 +162,7 @@ def tell_reload(place: str, outcome: "list[str] | ConfigError") -> None:
 
 
 def greeting(runtime: "Runtime", url: str, login: str = "") -> list[str]:
-    """Return the lines that say where to look and what answers."""
+    """Return the lines that show the addresses and what answers there."""
     from treadle.server.auth.authentication import asks_for_key
 
     settings = runtime.settings
@@ -193,7 +193,7 @@ def _log_to_stderr(level: str, redactor: "Redactor") -> None:
     logger.addHandler(Gathered(sys.stderr, StartupLines(redactor) if sys.stderr.isatty() else JsonLines(redactor)))
     logger.setLevel(level.upper())
     logger.propagate = False
-    # No line says which thread, process or place in the code wrote it, so nobody need find out.
+    # No line names the thread, process or source line, so logging need not look them up for each record.
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging._srcfile = None  # type: ignore[attr-defined]  # pyright: ignore[reportPrivateUsage]
 

@@ -30,14 +30,14 @@ examples:
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.set_defaults(limit=LIMIT, query=None, here=False)
     _add_list_flags(parser)
     actions = parser.add_subparsers(dest="action", metavar="ACTION")
 
     def action(name: str, help_text: str, *, has_session: bool = True) -> argparse.ArgumentParser:
-        # A flag that is left out here keeps what was said before the action.
+        # A flag that is left out here must not overwrite the one given before the action.
         inner = actions.add_parser(name, help=help_text, argument_default=argparse.SUPPRESS)
         if has_session:
             inner.add_argument("session", metavar="SESSION", help="its id or name")
@@ -98,11 +98,11 @@ async def _show(store: "Store", args: argparse.Namespace) -> int:
     from treadle.journal.session_operations import said_in, write_markdown
 
     row = await _find(store, args.session)
-    said = await said_in(store, row)
+    messages = await said_in(store, row)
     if args.json:
-        command.print_json({**view_of(row), "messages": said})
+        command.print_json({**view_of(row), "messages": messages})
     else:
-        print(clean(write_markdown(row, said)), end="")
+        print(clean(write_markdown(row, messages)), end="")
     return command.OK
 
 
@@ -110,7 +110,7 @@ async def _rename(store: "Store", args: argparse.Namespace) -> int:
     from treadle.journal.session_operations import check_name
 
     row = await _find(store, args.session)
-    return _tell(await store.update_session(row.id, name=check_name(args.name)), args, "is now")
+    return _print_session(await store.update_session(row.id, name=check_name(args.name)), args, "is now")
 
 
 async def _fork(store: "Store", args: argparse.Namespace) -> int:
@@ -122,7 +122,7 @@ async def _fork(store: "Store", args: argparse.Namespace) -> int:
     source = await _find(store, args.session)
     now = (await opened.clock_of(store)).now()
     row = SessionRow(id=RandomIds().new(SESSION), created_at=now, updated_at=now)
-    return _tell(await fork_session(store, source, row, at=args.at, name=args.name), args, "forked as")
+    return _print_session(await fork_session(store, source, row, at=args.at, name=args.name), args, "forked as")
 
 
 async def _delete(store: "Store", args: argparse.Namespace) -> int:
@@ -178,7 +178,7 @@ def view_of(row: "SessionRow") -> dict[str, object]:
     return {name: getattr(row, name) for name in names}
 
 
-def _tell(row: "SessionRow", args: argparse.Namespace, verb: str) -> int:
+def _print_session(row: "SessionRow", args: argparse.Namespace, verb: str) -> int:
     if args.json:
         command.print_json(view_of(row))
     else:

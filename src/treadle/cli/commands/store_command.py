@@ -1,4 +1,4 @@
-"""`treadle store`: look after the journal itself. Copy it, put a copy back, check it, bring it up to date, forget."""
+"""`treadle store`: manage the journal: back up, restore, check, migrate, and delete old conversations."""
 
 import argparse
 import asyncio
@@ -13,7 +13,7 @@ from urllib.parse import quote
 import msgspec
 
 from treadle.cli import command_base as command
-from treadle.cli.progress_bar import shown
+from treadle.cli.progress_bar import show_progress
 from treadle.core.errors import ConfigError, Conflict, StoreError
 from treadle.terminal.rendering.event_messages import plural
 from treadle.terminal.rendering.sanitize import clean
@@ -43,7 +43,7 @@ exit codes: 0 done, 1 an error, or the journal is damaged; 2 usage or configurat
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
 
@@ -94,8 +94,8 @@ class _Place:
             self.path = sqlite_path(settings.store.url)
             self.shown = str(self.path)
 
-    def look(self) -> "JournalInspection":
-        """Say what is there.
+    def inspect(self) -> "JournalInspection":
+        """Return the state of the journal.
 
         Raises: NotFound, StoreError.
         """
@@ -118,7 +118,7 @@ class _Place:
 
 
 def _info(place: _Place, args: argparse.Namespace) -> int:
-    seen = place.look()
+    seen = place.inspect()
     if args.json:
         command.print_json({"store": place.shown, **msgspec.structs.asdict(seen), "state": seen.state})
         return command.OK
@@ -130,18 +130,18 @@ def _info(place: _Place, args: argparse.Namespace) -> int:
 
 def _backup(place: _Place, args: argparse.Namespace) -> int:
     began = time.monotonic()
-    with shown("copying") as tell:
+    with show_progress("copying") as progress:
         if address := place.postgres:
             from treadle.journal.postgres.backup import back_up as dump
 
-            seen = place.look()
+            seen = place.inspect()
             if not seen.version:
                 raise StoreError(f"there is no journal in the store {place.shown}", hint="the first run makes one")
-            _waiting(lambda: dump(address, args.file, os.environ), tell)
+            _waiting(lambda: dump(address, args.file, os.environ), progress)
         else:
             from treadle.journal.sqlite.backup import back_up
 
-            seen = back_up(place.path, args.file, tell)
+            seen = back_up(place.path, args.file, progress)
     size = args.file.stat().st_size
     if args.json:
         command.print_json({"file": str(args.file), "runs": seen.runs, "version": seen.version, "size_bytes": size})
@@ -164,14 +164,14 @@ def _secret_of(place: _Place) -> str:
 
 
 def _restore(place: _Place, args: argparse.Namespace) -> int:
-    with shown("restoring") as tell:
+    with show_progress("restoring") as progress:
         if place.postgres is not None:
-            aside = _restore_postgres(place, place.postgres, args, tell)
+            aside = _restore_postgres(place, place.postgres, args, progress)
         else:
             from treadle.journal.sqlite.backup import restore
 
-            aside = restore(args.file, place.path, tell, is_replacing=args.replace)
-    seen = place.look()
+            aside = restore(args.file, place.path, progress, is_replacing=args.replace)
+    seen = place.inspect()
     if args.json:
         command.print_json(
             {"store": place.shown, "runs": seen.runs, "version": seen.version, "aside": aside and str(aside)}
@@ -184,11 +184,11 @@ def _restore(place: _Place, args: argparse.Namespace) -> int:
 
 
 def _restore_postgres(
-    place: _Place, address: "PostgresAddress", args: argparse.Namespace, tell: Callable[[int, int], None]
+    place: _Place, address: "PostgresAddress", args: argparse.Namespace, progress: Callable[[int, int], None]
 ) -> None:
     from treadle.journal.postgres.backup import restore, schema_in
 
-    if place.look().version and not args.replace:
+    if place.inspect().version and not args.replace:
         raise Conflict(
             f"there is a journal in the store {address.shown} already",
             hint="--replace drops it; copy it first: treadle store backup FILE",
@@ -199,17 +199,17 @@ def _restore_postgres(
             f"the copy holds the schema {name!r}, and the store is {address.schema!r}",
             hint=f"restore it with ?schema={quote(name, safe='')} in the address",
         )
-    _waiting(lambda: restore(address, args.file, os.environ), tell)
+    _waiting(lambda: restore(address, args.file, os.environ), progress)
 
 
 def _check(place: _Place, args: argparse.Namespace) -> int:
     problems: list[str] = []
     if place.postgres is None:
-        from treadle.cli.doctor.journal_file_checks import damage
+        from treadle.cli.doctor.journal_file_checks import find_damage
 
-        with shown("reading") as tell:
-            problems = damage(place.path, tell)
-    seen = None if problems else place.look()
+        with show_progress("reading") as progress:
+            problems = find_damage(place.path, progress)
+    seen = None if problems else place.inspect()
     runs = 0 if seen is None else seen.runs
     if args.json:
         command.print_json({"ok": not problems, "store": place.shown, "problems": problems, "runs": runs})
@@ -234,7 +234,7 @@ def _migrate(place: _Place, args: argparse.Namespace) -> int:
 
     command.quiet_logs()
     asyncio.run(main())
-    seen = place.look()
+    seen = place.inspect()
     if args.json:
         command.print_json({"store": place.shown, "version": seen.version})
     else:
@@ -250,8 +250,8 @@ def _prune(place: _Place, args: argparse.Namespace) -> int:
     place.check_exists()
 
     async def work(store: "Store") -> "Pruned":
-        with shown("forgetting") as tell:
-            return await prune(store, before, tell, is_dry=args.dry_run)
+        with show_progress("forgetting") as progress:
+            return await prune(store, before, progress, is_dry=args.dry_run)
 
     async def main() -> "Pruned":
         async with opened(place.settings) as store:
@@ -278,14 +278,14 @@ _ACTIONS: dict[str, Callable[[_Place, argparse.Namespace], int]] = {
 }
 
 
-def _waiting(work: Callable[[], None], tell: Callable[[int, int], None]) -> None:
-    """Do what another program does, and show that it goes on."""
+def _waiting(work: Callable[[], None], progress: Callable[[int, int], None]) -> None:
+    """Do what another program does, and show that it continues."""
     from concurrent.futures import ThreadPoolExecutor, wait
 
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(work)
         while not wait((future,), timeout=0.1).done:
-            tell(0, 0)
+            progress(0, 0)
         future.result()
 
 

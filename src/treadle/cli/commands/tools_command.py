@@ -1,4 +1,4 @@
-"""`treadle tools`: list what Treadle runs, show how one may run and who said so, check what providers cannot take."""
+"""`treadle tools`: list the server's tools, show one's permissions and their origin, check schemas for providers."""
 
 import argparse
 import asyncio
@@ -46,7 +46,7 @@ class ToolRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     actions = ("list", "show", "lint")
     parser.add_argument(
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 async def _visit(servers: "Servers") -> None:
-    """Ask the MCP servers once for their tools, and say which could not be asked."""
+    """Ask each MCP server once for its tools, and report those that do not answer."""
     command.quiet_logs()
     await servers.open()
     for server in servers.all:

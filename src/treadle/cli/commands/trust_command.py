@@ -1,4 +1,4 @@
-"""`treadle trust`: say what a treadle.toml would do, agree to it, or take that back."""
+"""`treadle trust`: show what a treadle.toml would do, trust it, or remove the trust."""
 
 import argparse
 import os
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from treadle.cli import command_base as command
-from treadle.cli.trust_question import remember, told
+from treadle.cli.trust_question import describe_file, remember
 from treadle.core.errors import ConfigError, NotFound
 from treadle.terminal.rendering.sanitize import one_line, reveal
 
@@ -32,7 +32,7 @@ exit codes: 0 done (with --show: it is trusted), 1 it is not, 2 usage or configu
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.add_argument("file", nargs="?", metavar="FILE", help="the file it is about (default: treadle.toml)")
     what = parser.add_mutually_exclusive_group()
@@ -89,13 +89,13 @@ def _revoke(trust: "Trust", file: Path, *, is_json: bool) -> int:
 
 def _show(file: Path, *, is_json: bool) -> int:
     from treadle.config.loader import examine_file
-    from treadle.config.trust_summary import list_deeds
+    from treadle.config.trust_summary import list_effects
 
     found = examine_file(file, env=os.environ)
     if is_json:
-        command.print_json({**msgspec.structs.asdict(found.doubt), "would": list_deeds(found.settings, found.keys)})
+        command.print_json({**msgspec.structs.asdict(found.doubt), "would": list_effects(found.settings, found.keys)})
     else:
-        print("\n".join(told(found)))
+        print("\n".join(describe_file(found)))
     return command.OK if found.doubt.state == "trusted" else command.ERROR
 
 
@@ -108,5 +108,5 @@ def _agree(file: Path, *, is_json: bool) -> int:
         command.print_json({**msgspec.structs.asdict(found.doubt), "state": "trusted"})
     else:
         trusted = msgspec.structs.replace(found, doubt=msgspec.structs.replace(found.doubt, state="trusted"))
-        print("\n".join(told(trusted)))
+        print("\n".join(describe_file(trusted)))
     return command.OK

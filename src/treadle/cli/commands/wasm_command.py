@@ -1,4 +1,4 @@
-"""`treadle wasm`: run a guest, call one of its tools, look at one, begin one, build one."""
+"""`treadle wasm`: run a guest, call one of its tools, inspect, create and build guests."""
 
 import argparse
 import asyncio
@@ -39,7 +39,7 @@ _GRANTS = (
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     run_guest = actions.add_parser("run", help="run a guest")
@@ -112,11 +112,11 @@ async def _session(interrupts: "Interrupts", settings: "Settings", args: argpars
     interrupts.watch()
     async with Runtime(settings, parts=Parts(is_attended=False)) as runtime:
         module = _module(settings, args)
-        said: list[Said] = []
-        hear = said.append if args.json else show
-        ended = await runtime.guests.run(module, stdin=stdin, hear=hear)
+        output: list[Said] = []
+        on_output = output.append if args.json else show
+        ended = await runtime.guests.run(module, stdin=stdin, hear=on_output)
         await asyncio.sleep(0)
-    return _report(module, ended, said, as_json=args.json)
+    return _report(module, ended, output, as_json=args.json)
 
 
 def _module(settings: "Settings", args: argparse.Namespace) -> "GuestModule":
@@ -150,23 +150,23 @@ def _module(settings: "Settings", args: argparse.Namespace) -> "GuestModule":
     )
 
 
-def show(said: "Said") -> None:
+def show(output: "Said") -> None:
     """Print what a guest prints, and its log on stderr."""
     from treadle.wasm.execution.thread_messages import LEVELS
 
-    if said.stream == "log":
-        print(f"[{LEVELS[said.level]}] {clean(said.text)}", file=sys.stderr)
+    if output.stream == "log":
+        print(f"[{LEVELS[output.level]}] {clean(output.text)}", file=sys.stderr)
     else:
-        stream = sys.stdout if said.stream == "stdout" else sys.stderr
-        stream.write(clean(said.text))
+        stream = sys.stdout if output.stream == "stdout" else sys.stderr
+        stream.write(clean(output.text))
         stream.flush()
 
 
-def _report(module: "GuestModule", ended: "ProgramEnded", said: "list[Said]", *, as_json: bool) -> int:
+def _report(module: "GuestModule", ended: "ProgramEnded", output: "list[Said]", *, as_json: bool) -> int:
     import msgspec
 
     if as_json:
-        document = {"guest": module.name, **msgspec.to_builtins(ended), "said": said}
+        document = {"guest": module.name, **msgspec.to_builtins(ended), "said": output}
         command.print_json(document)
     if ended.stop is not None:
         if not as_json:

@@ -1,24 +1,25 @@
-"""`treadle ws`: workspaces. Make, read, patch, lock, look at proposals and decide them, go back in their history."""
+"""`treadle ws`: create, read, patch and lock workspaces, decide proposals, and view or restore their history."""
 
 import argparse
 import getpass
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from treadle.cli import command_base as command
 from treadle.cli import open_journal as opened
-from treadle.cli import workspace_output as out
 from treadle.core.errors import NotApproved, RequestError, WorkspaceConflict
 from treadle.core.json import BadJson, read_json
 from treadle.terminal.rendering.proposal_card import diff_lines, review_lines, when
+from treadle.terminal.rendering.sanitize import clean
 
 if TYPE_CHECKING:
     from treadle.journal.journal_interface import Store
     from treadle.workspace.proposal_review import Review
     from treadle.workspace.workspace_service import Workspaces
-    from treadle.workspace.workspace_store import Author, Taken
+    from treadle.workspace.workspace_state import WorkspaceRecord
+    from treadle.workspace.workspace_store import Author, Standing, Taken
 
 LIMIT = 50
 EPILOG = """\
@@ -51,7 +52,7 @@ _WORDS = {
 
 
 def describe(parser: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+    """Add the arguments of the command."""
     parser.epilog = EPILOG
     parser.set_defaults(limit=LIMIT)
     command.add_journal_flags(parser)
@@ -121,12 +122,12 @@ def run(args: argparse.Namespace) -> int:
 
         if vars(args).get("session"):
             args.session = (await get_session(store, args.session, key_id=None)).id
-        return await work(await _desk(store), args)
+        return await work(await _open_workspaces(store), args)
 
     return opened.with_store(args, main, may_create=args.action == "new")
 
 
-async def _desk(store: "Store") -> "Workspaces":
+async def _open_workspaces(store: "Store") -> "Workspaces":
     from treadle.runtime import RandomIds
     from treadle.workspace.workspace_service import Workspaces
 
@@ -134,8 +135,8 @@ async def _desk(store: "Store") -> "Workspaces":
     return Workspaces(store, ids=RandomIds(), clock=clock.now, key_id=None)
 
 
-async def _list(desk: "Workspaces", args: argparse.Namespace) -> int:
-    rows = await desk.page(max(1, args.limit))
+async def _list(workspaces: "Workspaces", args: argparse.Namespace) -> int:
+    rows = await workspaces.page(max(1, args.limit))
     if args.json:
         names = ("id", "name", "version", "session_id", "created_at", "updated_at")
         command.print_json([{name: getattr(row, name) for name in names} for row in rows])
@@ -144,39 +145,39 @@ async def _list(desk: "Workspaces", args: argparse.Namespace) -> int:
     else:
         cells = [("name", "version", "changed", "id")]
         cells += [(row.name or "-", str(row.version), when(row.updated_at), row.id) for row in rows]
-        out.print_lines(opened.aligned(cells))
+        _print_lines(opened.aligned(cells))
     return command.OK
 
 
-async def _new(desk: "Workspaces", args: argparse.Namespace) -> int:
+async def _new(workspaces: "Workspaces", args: argparse.Namespace) -> int:
     sections: Any = {name: _object(getattr(args, name), name) for name in ("facts", "draft", "ui")}
     given = {name: value for name, value in sections.items() if value is not None}
-    held = await desk.create(args.name, sections=given, session_id=args.session, author=_author(args))
-    return _tell(args, f"{held.row.name} is {held.row.id}", {"id": held.row.id, "name": held.row.name})
+    held = await workspaces.create(args.name, sections=given, session_id=args.session, author=_author(args))
+    return _print(args, f"{held.row.name} is {held.row.id}", {"id": held.row.id, "name": held.row.name})
 
 
-async def _show(desk: "Workspaces", args: argparse.Namespace) -> int:
-    held = await desk.get(args.workspace)
+async def _show(workspaces: "Workspaces", args: argparse.Namespace) -> int:
+    held = await workspaces.get(args.workspace)
     command.print_json(held.workspace.get(args.path))
     return command.OK
 
 
-async def _patch(desk: "Workspaces", args: argparse.Namespace) -> int:
+async def _patch(workspaces: "Workspaces", args: argparse.Namespace) -> int:
     from treadle.workspace.workspace_state import Change
 
     value = _value(args.value) if "value" in vars(args) else None
     change = Change(path=args.path, op=args.action, value=value)
-    return _taken(args, await desk.patch_draft(args.workspace, [change], author=_author(args)))
+    return _print_result(args, await workspaces.patch_draft(args.workspace, [change], author=_author(args)))
 
 
-async def _lock(desk: "Workspaces", args: argparse.Namespace) -> int:
-    deed = desk.lock if args.action == "lock" else desk.unlock
-    return _taken(args, await deed(args.workspace, args.path, author=_author(args)))
+async def _lock(workspaces: "Workspaces", args: argparse.Namespace) -> int:
+    change_lock = workspaces.lock if args.action == "lock" else workspaces.unlock
+    return _print_result(args, await change_lock(args.workspace, args.path, author=_author(args)))
 
 
-async def _proposals(desk: "Workspaces", args: argparse.Namespace) -> int:
-    standings = await desk.standings(args.workspace, status=None if args.all else "open")
-    reviews = [await desk.review(args.workspace, each.proposal.id) for each in standings if each.status == "open"]
+async def _proposals(workspaces: "Workspaces", args: argparse.Namespace) -> int:
+    standings = await workspaces.standings(args.workspace, status=None if args.all else "open")
+    reviews = [await workspaces.review(args.workspace, each.proposal.id) for each in standings if each.status == "open"]
     decided = [each for each in standings if each.status != "open"]
     if args.json:
         command.print_json({"open": reviews, "decided": decided})
@@ -184,16 +185,16 @@ async def _proposals(desk: "Workspaces", args: argparse.Namespace) -> int:
         print("nothing waits for a decision")
     else:
         for each in reviews:
-            out.print_lines(review_lines(each))
+            _print_lines(review_lines(each))
         for each in decided:
-            out.print_lines(out.standing_lines(each))
+            _print_lines(_standing_lines(each))
     return command.OK
 
 
-async def _confirm(desk: "Workspaces", args: argparse.Namespace) -> int:
+async def _confirm(workspaces: "Workspaces", args: argparse.Namespace) -> int:
     from treadle.workspace.workspace_service import Consent
 
-    review = await desk.review(args.workspace, args.proposal)
+    review = await workspaces.review(args.workspace, args.proposal)
     only = None if args.only is None else _numbers(args.only)
     changes = None if args.set is None else tuple(_assigned(each) for each in args.set)
     version = review.facts_version if args.version is None else args.version
@@ -203,64 +204,66 @@ async def _confirm(desk: "Workspaces", args: argparse.Namespace) -> int:
         _ask(review)
     consent = Consent(version=version, only=only, changes=changes, sha256=review.sha256)
     try:
-        taken = await desk.confirm(args.workspace, args.proposal, consent, author=_author(args))
+        taken = await workspaces.confirm(args.workspace, args.proposal, consent, author=_author(args))
     except WorkspaceConflict:
         if not args.json:
-            out.print_lines(review_lines(await desk.review(args.workspace, args.proposal)))
+            _print_lines(review_lines(await workspaces.review(args.workspace, args.proposal)))
         raise
-    return _taken(args, taken)
+    return _print_result(args, taken)
 
 
-async def _reject(desk: "Workspaces", args: argparse.Namespace) -> int:
-    return _taken(args, await desk.reject(args.workspace, args.proposal, author=_author(args)))
+async def _reject(workspaces: "Workspaces", args: argparse.Namespace) -> int:
+    return _print_result(args, await workspaces.reject(args.workspace, args.proposal, author=_author(args)))
 
 
-async def _history(desk: "Workspaces", args: argparse.Namespace) -> int:
-    records = await desk.history(args.workspace, limit=max(1, args.limit))
+async def _history(workspaces: "Workspaces", args: argparse.Namespace) -> int:
+    records = await workspaces.history(args.workspace, limit=max(1, args.limit))
     if args.json:
         command.print_json(records)
     else:
         for record in records:
-            out.print_lines(out.record_lines(record, has_diff=args.diff))
+            _print_lines(_record_lines(record, has_diff=args.diff))
     return command.OK
 
 
-async def _diff(desk: "Workspaces", args: argparse.Namespace) -> int:
+async def _diff(workspaces: "Workspaces", args: argparse.Namespace) -> int:
     end = None if args.end is None else _version(args.end)
-    differences = await desk.diff(args.workspace, _version(args.start), end)
+    differences = await workspaces.diff(args.workspace, _version(args.start), end)
     if args.json:
         command.print_json(differences)
     else:
-        out.print_lines(diff_lines(differences))
+        _print_lines(diff_lines(differences))
     return command.OK
 
 
-async def _restore(desk: "Workspaces", args: argparse.Namespace) -> int:
+async def _restore(workspaces: "Workspaces", args: argparse.Namespace) -> int:
     from treadle.workspace.workspace_state import SECTIONS
 
     sections = args.section or SECTIONS
     version = _version(args.version)
-    return _taken(args, await desk.restore(args.workspace, version, author=_author(args), sections=sections))
+    return _print_result(
+        args, await workspaces.restore(args.workspace, version, author=_author(args), sections=sections)
+    )
 
 
-async def _audit(desk: "Workspaces", args: argparse.Namespace) -> int:
-    finding = await desk.audit(args.workspace)
+async def _audit(workspaces: "Workspaces", args: argparse.Namespace) -> int:
+    finding = await workspaces.audit(args.workspace)
     if args.json:
         command.print_json(finding)
     else:
-        out.print_lines([*finding.problems, f"{finding.versions} versions, {len(finding.problems)} problems"])
+        _print_lines([*finding.problems, f"{finding.versions} versions, {len(finding.problems)} problems"])
     return command.ERROR if finding.problems else command.OK
 
 
-async def _rename(desk: "Workspaces", args: argparse.Namespace) -> int:
-    held = await desk.update(args.workspace, name=args.name)
-    return _tell(args, f"{args.workspace} is now {held.row.name}", {"id": held.row.id, "name": held.row.name})
+async def _rename(workspaces: "Workspaces", args: argparse.Namespace) -> int:
+    held = await workspaces.update(args.workspace, name=args.name)
+    return _print(args, f"{args.workspace} is now {held.row.name}", {"id": held.row.id, "name": held.row.name})
 
 
-async def _forget(desk: "Workspaces", args: argparse.Namespace) -> int:
-    held = await desk.get(args.workspace)
-    await desk.delete(held.row.id)
-    return _tell(args, f"{held.row.name or held.row.id} is gone", {"deleted": held.row.id})
+async def _forget(workspaces: "Workspaces", args: argparse.Namespace) -> int:
+    held = await workspaces.get(args.workspace)
+    await workspaces.delete(held.row.id)
+    return _print(args, f"{held.row.name or held.row.id} is gone", {"deleted": held.row.id})
 
 
 _ACTIONS: dict[str, Work] = {
@@ -286,12 +289,12 @@ _ACTIONS: dict[str, Work] = {
 
 
 def _refuse(review: "Review", args: argparse.Namespace) -> None:
-    """Say why a proposal cannot be confirmed as it is, instead of asking about it.
+    """Report why a proposal cannot be confirmed in its present state, instead of asking about it.
 
     Raises: WorkspaceConflict.
     """
     if not args.json:
-        out.print_lines(review_lines(review))
+        _print_lines(review_lines(review))
     raise WorkspaceConflict(
         f"proposal `{review.proposal.id}` cannot be confirmed as it is: {review.obstacle}",
         param="proposal",
@@ -310,7 +313,7 @@ def _ask(review: "Review") -> None:
             param="version",
             hint=f"say what you have seen: --version {review.facts_version}, or --yes",
         )
-    out.print_lines(review_lines(review))
+    _print_lines(review_lines(review))
     if input("make it fact? [y/N] ").strip().casefold() not in ("y", "yes"):
         raise NotApproved("nothing was changed")
 
@@ -329,17 +332,17 @@ def _user() -> str:
         return ""
 
 
-def _taken(args: argparse.Namespace, taken: "Taken") -> int:
+def _print_result(args: argparse.Namespace, taken: "Taken") -> int:
     record = taken.record
     text = "\n".join([f"version {record.version}: {record.kind}", *diff_lines(record.diff)])
-    return _tell(args, text, record)
+    return _print(args, text, record)
 
 
-def _tell(args: argparse.Namespace, text: str, value: object) -> int:
+def _print(args: argparse.Namespace, text: str, value: object) -> int:
     if args.json:
         command.print_json(value)
     else:
-        out.print_lines(text.splitlines())
+        _print_lines(text.splitlines())
     return command.OK
 
 
@@ -386,3 +389,26 @@ def _version(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 15):
         raise RequestError(f"{text!r} is no version", param="version", hint="a whole number; see `treadle ws history`")
     return int(text)
+
+
+def _print_lines(lines: Iterable[str]) -> None:
+    """Print lines for a person to read."""
+    for line in lines:
+        print(clean(line))
+
+
+def _standing_lines(standing: "Standing") -> list[str]:
+    """Return a decided proposal in one or two lines."""
+    proposal, decision = standing.proposal, standing.decision
+    lines = [f"{proposal.id}  {standing.status}  {len(proposal.changes)} changes  {proposal.reason}".rstrip()]
+    lines += [f"  because: {decision.reason}"] if decision is not None and decision.reason else []
+    return lines
+
+
+def _record_lines(record: "WorkspaceRecord", *, has_diff: bool) -> list[str]:
+    """Return one version of a history."""
+    by = " ".join(word for word in (record.actor, record.who, record.run_id or "") if word)
+    what = record.path or record.proposal_id or ("" if record.restored is None else f"version {record.restored}")
+    head = f"{record.version:>5}  {when(record.at)}  {record.kind:<9}  {by}  {what}".rstrip()
+    lines = [head + (f"  ({record.reason})" if record.reason else "")]
+    return lines + (diff_lines(record.diff) if has_diff and record.diff else [])

@@ -1,4 +1,4 @@
-"""The checks of `treadle doctor`: which there are, and in which order. Each looks at one thing, and changes nothing."""
+"""The checks of `treadle doctor`, in order. Each checks one thing and changes nothing."""
 
 from collections.abc import Mapping
 
@@ -28,7 +28,7 @@ from treadle.config import Settings
 
 
 def check_machine() -> list[Check]:
-    """Look at what does not depend on any setting."""
+    """Run the checks that depend on no setting."""
     return [
         check_python(),
         check_packages(),
@@ -42,12 +42,12 @@ def check_machine() -> list[Check]:
 
 
 def check_settings(settings: Settings, env: Mapping[str, str], *, asking: Asking) -> list[Check]:
-    """Look at what the settings name, in the order in which a person would mend things."""
+    """Run the checks of what the settings name, in the order in which a person would fix things."""
     return [
         check_extras(settings),
         check_data(env),
-        check_store(settings, env, is_offline=asking == "nobody"),
-        *([] if asking == "nobody" else check_replicas(settings, env)),
+        check_store(settings, env, is_offline=asking == "none"),
+        *([] if asking == "none" else check_replicas(settings, env)),
         *check_upstreams(settings, env, asking=asking),
         check_addresses(settings),
         check_tools(settings),

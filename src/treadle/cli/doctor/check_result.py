@@ -1,4 +1,4 @@
-"""What one look found."""
+"""The result of one check."""
 
 from typing import Literal
 
@@ -8,7 +8,7 @@ from treadle.core.errors import TreadleError
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """What one look found. `advice` says what to do about it."""
+    """The result of one check. `advice` is the suggested fix."""
 
     name: str
     state: Literal["ok", "note", "broken"]
@@ -17,5 +17,5 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def broken(name: str, error: TreadleError, advice: str = "") -> Check:
-    """Return an error as a finding; its own hint says best what to do."""
+    """Return an error as a failed check, with its own hint as advice where it has one."""
     return Check(name=name, state="broken", detail=error.operator_info.message, advice=error.hint or advice)

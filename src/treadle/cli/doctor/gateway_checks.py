@@ -35,7 +35,7 @@ def check_tools(settings: Settings) -> Check:
 
 
 def check_mcp(settings: Settings, env: Mapping[str, str]) -> list[Check]:
-    """Name the tools of MCP servers that wait for a person, as they were last seen; say nothing without a server."""
+    """List the tools of MCP servers that wait for review, as last seen; nothing if no server is configured."""
     from treadle.config.mcp_settings import waiting_tools
 
     if not settings.mcp:
@@ -51,7 +51,7 @@ def check_mcp(settings: Settings, env: Mapping[str, str]) -> list[Check]:
 
 
 def check_port(settings: Settings) -> Check:
-    """Look whether the gateway could listen, and who does where it could not."""
+    """Check whether the gateway could listen, and who does where it could not."""
     server = settings.server
     place = f"{server.host}:{server.port}"
     with socket.socket(socket.AF_INET6 if ":" in server.host else socket.AF_INET) as probe:
@@ -68,7 +68,7 @@ def check_port(settings: Settings) -> Check:
 
 
 def _is_treadle(host: str, port: int) -> bool:
-    """Ask whoever listens whether it is one of us."""
+    """Ask the process that listens on the port whether it is Treadle."""
     connection = http.client.HTTPConnection(host.strip("[]"), port, timeout=PROBE_S)
     try:
         connection.request("GET", "/healthz")
@@ -82,7 +82,7 @@ def _is_treadle(host: str, port: int) -> bool:
 
 
 def check_addresses(settings: Settings) -> Check:
-    """Look whether an upstream or an MCP server is this very gateway."""
+    """Check whether an upstream or an MCP server is this very gateway."""
     from treadle.cli.commands.serve_command import check_addresses
 
     try:
@@ -93,7 +93,7 @@ def check_addresses(settings: Settings) -> Check:
 
 
 def check_hosts(settings: Settings) -> Check:
-    """Look whether a gateway that others can reach would answer them: it knows only the names it was told."""
+    """Check that an exposed gateway answers others: it accepts only the host names that are configured."""
     server = settings.server
     if is_loopback(server.host):
         return Check(name="hosts", state="ok", detail=f"answers to {server.host} and localhost")
@@ -106,7 +106,7 @@ def check_hosts(settings: Settings) -> Check:
 
 
 def check_keys(settings: Settings, env: Mapping[str, str]) -> Check:
-    """Look whether strangers could use the gateway, and whether keys can be known again tomorrow."""
+    """Check whether strangers could use the gateway, and whether keys can be known again tomorrow."""
     from treadle.server.auth.authentication import asks_for_key
     from treadle.server.auth.installation_secret import CHARS_MIN, VARIABLE, is_shared
     from treadle.server.auth.page_access import asks_for_login, is_exposed
@@ -146,7 +146,7 @@ def _two_secrets(settings: Settings, env: Mapping[str, str]) -> str:
 
 
 def check_client_key(settings: Settings, text: str, env: Mapping[str, str]) -> Check:
-    """Try a client's key against the journal, as the gateway would, and say more than it tells a stranger."""
+    """Try a client's key against the journal, as the gateway would, and explain a refusal (clients get no reason)."""
     from treadle.access.key_token import is_proved, read_token
     from treadle.access.keyring import Keyring
     from treadle.cli.open_journal import clock_of, opened
@@ -158,7 +158,7 @@ def check_client_key(settings: Settings, text: str, env: Mapping[str, str]) -> C
         detail = "it does not have the form tr_…_… of a key of Treadle's"
         return Check(name="key", state="broken", detail=detail, advice="`treadle keys create NAME` makes one")
 
-    async def look() -> "tuple[KeyRow | None, str]":
+    async def read_key() -> "tuple[KeyRow | None, str]":
         async with opened(settings) as store:
             row = await store.keys.find(token.lookup)
             try:
@@ -169,7 +169,7 @@ def check_client_key(settings: Settings, text: str, env: Mapping[str, str]) -> C
 
     try:
         pepper = secret_for("keys", stored_secret(settings, env))
-        row, refusal = asyncio.run(look())
+        row, refusal = asyncio.run(read_key())
     except TreadleError as error:
         return broken("key", error)
     if row is None:
@@ -190,7 +190,7 @@ def _scopes(row: "KeyRow") -> str:
 
 
 def check_data(env: Mapping[str, str]) -> Check:
-    """Look whether a person's own folder of data can be written: what was allowed, and compiled guests, are there."""
+    """Check whether a person's own folder of data can be written: what was allowed, and compiled guests, are there."""
     from treadle.config.loader import data_directory
 
     folder = data_directory(env)

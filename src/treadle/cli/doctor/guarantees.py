@@ -327,7 +327,7 @@ NOT_GUARANTEED: tuple[str, ...] = (
 
 
 def check_guarantees() -> Check:
-    """Say which guarantees this machine can enforce, and why it cannot enforce the others."""
+    """List the guarantees that this machine can enforce, and why it cannot enforce the others."""
     lacking = {each: reason for each in GUARANTEES if (reason := each.holds())}
     held = [each.name for each in GUARANTEES if each not in lacking]
     lines = [f"{len(held)} of {len(GUARANTEES)} can be enforced here: {', '.join(held)}"]

@@ -1,6 +1,6 @@
 """What is wrong with the file of a SQLite journal, as far as can be seen beside the process that uses it.
 
-Which files a process has open only Linux says, and only of one's own processes. Nothing here is changed.
+Only Linux shows which files a process has open, and only for one's own processes. Nothing is changed here.
 """
 
 import os
@@ -33,7 +33,7 @@ def file_problems(path: Path) -> list[str]:
     return problems
 
 
-def damage(path: Path, tell: Callable[[int, int], None]) -> list[str]:
+def find_damage(path: Path, progress: Callable[[int, int], None]) -> list[str]:
     """Return what is wrong with those who use a journal, else read the whole of it and return what is wrong there.
 
     Raises: NotFound, StoreError.
@@ -45,7 +45,7 @@ def damage(path: Path, tell: Callable[[int, int], None]) -> list[str]:
         return problems
     if not path.exists():
         raise NotFound(f"there is no journal at {path}", hint="name another with --store; the first run makes one")
-    return check(path, tell)
+    return check(path, progress)
 
 
 def holder_of(path: Path) -> str:
@@ -101,7 +101,7 @@ def _read_link(path: str) -> str:
 
 
 def _locks() -> list[tuple[int, str, int, int]]:
-    """Return who holds which lock for writing: process, device, inode, first byte. Only Linux tells."""
+    """Return the holders of write locks: process, device, inode, first byte. Linux only."""
     try:
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
     except OSError:

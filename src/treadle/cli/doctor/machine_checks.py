@@ -31,7 +31,7 @@ class OptionalPackage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_python() -> Check:
-    """Look at the interpreter."""
+    """Check the Python version."""
     version = platform.python_version()
     if sys.version_info[:2] < PYTHON_MIN:
         advice = "install Python 3.11 or newer, and Treadle into an environment of it"
@@ -40,7 +40,7 @@ def check_python() -> Check:
 
 
 def check_packages() -> Check:
-    """Look whether what the base install needs is there."""
+    """Check whether what the base install needs is there."""
     try:
         wanted = metadata.requires("treadle") or []
     except metadata.PackageNotFoundError:
@@ -68,7 +68,7 @@ def list_extras(settings: Settings) -> list[OptionalPackage]:
 
 
 def check_extras(settings: Settings) -> Check:
-    """Look whether the extras that the settings ask for are installed."""
+    """Check whether the extras that the settings ask for are installed."""
     extras = list_extras(settings)
     missing = {each.name: [name for name in each.packages if not _is_installed(name)] for each in extras}
     lacking = [each for each in extras if each.wanted_by and missing[each.name]]
@@ -83,7 +83,7 @@ def check_extras(settings: Settings) -> Check:
 
 
 def check_kernel() -> Check:
-    """Look whether the kernel can confine the file tools by itself."""
+    """Check whether the kernel can confine the file tools by itself."""
     release = platform.release()
     if has_syscall(OPENAT2):
         return Check(name="kernel", state="ok", detail=f"{release} keeps file tools inside their folder (openat2)")
@@ -102,7 +102,7 @@ def check_sandbox() -> Check:
 
 
 def check_read_only() -> Check:
-    """Say whether a command can run without a chance to change anything, and so without a question."""
+    """Check whether a command can run without any way to change something, so that it need not be asked about."""
     from treadle.tools.sandbox import can_read_only, describe_read_only, find_level
 
     found = find_level()
@@ -114,7 +114,7 @@ def check_read_only() -> Check:
 
 
 def check_isolation() -> Check:
-    """Try whether programs of tools can be kept from Treadle itself: its ports, its journal, its processes."""
+    """Check whether programs of tools can be isolated from Treadle's own ports, journal and processes."""
     from treadle.tools.sandbox import find_level, hiding_gaps, network_gap
 
     found = find_level()
@@ -129,7 +129,7 @@ def check_isolation() -> Check:
 
 
 def check_files() -> Check:
-    """Look how many files and connections the process may have open."""
+    """Check how many files and connections the process may open."""
     try:
         import resource
     except ImportError:
@@ -143,7 +143,7 @@ def check_files() -> Check:
 
 
 def has_syscall(number: int) -> bool:
-    """Tell whether the kernel knows a call, by calling it with nothing sensible: it complains of the arguments."""
+    """Return whether the kernel knows a call, by calling it with nothing sensible: it complains of the arguments."""
     return sys.platform == "linux" and _syscall(number, -1, None, None, 0) == -1 and ctypes.get_errno() not in (0, 38)
 
 

@@ -16,15 +16,15 @@ _BRING_BACK = "bring back secret.key beside the journal, or set TREADLE_SECRET t
 
 
 def check_replicas(settings: Settings, env: Mapping[str, str]) -> list[Check]:
-    """Compare with the processes that were seen a moment ago; say nothing where there is none, or no journal yet."""
+    """Compare this configuration with the processes that use the journal now; no check if there are none."""
     try:
-        seen = _look(settings, env)
+        seen = _inspect(settings, env)
         return [] if seen is None else _compare(settings, env, seen)
     except TreadleError:
-        return []  # the look at the store, or at the tools, says what is wrong
+        return []  # the checks of the store and of the tools report the reason
 
 
-def _look(settings: Settings, env: Mapping[str, str]) -> JournalInspection | None:
+def _inspect(settings: Settings, env: Mapping[str, str]) -> JournalInspection | None:
     if settings.store.persistence == "off":
         return None
     if is_postgres(settings.store.url):

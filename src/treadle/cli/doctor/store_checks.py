@@ -1,4 +1,4 @@
-"""Whether the journal can be kept: the file or database, its schema, its disk and its clock. Nothing is changed."""
+"""Checks of the journal: its file or database, schema, disk space and clock. Nothing is changed."""
 
 import asyncio
 import errno
@@ -29,7 +29,7 @@ _OTHER = "name another file: --store sqlite:///FILE, or store.url in treadle.tom
 
 
 def check_store(settings: Settings, env: Mapping[str, str] | None = None, *, is_offline: bool = False) -> Check:
-    """Look whether the journal can be written, without making it."""
+    """Check whether the journal can be written, without making it."""
     if settings.store.persistence == "off":
         return Check(name="store", state="note", detail="persistence is off: runs are kept only while they last")
     if is_postgres(settings.store.url):
@@ -51,14 +51,14 @@ def check_store(settings: Settings, env: Mapping[str, str] | None = None, *, is_
     except StoreError as error:
         holder = holder_of(path) if error.info.code == "store_busy" else ""
         found = broken("store", error, _OTHER)
-        return _told(found, f"{found.detail}: {holder}") if holder else found
+        return _with_detail(found, f"{found.detail}: {holder}") if holder else found
     if problems:
         return Check(name="store", state="broken", detail="\n".join((f"{path} is damaged", *problems)), advice=_RESTORE)
     rest = "" if problems is not None else "; too large to read whole here, `treadle store check` does"
     return _with_disk(path, f"{path}, {_size(seen)}, schema {seen.state}{rest}")
 
 
-def _told(check: Check, detail: str) -> Check:
+def _with_detail(check: Check, detail: str) -> Check:
     return Check(name=check.name, state=check.state, detail=detail, advice=check.advice)
 
 
@@ -83,11 +83,11 @@ def _check_postgres(settings: Settings, env: Mapping[str, str], *, is_offline: b
         seen = asyncio.run(look_at_store(address))
     except StoreError as error:
         return broken("store", error)
-    return judge_postgres(address, seen)
+    return report_postgres(address, seen)
 
 
-def judge_postgres(address: PostgresAddress, seen: JournalInspection) -> Check:
-    """Say what is to be known of a PostgreSQL that answers."""
+def report_postgres(address: PostgresAddress, seen: JournalInspection) -> Check:
+    """Report on a PostgreSQL that answers."""
     detail = f"{address.shown}, {seen.engine}, {_size(seen)}, schema {address.schema} {seen.state}"
     notes: list[tuple[str, str]] = []
     if abs(seen.skew_s) > SKEW_S_MAX:
@@ -116,9 +116,9 @@ def _size(seen: JournalInspection) -> str:
 
 
 def write_problem(path: Path) -> str:
-    """Say why a file can not be written; SQLite also needs its folder.
+    """Return why a file cannot be written; SQLite also writes to its folder.
 
-    Permissions do not tell: root has them all, and still can make nothing in /proc. A file without a name does.
+    Permission bits are not enough: root passes them and still cannot create files in /proc. A temporary file shows it.
     """
     if path.is_dir():
         return "it is a folder"

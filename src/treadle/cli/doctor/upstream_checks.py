@@ -1,5 +1,5 @@
-"""Whether upstreams have their keys, answer, and serve the model that is asked for. One on this machine is asked
-unless nobody may be; one elsewhere only when that was wished."""
+"""Checks of upstreams: each has its key, answers, and serves the default model. Local ones are asked unless
+--offline is given, others only with --online."""
 
 import urllib.error
 import urllib.request
@@ -23,7 +23,7 @@ from treadle.protocols.protocol_registry import PROTOCOLS
 PROBE_S = 3.0
 """How long an upstream may take to answer."""
 ANSWER_BYTES_MAX = 1_048_576
-Asking = Literal["nobody", "local", "all"]
+Asking = Literal["none", "local", "all"]
 
 
 def check_upstreams(settings: Settings, env: Mapping[str, str], *, asking: Asking = "all") -> list[Check]:
@@ -42,7 +42,7 @@ def check_upstreams(settings: Settings, env: Mapping[str, str], *, asking: Askin
 
 
 def check_upstream(upstream: Upstream, env: Mapping[str, str], settings: Settings, *, asking: Asking) -> Check:
-    """Look whether an upstream has its key, answers, and knows the model of the settings."""
+    """Check whether an upstream has its key, answers, and knows the model of the settings."""
     name = f"upstream {upstream.name}"
     key = env.get(upstream.key_env, "") if upstream.key_env else ""
     if upstream.key_env and not key:
@@ -50,17 +50,17 @@ def check_upstream(upstream: Upstream, env: Mapping[str, str], settings: Setting
         return Check(name=name, state="broken", detail=f"{upstream.key_env} is unset", advice=advice)
     if upstream.base_url.startswith(CASSETTE):
         return _check_cassette(name, upstream)
-    told = f"{upstream.key_env} is set" if upstream.key_env else f"without a key{_unset_key(upstream, env)}"
-    if asking == "nobody":
-        return Check(name=name, state="note", detail=f"{upstream.base_url}, {told}, not asked")
+    key_text = f"{upstream.key_env} is set" if upstream.key_env else f"without a key{_unset_key(upstream, env)}"
+    if asking == "none":
+        return Check(name=name, state="note", detail=f"{upstream.base_url}, {key_text}, not asked")
     if asking == "local" and not is_loopback(urlsplit(upstream.base_url).hostname or ""):
-        detail = f"{upstream.base_url}, {told}, not asked"
+        detail = f"{upstream.base_url}, {key_text}, not asked"
         return Check(name=name, state="note", detail=detail, advice="--online asks it for its models")
-    return _probe(name, upstream, key, told, settings.default_model)
+    return _probe(name, upstream, key, key_text, settings.default_model)
 
 
 def _check_cassette(name: str, upstream: Upstream) -> Check:
-    """Look whether a recording can be played."""
+    """Check whether a recording can be played."""
     from treadle.providers.cassettes import load_cassette
 
     try:
@@ -76,7 +76,7 @@ def _unset_key(upstream: Upstream, env: Mapping[str, str]) -> str:
     return f" ({names[0]} is unset)" if names else ""
 
 
-def _probe(name: str, upstream: Upstream, key: str, told: str, model: str) -> Check:
+def _probe(name: str, upstream: Upstream, key: str, key_text: str, model: str) -> Check:
     row = PROTOCOLS[upstream.protocol]
     headers = {**upstream.headers, **({**row.headers, **row.key_headers(key)} if key else {})}
     request = urllib.request.Request(f"{upstream.base_url.rstrip('/')}/models", headers=headers)
@@ -91,16 +91,16 @@ def _probe(name: str, upstream: Upstream, key: str, told: str, model: str) -> Ch
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         advice = "check base_url, the network, and whether the server runs"
-        return Check(name=name, state="broken", detail=f"{upstream.base_url}, {told}: {reason}", advice=advice)
+        return Check(name=name, state="broken", detail=f"{upstream.base_url}, {key_text}: {reason}", advice=advice)
     if status in (401, 403):
         advice = f"the key in {upstream.key_env} is refused" if upstream.key_env else "it wants a key: set key_env"
         return Check(name=name, state="broken", detail=f"{upstream.base_url} answers {status}", advice=advice)
-    detail = f"{upstream.base_url} answers, {told}"
-    return _judge_model(Check(name=name, state="ok", detail=detail), model, list_models(body))
+    detail = f"{upstream.base_url} answers, {key_text}"
+    return _check_model(Check(name=name, state="ok", detail=detail), model, list_models(body))
 
 
-def _judge_model(check: Check, model: str, served: list[str]) -> Check:
-    """Say it where an upstream lists its models and the one that is asked for by default is not among them."""
+def _check_model(check: Check, model: str, served: list[str]) -> Check:
+    """Report when an upstream lists its models and the default model is not among them."""
     if not model or not served or model.rpartition("/")[2] in served or model in served:
         return check
     near = nearest(model, served)

@@ -1,4 +1,4 @@
-"""The loop of `treadle chat`: reads, runs and shows, one turn after the other, and does what keys and commands say."""
+"""The loop of `treadle chat`: reads input, runs turns and shows them, and handles keys and slash commands."""
 
 import asyncio
 import contextlib
@@ -13,7 +13,7 @@ from treadle.core.journal_entries import Entry
 from treadle.terminal.conversation.conversation import Conversation
 from treadle.terminal.conversation.usage_totals import Totals, cost_text, time_text, tokens_text
 from treadle.terminal.conversation.user_shell import Shell
-from treadle.terminal.editor.screen_interface import Face
+from treadle.terminal.editor.screen_interface import ChatScreen
 from treadle.terminal.permissions.ask_user import Asker
 from treadle.terminal.permissions.permission_policy import MODES, PermissionPolicy
 from treadle.terminal.rendering.approval_card import file_reader
@@ -23,7 +23,7 @@ from treadle.terminal.rendering.run_renderer import RunRenderer
 from treadle.terminal.rendering.streaming_markdown import warm
 
 NEWS_S = 1.0
-"""How often an idle chat looks whether somebody else went on with its conversation."""
+"""How often an idle chat checks whether its conversation was continued elsewhere."""
 SLOW_S = 1.0
 """After so long a command inside the chat can be stopped like a turn."""
 RECALLED_MAX = 200
@@ -40,12 +40,12 @@ class Slash(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatLoop:
-    """Fits `Actions`: what keys reach."""
+    """Runs the chat; keys reach it through `Actions`."""
 
     def __init__(
         self,
         conversation: Conversation,
-        face: Face,
+        face: ChatScreen,
         screen: RunRenderer,
         policy: PermissionPolicy,
         commands: Mapping[str, Slash],
@@ -70,7 +70,7 @@ class ChatLoop:
     async def run(self) -> None:
         """Talk until the person leaves."""
         self._spawn(self._find_sandbox())
-        if self.screen.look.rich:
+        if self.screen.text_style.rich:
             self._spawn(asyncio.to_thread(warm))
         while not self.is_over and (text := await self._next()) is not None:
             await self.take(text)
@@ -79,23 +79,23 @@ class ChatLoop:
 
     async def take(self, text: str) -> None:
         """Do one thing that was typed."""
-        said = text.strip()
-        if not said:
+        text = text.strip()
+        if not text:
             return
         if not self.face.echoes:
-            self.screen.said(said)
-        if said == "!!":
+            self.screen.print_prompt(text)
+        if text == "!!":
             self._share()
-        elif said.startswith("!"):
-            await self._run_shell(said[1:].strip())
-        elif said.startswith("/"):
-            await self.command(said)
+        elif text.startswith("!"):
+            await self._run_shell(text[1:].strip())
+        elif text.startswith("/"):
+            await self.command(text)
         else:
-            await self.turn(said)
+            await self.turn(text)
 
-    async def turn(self, said: str) -> None:
-        """Say something and show what comes of it."""
-        whole, self._shared = self._shared + said, ""
+    async def turn(self, text: str) -> None:
+        """Send a message and show the run."""
+        whole, self._shared = self._shared + text, ""
         await self.follow(self.conversation.send(text_message("user", whole)))
 
     async def follow(self, events: AsyncGenerator[RunEvent, None]) -> RunEnded | None:
@@ -109,7 +109,7 @@ class ChatLoop:
                     self.screen.show(event)
                     self._asker.follow(event)
                     if isinstance(event, ToolFinished) and event.call.name == PROPOSES and not event.result.is_error:
-                        self.screen.say("  /facts shows what is proposed, /confirm makes it fact", "dim")
+                        self.screen.print_line("  /facts shows what is proposed, /confirm makes it fact", "dim")
                     ended = event if isinstance(event, RunEnded) else ended
         except TreadleError as error:
             self.screen.error(error.operator_info)
@@ -140,7 +140,7 @@ class ChatLoop:
         if slash is None:
             near = nearest(name.lstrip("/"), [known.lstrip("/") for known in self.commands], cutoff=0.7)
             meant = f"did you mean /{near}?" if near else "/help lists the commands"
-            self.screen.say(f"there is no command {name}; {meant}")
+            self.screen.print_line(f"there is no command {name}; {meant}")
             return
         try:
             await self._while_wanted(slash.do(self, argument.strip()))
@@ -154,7 +154,7 @@ class ChatLoop:
         try:
             await asyncio.wait({task})
             if task.cancelled():
-                self.screen.say("stopped", "dim")
+                self.screen.print_line("stopped", "dim")
             else:
                 task.result()
         finally:
@@ -164,57 +164,61 @@ class ChatLoop:
                 self._slow.remove(task)
 
     async def resumed(self, entries: list[Entry]) -> None:
-        """Show what was said, and go on with a turn that is still going on."""
+        """Show earlier messages, and follow a run that has not ended."""
         if len(entries) > RECALLED_MAX:
-            self.screen.say(f"… {plural(len(entries) - RECALLED_MAX, 'earlier message')} (/export has all)", "dim")
+            self.screen.print_line(
+                f"… {plural(len(entries) - RECALLED_MAX, 'earlier message')} (/export has all)", "dim"
+            )
         self.screen.recall(entries[-RECALLED_MAX:])
         session = self.conversation.session
-        self.screen.say(f"— resumed: {session.name if session else ''} —", "dim")
-        await self._hear_news("this turn was interrupted, or is going on elsewhere; here is what comes of it")
+        self.screen.print_line(f"— resumed: {session.name if session else ''} —", "dim")
+        await self._show_news("this turn was interrupted, or is going on elsewhere; here is what comes of it")
 
     async def _next(self) -> str | None:
-        """Wait for the person, and show meanwhile what others say in this conversation."""
+        """Wait for input, and show runs that others start in this conversation until then."""
         reading = asyncio.ensure_future(self.face.read())
         try:
             while not (await asyncio.wait({reading}, timeout=NEWS_S))[0]:
-                await self._hear_news("said elsewhere:")
+                await self._show_news("said elsewhere:")
             return reading.result()
         finally:
             reading.cancel()
 
-    async def _hear_news(self, words: str) -> None:
+    async def _show_news(self, words: str) -> None:
         try:
             news = await self.conversation.news()
             if news is None:
                 return
-            self.screen.say(f"— {words}", "dim")
-            self.screen.said(await self.conversation.said_first(news.id))
+            self.screen.print_line(f"— {words}", "dim")
+            self.screen.print_prompt(await self.conversation.first_prompt(news.id))
         except TreadleError:
             return  # it is asked again in a moment
         await self.follow(self.conversation.watch(news.id))
 
     async def _run_shell(self, command: str) -> None:
         if not command:
-            self.screen.say("!COMMAND runs a command as you; !! adds what the last one wrote to your next message")
+            self.screen.print_line(
+                "!COMMAND runs a command as you; !! adds what the last one wrote to your next message"
+            )
             return
         self.totals.begin()
         try:
-            code = await self.shell.run(command, lambda line: self.screen.say(f"  {line}" if line else " "))
+            code = await self.shell.run(command, lambda line: self.screen.print_line(f"  {line}" if line else " "))
         except OSError as error:
-            self.screen.say(f"✗ {error.strerror or error}", "error")
+            self.screen.print_line(f"✗ {error.strerror or error}", "error")
             return
         finally:
             self.totals.end(None, None)
-        self.screen.say(f"  exit {code}; the model has not seen this (!! adds it to your next message)", "dim")
+        self.screen.print_line(f"  exit {code}; the model has not seen this (!! adds it to your next message)", "dim")
 
     def _share(self) -> None:
         if not self.shell.command:
-            self.screen.say("no command was run yet: !COMMAND")
+            self.screen.print_line("no command was run yet: !COMMAND")
             return
         self._shared = (
-            f"<shell command={msgspec.json.encode(self.shell.command).decode()}>\n{self.shell.kept}</shell>\n"
+            f"<shell command={msgspec.json.encode(self.shell.command).decode()}>\n{self.shell.output}</shell>\n"
         )
-        self.screen.say(f"what `{self.shell.command}` wrote goes with your next message", "dim")
+        self.screen.print_line(f"what `{self.shell.command}` wrote goes with your next message", "dim")
 
     async def _find_sandbox(self) -> None:
         with contextlib.suppress(TreadleError):
@@ -230,7 +234,7 @@ class ChatLoop:
 
     @property
     def is_running(self) -> bool:
-        """Tell whether a turn, or a command of the person's, is going on."""
+        """Return whether a turn, or a command of the person's, is running."""
         return self.conversation.is_running or self.shell.is_running or bool(self._slow)
 
     def cancel(self) -> None:
@@ -276,7 +280,7 @@ class ChatLoop:
         match action:
             case "policy":
                 mode = self.policy.cycle()
-                self.screen.say(f"policy {mode}: {MODES[mode]}", "dim")
+                self.screen.print_line(f"policy {mode}: {MODES[mode]}", "dim")
             case "unfold":
                 self.screen.unfold()
             case "earlier":
@@ -285,26 +289,26 @@ class ChatLoop:
                 raise AssertionError(action)
 
     async def _offer_earlier(self) -> None:
-        """Go back one turn more, in a fork, and put what was said then into the editor."""
+        """Go back one more turn, in a fork, and put its prompt into the editor."""
         try:
-            said = await self.conversation.step_back()
+            text = await self.conversation.step_back()
         except TreadleError as error:
-            self.screen.say(error.message)
+            self.screen.print_line(error.message)
             return
-        self.screen.say("— back to before this message; the conversation goes on in a fork —", "dim")
-        self.face.offer(said)
+        self.screen.print_line("— back to before this message; the conversation goes on in a fork —", "dim")
+        self.face.offer(text)
 
     def is_instant(self, text: str) -> bool:
-        """Tell whether a command is done at once."""
+        """Return whether a command is done at once."""
         slash = self.commands.get(text.strip().partition(" ")[0])
         return slash is not None and slash.is_instant
 
     def do_now(self, text: str) -> None:
         """Do such a command."""
-        self.screen.said(text)
+        self.screen.print_prompt(text)
         self._spawn(self.command(text.strip()))
 
 
 def _unreadable(path: str) -> str | None:
-    """Say that files of another machine can not be read from here."""
+    """Return why files of another machine cannot be read from here."""
     return None

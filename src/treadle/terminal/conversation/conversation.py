@@ -1,4 +1,4 @@
-"""One conversation: what is said becomes a run, each run goes on from the one before, and a turn can be cancelled.
+"""One conversation: each message starts a run that continues the one before, and a run can be cancelled.
 
 Draws nothing and reads nothing. Where the runs are made is behind the `ConversationHost`.
 """
@@ -21,7 +21,7 @@ SESSIONS_LOOKED_AT = 200
 
 
 class Conversation:
-    """Keeps the thread. A session is made with the first thing said; where nothing is kept, the items are held here."""
+    """Tracks the conversation. The first message creates the session; without a journal the items are held here."""
 
     def __init__(self, host: ConversationHost, model: str, *, folder: str = "") -> None:
         if not model and not host.place:
@@ -55,7 +55,7 @@ class Conversation:
         self._preface = (text_message("user", text),)
 
     def cancel(self) -> None:
-        """Ask the turn that is going on to end; its events then end with a cancelled run."""
+        """Ask the turn that is running to end; its events then end with a cancelled run."""
         self._is_cancelled = True
         if self.run_id is not None and self.is_running:
             self._cancelling = asyncio.ensure_future(self._cancel(self.run_id))
@@ -64,9 +64,9 @@ class Conversation:
         try:
             await self.host.cancel(run_id)
         except TreadleError:
-            return  # it has ended, or nobody can be reached; the events say which
+            return  # the run has ended or the host is unreachable; the events show which
 
-    async def send(self, said: MessageItem) -> AsyncGenerator[RunEvent, None]:
+    async def send(self, message: MessageItem) -> AsyncGenerator[RunEvent, None]:
         """Run one turn and yield its events.
 
         Raises: TreadleError, if the run could not be started.
@@ -74,11 +74,11 @@ class Conversation:
         self._is_cancelled, self.run_id = False, None
         self.is_running = True
         try:
-            session = await self._enter(said) if self.host.keeps else None
-            items = (*self._preface, said) if session else (*self._items, *self._preface, said)
+            session = await self._enter(message) if self.host.is_persistent else None
+            items = (*self._preface, message) if session else (*self._items, *self._preface, message)
             ask = CallQuestion(items=items, model=self.model, session_id=session and session.id, schema=self.schema)
             self.run_id = await self.host.start(ask)
-            self._items += [] if session else [*self._preface, said]
+            self._items += [] if session else [*self._preface, message]
             self._preface = ()
             async with aclosing(self._follow(self.run_id)) as events:
                 async for event in events:
@@ -87,7 +87,7 @@ class Conversation:
             self.is_running = False
 
     async def watch(self, run_id: str) -> AsyncGenerator[RunEvent, None]:
-        """Yield the events of a run of this conversation that was begun elsewhere, or before.
+        """Yield the events of a run of this conversation that was started elsewhere, or before.
 
         Raises: TreadleError.
         """
@@ -110,10 +110,10 @@ class Conversation:
                 yield event
 
     def _note(self, event: RunEvent) -> None:
-        """Learn the model where the server chose it, and hold what was said where nobody else keeps it."""
+        """Take over the model where the server chose it, and keep the items where no session does."""
         if isinstance(event, RunStarted):
             self.model = self.model or event.model
-        if self.host.keeps:
+        if self.host.is_persistent:
             return
         match event:
             case ItemDone():
@@ -123,10 +123,10 @@ class Conversation:
             case _:
                 pass
 
-    async def _enter(self, said: MessageItem) -> SessionInfo:
-        """Return the session, made now if this is the first thing said."""
+    async def _enter(self, message: MessageItem) -> SessionInfo:
+        """Return the session, creating it for the first message."""
         if self.session is None:
-            self.session = await self._create(name_of(text_of(said.content)))
+            self.session = await self._create(name_of(text_of(message.content)))
         return self.session
 
     async def _create(self, name: str) -> SessionInfo:
@@ -138,20 +138,20 @@ class Conversation:
         raise Conflict(f"There are {NAMES_TRIED} sessions named {name!r} already.", param="name")
 
     async def resume(self, id_or_name: str) -> list[Entry]:
-        """Go on with a kept conversation and return what was said in it; where there is none, with this one.
+        """Continue a stored conversation and return its messages; where there is none, with this one.
 
         Raises: NotFound.
         """
         session = await self.host.find_session(id_or_name)
         runs = await self.host.list_runs(1, session_id=session.id)
-        said = await self.host.said(session.id)
+        entries = await self.host.session_entries(session.id)
         self.forget()
         self.session = session
         self._seen = runs[0].id if runs and runs[0].status in ENDED else session.head_run_id
-        return said
+        return entries
 
     async def resume_last(self) -> list[Entry]:
-        """Go on with the conversation of this folder that was used last.
+        """Continue the conversation of this folder that was used last.
 
         Raises: NotFound.
         """
@@ -161,39 +161,39 @@ class Conversation:
         raise NotFound("there is no conversation of this folder yet", hint="treadle sessions lists those of others")
 
     async def fork(self, *, at: str | None = None) -> SessionInfo:
-        """Go on under another name, from here or from just after an earlier run; the first one stays as it is.
+        """Continue under another name, from here or from just after an earlier run; the first one stays as it is.
 
         Raises: TreadleError.
         """
-        session = self._kept()
+        session = self._stored_session()
         self.session = await self.host.fork_session(session.id, at=at)
         self._seen = self.session.head_run_id
         return self.session
 
     async def step_back(self, turns: int = 1) -> str:
-        """Take back the last turns, in a fork; return what was said in the first of them.
+        """Take back the last turns, in a fork; return the prompt of the first of them.
 
         Raises: NotFound.
         """
-        session = self._kept()
+        session = self._stored_session()
         chain = await self.chain(turns)
         if len(chain) < turns:
             raise NotFound("there is no such turn to go back to")
         first = chain[-1]
-        said = await self._said_in(first.id)
+        prompt = await self._prompt_of(first.id)
         if first.previous_id is None:
             self.forget()
         else:
             self.session = await self.host.fork_session(session.id, at=first.previous_id)
             self._seen = self.session.head_run_id
-        return said
+        return prompt
 
     async def rename(self, name: str) -> SessionInfo:
         """Give the conversation another name.
 
         Raises: TreadleError.
         """
-        self.session = await self.host.rename_session(self._kept().id, name)
+        self.session = await self.host.rename_session(self._stored_session().id, name)
         return self.session
 
     async def chain(self, limit: int) -> list[HostRunInfo]:
@@ -208,22 +208,22 @@ class Conversation:
         return chain
 
     async def news(self) -> HostRunInfo | None:
-        """Return the newest run of this conversation if it was begun elsewhere and has not been shown."""
+        """Return the newest run of this conversation if it was started elsewhere and has not been shown."""
         if self.session is None:
             return None
         runs = await self.host.list_runs(1, session_id=self.session.id)
         return runs[0] if runs and runs[0].id != self._seen else None
 
-    async def said_first(self, run_id: str) -> str:
-        """Return what a person said to begin a run."""
-        return await self._said_in(run_id)
+    async def first_prompt(self, run_id: str) -> str:
+        """Return the prompt of a run."""
+        return await self._prompt_of(run_id)
 
-    async def _said_in(self, run_id: str) -> str:
+    async def _prompt_of(self, run_id: str) -> str:
         entries = await self.host.run_entries(run_id)
         own = [entry.content or "" for entry in entries if entry.is_input and entry.kind == "user"]
         return own[-1] if own else ""
 
-    def _kept(self) -> SessionInfo:
+    def _stored_session(self) -> SessionInfo:
         if self.session is None:
             raise NotFound("nothing was said yet in this conversation")
         return self.session

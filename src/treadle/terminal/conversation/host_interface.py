@@ -1,6 +1,6 @@
-"""The one port between the terminal and a Treadle: runs, approvals, sessions, tools, facts. Two things fit it.
+"""The port between the terminal and a Treadle: runs, approvals, sessions, tools, facts.
 
-`here.Here` is the runtime in this process, `remote.Elsewhere` a server over HTTP. The screen knows neither.
+`LocalHost` is the runtime in this process, `RemoteHost` a server over HTTP. The screen does not know which it has.
 """
 
 from collections.abc import AsyncGenerator
@@ -15,11 +15,11 @@ from treadle.core.tool_definitions import ServerTool
 from treadle.core.usage import Usage
 
 FOLDER = "folder"
-"""The name in a session's metadata of the folder that it was begun in."""
+"""The name in a session's metadata of the folder that it was started in."""
 
 
 class CallQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said in one turn: in a session, or, where nothing is kept, with all that was said before."""
+    """The input of one turn: in a session, or, without a journal, with all earlier items."""
 
     items: tuple[AnyItem, ...]
     model: str
@@ -28,7 +28,7 @@ class CallQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A kept conversation."""
+    """A stored conversation."""
 
     id: str
     name: str
@@ -38,7 +38,7 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HostRunInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One turn of a kept conversation."""
+    """One turn of a stored conversation."""
 
     id: str
     status: Status
@@ -49,7 +49,7 @@ class HostRunInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CallDecision(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person, or a rule of theirs, says to a call; `arguments` to run it with others."""
+    """The decision of a person, or of a rule, on a call; `arguments` to run it with others."""
 
     approve: bool
     by: str = ""
@@ -77,8 +77,8 @@ class ConversationHost(Protocol):
         ...
 
     @property
-    def keeps(self) -> bool:
-        """Tell whether conversations are kept, so that they can be resumed."""
+    def is_persistent(self) -> bool:
+        """Return whether conversations are stored, so that they can be resumed."""
         ...
 
     async def sandbox(self) -> int | None:
@@ -125,7 +125,7 @@ class ConversationHost(Protocol):
         ...
 
     async def create_session(self, name: str, folder: str) -> SessionInfo:
-        """Keep a new session.
+        """Create a session.
 
         Raises: Conflict, when the name is taken.
         """
@@ -139,20 +139,20 @@ class ConversationHost(Protocol):
         ...
 
     async def fork_session(self, session_id: str, *, at: str | None = None) -> SessionInfo:
-        """Return a new session that goes on from the same place, or from an earlier run.
+        """Return a new session that continues from the same place, or from an earlier run.
 
         Raises: TreadleError.
         """
         ...
 
     async def delete_session(self, session_id: str) -> None:
-        """Forget a session and what was said in it.
+        """Forget a session and its messages.
 
         Raises: TreadleError.
         """
         ...
 
-    async def said(self, session_id: str) -> list[Entry]:
+    async def session_entries(self, session_id: str) -> list[Entry]:
         """Return the items of a session, oldest first."""
         ...
 
@@ -183,7 +183,7 @@ class ConversationHost(Protocol):
         ...
 
     async def check_model(self, name: str) -> None:
-        """Refuse a model that nobody serves.
+        """Refuse a model that no upstream serves.
 
         Raises: TreadleError.
         """
@@ -194,7 +194,7 @@ class ConversationHost(Protocol):
         ...
 
     def estimate(self, model: str, usage: Usage) -> float | None:
-        """Return what a usage would cost, where that can be said without asking anybody."""
+        """Return what a usage would cost, if that is known without a request."""
         ...
 
     async def proposals(self) -> list[ProposalInfo]:

@@ -14,7 +14,7 @@ class Turns(Protocol):
 
     @property
     def is_running(self) -> bool:
-        """Tell whether a turn is going on."""
+        """Return whether a turn is running."""
         ...
 
     def cancel(self) -> None:
@@ -23,9 +23,9 @@ class Turns(Protocol):
 
 
 class Interrupts:
-    """The signals: they cancel the turn that is going on, else the program.
+    """The signals: they cancel the turn that is running, else the program.
 
-    `idle` may take a Ctrl-C that finds no turn; `leave` is told that the program shall end after the turn.
+    `idle` may take a Ctrl-C that finds no turn; `leave` is informed that the program shall end after the turn.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Interrupts:
 
 
 def run_interruptible(main: Callable[[Interrupts], Coroutine[Any, Any, int]]) -> int:
-    """Run a command's main coroutine; a signal that comes while no turn is going on ends it, with the signal's code."""
+    """Run a command's main coroutine; a signal that comes while no turn is running ends it, with the signal's code."""
     interrupts = Interrupts()
     try:
         return asyncio.run(main(interrupts))

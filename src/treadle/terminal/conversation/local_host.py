@@ -44,8 +44,8 @@ class LocalHost:
         return ""
 
     @property
-    def keeps(self) -> bool:
-        """Tell whether the settings keep runs."""
+    def is_persistent(self) -> bool:
+        """Return whether the settings store runs."""
         return self._runtime.settings.store.persistence == "on"
 
     async def sandbox(self) -> int | None:
@@ -65,7 +65,7 @@ class LocalHost:
         return handle.run_id
 
     async def events(self, run_id: str) -> AsyncGenerator[RunEvent, None]:
-        """Yield the events of a run until its end; when that is told, the session has moved on too.
+        """Yield the events of a run until its end; the session has been advanced when the last one is yielded.
 
         Raises: NotFound.
         """
@@ -114,7 +114,7 @@ class LocalHost:
         return _session(await self._session(id_or_name))
 
     async def create_session(self, name: str, folder: str) -> SessionInfo:
-        """Keep a new session.
+        """Create a session.
 
         Raises: Conflict.
         """
@@ -137,7 +137,7 @@ class LocalHost:
         return _session(await self._store.update_session(session_id, name=check_name(name)))
 
     async def fork_session(self, session_id: str, *, at: str | None = None) -> SessionInfo:
-        """Return a new session that goes on from the same place, or from an earlier run.
+        """Return a new session that continues from the same place, or from an earlier run.
 
         Raises: TreadleError.
         """
@@ -146,7 +146,7 @@ class LocalHost:
         return _session(await fork_session(self._store, await self._session(session_id), self._new_row(), at=at))
 
     async def delete_session(self, session_id: str) -> None:
-        """Forget a session and what was said in it.
+        """Forget a session and its messages.
 
         Raises: TreadleError.
         """
@@ -154,7 +154,7 @@ class LocalHost:
 
         await forget_session(self._store, await self._session(session_id), with_runs=True)
 
-    async def said(self, session_id: str) -> list[Entry]:
+    async def session_entries(self, session_id: str) -> list[Entry]:
         """Return the items of a session, oldest first."""
         from treadle.journal.session_operations import said_in
 
@@ -187,7 +187,7 @@ class LocalHost:
         return [info.id for info in await self._runtime.router.list_models()]
 
     async def check_model(self, name: str) -> None:
-        """Refuse a model that nobody serves.
+        """Refuse a model that no upstream serves.
 
         Raises: NotFound.
         """
@@ -276,7 +276,7 @@ def _session(row: "SessionRow") -> SessionInfo:
 
 
 def folder_of(metadata: msgspec.Raw | None) -> str:
-    """Return the folder that a session was begun in, if its metadata names one."""
+    """Return the folder that a session was started in, if its metadata names one."""
     if metadata is None:
         return ""
     try:

@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 @contextlib.asynccontextmanager
 async def opened_host(
-    args: argparse.Namespace, settings: "Settings", heard: Callable[[str], object]
+    args: argparse.Namespace, settings: "Settings", on_progress: Callable[[str], object]
 ) -> "AsyncGenerator[ConversationHost, None]":
-    """Open the Treadle that the flags name: this process, or a server. `heard` is told of the progress of tools.
+    """Open the Treadle that the flags name: this process, or a server. `on_progress` gets the progress texts of tools.
 
     Raises: TreadleError.
     """
     if args.server:
         from treadle.terminal.conversation.person_key import person_key
-        from treadle.terminal.conversation.remote_host import Elsewhere
+        from treadle.terminal.conversation.remote_host import RemoteHost
 
-        async with Elsewhere(args.server, server_key(args), person_key(settings, args.server)) as far:
+        async with RemoteHost(args.server, server_key(args), person_key(settings, args.server)) as far:
             yield far
         return
     # Off the loop, so that a person who types already sees it.
@@ -38,7 +38,7 @@ async def opened_host(
     from treadle.runtime.injected_parts import Parts
     from treadle.terminal.conversation.local_host import LocalHost
 
-    async with Runtime(settings, parts=Parts(report=lambda _, text: (heard(text), None)[1])) as runtime:
+    async with Runtime(settings, parts=Parts(report=lambda _, text: (on_progress(text), None)[1])) as runtime:
         yield LocalHost(runtime)
 
 

@@ -1,4 +1,4 @@
-"""HTTP to a Treadle: JSON both ways, errors as what they were there, and event streams that are gone on with."""
+"""HTTP to a Treadle: JSON both ways, errors as what they were there, and event streams that are continued."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CONNECT_S = 10.0
 ANSWER_S = 60.0
 IDLE_S = 60.0
-"""A stream that is silent for longer is dead: the server says something every ten seconds."""
+"""A stream that is silent for longer is dead: the server sends a keep-alive every ten seconds."""
 TRIES = 8
 SENT_MAX = 3
 PAUSE_S = 0.25
@@ -45,7 +45,7 @@ _KINDS: dict[int, type[TreadleError]] = {
     429: Exhausted,
 }
 _AWAY = frozenset({502, 503, 504})
-"""What a proxy says while the server behind it starts again."""
+"""The statuses of a proxy while the server behind it restarts."""
 T = TypeVar("T")
 
 PersonKey = Callable[[], str]
@@ -131,7 +131,7 @@ class RemoteClient:
                 async for frame in self._frames(f"/treadle/v1/runs/{segment(run_id)}/events", {"after": seen}):
                     event = read_event(frame.data)
                     if isinstance(event, KeptAlive) or frame.id in ("", seen):
-                        # The end that a server without its journal sends has no number: another server goes on.
+                        # The end that a server without its journal sends has no number: another server continues.
                         tries = 0 if isinstance(event, KeptAlive) else tries
                         continue
                     tries, seen = 0, frame.id

@@ -48,7 +48,7 @@ class _Sessions(msgspec.Struct):
     sessions: list[_Session]
 
 
-class _Said(msgspec.Struct):
+class _SessionEntries(msgspec.Struct):
     messages: list[Entry]
     has_more: bool
 
@@ -90,7 +90,7 @@ class _Models(msgspec.Struct):
     data: list[_Model]
 
 
-class Elsewhere:
+class RemoteHost:
     """A Treadle at an address; use it as an async context manager."""
 
     def __init__(self, url: str, key: str = "", person: PersonKey | None = None) -> None:
@@ -111,8 +111,8 @@ class Elsewhere:
         return self._client.place
 
     @property
-    def keeps(self) -> bool:
-        """Tell that sessions are kept by the server."""
+    def is_persistent(self) -> bool:
+        """Return that sessions are stored by the server."""
         return True
 
     async def sandbox(self) -> int | None:
@@ -154,7 +154,7 @@ class Elsewhere:
         return (await self._client.get(f"{_SESSIONS}/{segment(id_or_name)}", _Session, {"limit": 1})).info
 
     async def create_session(self, name: str, folder: str) -> SessionInfo:
-        """Keep a new session. Raises: Conflict."""
+        """Create a session. Raises: Conflict."""
         body = {"name": name, "metadata": {FOLDER: folder}}
         return (await self._client.post(_SESSIONS, body, _Session)).info
 
@@ -163,20 +163,20 @@ class Elsewhere:
         return (await self._client.patch(f"{_SESSIONS}/{segment(session_id)}", {"name": name}, _Session)).info
 
     async def fork_session(self, session_id: str, *, at: str | None = None) -> SessionInfo:
-        """Return a new session that goes on from the same place. Raises: TreadleError."""
+        """Return a new session that continues from the same place. Raises: TreadleError."""
         body = {} if at is None else {"at": at}
         return (await self._client.post(f"{_SESSIONS}/{segment(session_id)}/fork", body, _Session)).info
 
     async def delete_session(self, session_id: str) -> None:
-        """Forget a session and what was said in it. Raises: TreadleError."""
+        """Forget a session and its messages. Raises: TreadleError."""
         await self._client.delete(f"{_SESSIONS}/{segment(session_id)}", {"runs": "true"})
 
-    async def said(self, session_id: str) -> list[Entry]:
+    async def session_entries(self, session_id: str) -> list[Entry]:
         """Return the items of a session, oldest first."""
         entries: list[Entry] = []
         while True:
             query = {"after": len(entries), "limit": MESSAGES_PAGE}
-            page = await self._client.get(f"{_SESSIONS}/{segment(session_id)}", _Said, query)
+            page = await self._client.get(f"{_SESSIONS}/{segment(session_id)}", _SessionEntries, query)
             entries += page.messages
             if not page.has_more or not page.messages:
                 return entries
@@ -216,7 +216,7 @@ class Elsewhere:
             raise NotFound(f"the server has no model {name!r}", hint=f"it has {', '.join(known[:20])}")
 
     async def cost(self, run_id: str, model: str, usage: Usage | None) -> float | None:
-        """Return what the server says that a run has cost so far, or in all; nothing where it can not be asked."""
+        """Return the cost of a run so far according to the server; None when it cannot be asked."""
         path = f"{_RUNS}/{segment(run_id)}"
         try:
             run = await self._client.get(path, _Cost, {"after": PAST_ALL})

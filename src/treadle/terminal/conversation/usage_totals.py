@@ -9,6 +9,10 @@ from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.core.usage import Usage, add_usage
 
+BYTES_PER_TOKEN = 4
+"""An estimate: the real usage of a round is known when it has ended."""
+ASKED_EVERY_BYTES = 256
+
 
 class Totals:
     """Counts the turns of one terminal."""
@@ -46,7 +50,7 @@ class Totals:
 
 
 def tokens_text(usage: Usage | None) -> str:
-    """Say how many tokens."""
+    """Return token counts as text."""
     if usage is None:
         return "tokens unknown"
     total, sign = usage.total_tokens, "~" if usage.estimated else ""
@@ -54,12 +58,12 @@ def tokens_text(usage: Usage | None) -> str:
 
 
 def cost_text(cost: float | None) -> str:
-    """Say what it cost."""
+    """Return a cost as text."""
     return "cost unknown" if cost is None else f"${cost:.4f}" if cost < 1 else f"${cost:.2f}"
 
 
 def time_text(seconds: float) -> str:
-    """Say how long."""
+    """Return a duration as text."""
     return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
 
 
@@ -74,3 +78,30 @@ def usage_of(entries: Iterable[Entry]) -> Usage | None:
         if entry.kind == "reply" and entry.data is not None:
             usage = add_usage(usage, msgspec.json.decode(entry.data, type=_Reply).usage)
     return usage
+
+
+class Spending:
+    """Compares the cost of a turn with a limit in US dollars; a streaming round counts by its length."""
+
+    def __init__(self, limit_usd: float | None) -> None:
+        self._limit_usd = limit_usd or 0.0
+        self._settled_usd = 0.0
+        self._open_bytes = 0
+        self._asked_bytes = 0
+        self.is_limited = limit_usd is not None
+
+    def settle(self, cost_usd: float) -> bool:
+        """Set the cost of the finished rounds; return whether that is too much."""
+        if cost_usd > self._settled_usd:
+            self._settled_usd = cost_usd
+            self._open_bytes = self._asked_bytes = 0
+        return self.is_limited and cost_usd > self._limit_usd
+
+    def add(self, text: str, price: Callable[[Usage], float | None]) -> bool:
+        """Add streamed text; return whether the estimate exceeds the limit, if the price is known here."""
+        self._open_bytes += len(text.encode("utf-8", "replace"))
+        if self._open_bytes - self._asked_bytes < ASKED_EVERY_BYTES:
+            return False
+        self._asked_bytes = self._open_bytes
+        guess = price(Usage(output_tokens=self._open_bytes // BYTES_PER_TOKEN))
+        return guess is not None and self._settled_usd + guess > self._limit_usd

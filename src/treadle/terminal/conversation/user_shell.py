@@ -14,18 +14,18 @@ KEPT_CHARS_MAX = 1_048_576
 
 
 class Shell:
-    """Runs one command at a time and keeps what the last one wrote."""
+    """Runs one command at a time for the person, and holds the output of the last one."""
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
         self._process: asyncio.subprocess.Process | None = None
         self._is_asked = False
         self.command = ""
-        self.kept = ""
+        self.output = ""
 
     @property
     def is_running(self) -> bool:
-        """Tell whether a command is going on."""
+        """Return whether a command is running."""
         return self._process is not None
 
     def stop(self) -> None:
@@ -38,12 +38,12 @@ class Shell:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, number)
 
-    async def run(self, command: str, told: Callable[[str], None]) -> int:
-        """Run a command, tell each of its lines, and return its exit code. What it leaves running is ended.
+    async def run(self, command: str, on_line: Callable[[str], None]) -> int:
+        """Run a command, pass on each line of output, and return its exit code. Processes it leaves behind are ended.
 
         Raises: OSError.
         """
-        self.command, self.kept, self._is_asked = command, "", False
+        self.command, self.output, self._is_asked = command, "", False
         self._process = await asyncio.create_subprocess_shell(
             command,
             stdin=asyncio.subprocess.DEVNULL,
@@ -55,7 +55,7 @@ class Shell:
         )
         try:
             assert self._process.stdout is not None
-            reading = asyncio.ensure_future(self._tell(self._process.stdout, told))
+            reading = asyncio.ensure_future(self._forward(self._process.stdout, on_line))
             code = await _exit_code(self._process, reading)
             # A program in the background may hold the pipe for ever; what was written before is still read.
             await asyncio.wait({reading}, timeout=DRAIN_S)
@@ -65,11 +65,11 @@ class Shell:
             self._signal(signal.SIGKILL)
             self._process = None
 
-    async def _tell(self, stream: asyncio.StreamReader, told: Callable[[str], None]) -> None:
+    async def _forward(self, stream: asyncio.StreamReader, on_line: Callable[[str], None]) -> None:
         while line := await _line(stream):
             text = line.decode("utf-8", "replace").rstrip("\r\n")
-            self.kept += f"{text}\n" if len(self.kept) < KEPT_CHARS_MAX else ""
-            told(text)
+            self.output += f"{text}\n" if len(self.output) < KEPT_CHARS_MAX else ""
+            on_line(text)
 
 
 async def _exit_code(process: asyncio.subprocess.Process, reading: asyncio.Future[None]) -> int:

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import shlex
 import subprocess
 from pathlib import Path
@@ -12,18 +13,21 @@ from prompt_toolkit.completion import CompleteEvent, Completion, get_common_comp
 from prompt_toolkit.history import FileHistory, History, InMemoryHistory
 
 REMEMBERED_CHARS_MAX = 50_000
+PASTE_LINES_MAX = 20
+PASTE_CHARS_MAX = 2_000
+_MARK = re.compile(r"\[pasted #(\d+), [^\]]*\]")
 _EDITORS = ("editor", "nano", "vi", "emacs")
 
 
 class Draft(Buffer):
-    """A buffer whose history never fails, and whose editor gets the terminal itself, whoever else stdout belongs to."""
+    """A buffer whose history never fails, and whose external editor gets the terminal even if stdout is redirected."""
 
     def __init__(self, out: TextIO, **options: Any) -> None:
         super().__init__(**options)
         self._out = out
 
     def remember(self, text: str) -> None:
-        """Keep what was sent, as it was sent; what is very long is not kept, and a full disk is no reason to stop."""
+        """Store sent text in the history unchanged, unless it is very long; a full disk is ignored."""
         known = self.history.get_strings()
         if len(text) > REMEMBERED_CHARS_MAX or (known and known[-1] == text):
             return
@@ -49,7 +53,7 @@ class Draft(Buffer):
         return list(self.completer.get_completions(self.document, CompleteEvent(completion_requested=True)))
 
     def _open_file_in_editor(self, filename: str) -> bool:
-        """Run the first editor that there is; tell whether it ended well."""
+        """Run the first editor that there is; return whether it ended well."""
         wanted = [os.environ.get("VISUAL"), os.environ.get("EDITOR"), *_EDITORS]
         screen: int | None = None
         with contextlib.suppress(OSError):
@@ -62,7 +66,7 @@ class Draft(Buffer):
 
 
 def open_history(path: Path | None) -> History:
-    """Return the history kept in a file, for the eyes of its owner only; in memory where none can or may be kept."""
+    """Return the history from a file that only its owner can read; in memory where there is no such file."""
     if path is None:
         return InMemoryHistory()
     with contextlib.suppress(OSError):
@@ -70,3 +74,29 @@ def open_history(path: Path | None) -> History:
         path.touch(mode=0o600)
         return FileHistory(str(path))
     return InMemoryHistory()
+
+
+class Pastes:
+    """Long pastes of this conversation: the editor shows a short mark for each, and sends the whole text."""
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+
+    def fold(self, text: str) -> str:
+        """Return the text that the editor shows for a paste: itself if it is short, else a mark."""
+        plain = text.replace("\r\n", "\n").replace("\r", "\n")
+        lines = plain.removesuffix("\n").count("\n") + 1
+        if lines <= PASTE_LINES_MAX and len(plain) <= PASTE_CHARS_MAX:
+            return plain
+        self._texts.append(plain)
+        size = f"{lines} lines" if lines > PASTE_LINES_MAX else f"{len(plain)} characters"
+        return f"[pasted #{len(self._texts)}, {size}]"
+
+    def unfold(self, text: str) -> str:
+        """Replace the marks by the pasted texts."""
+
+        def whole(match: re.Match[str]) -> str:
+            number = int(match[1])
+            return self._texts[number - 1] if 1 <= number <= len(self._texts) else match[0]
+
+        return _MARK.sub(whole, text)

@@ -71,17 +71,17 @@ class Conditions(Protocol):
 
     @property
     def is_asking(self) -> bool:
-        """Tell whether a question waits for a key."""
+        """Return whether a question waits for a key."""
         ...
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether nothing is typed."""
+        """Return whether nothing is typed."""
         ...
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether no turn is going on."""
+        """Return whether no turn is running."""
         ...
 
 

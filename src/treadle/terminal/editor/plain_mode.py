@@ -1,4 +1,4 @@
-"""A face of plain lines: for pipes, dumb terminals and screen readers. Choices are numbers, nothing is painted over."""
+"""The interface for pipes, dumb terminals and screen readers: plain lines, numbered choices, nothing drawn over."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ LINE_BYTES_MAX = 8_388_608
 PROMPT = "> "
 
 
-class PlainFace(Stream):
+class PlainScreen(Stream):
     """Reads lines from a descriptor and writes lines to a stream."""
 
     def __init__(self, source_fd: int, out: TextIO) -> None:
@@ -28,12 +28,12 @@ class PlainFace(Stream):
 
     @property
     def can_ask(self) -> bool:
-        """Tell whether a person types: a pipe holds prompts, and none of them is an answer."""
+        """Return whether a person types: a pipe holds prompts, and none of them is an answer."""
         return os.isatty(self._fd)
 
     @property
     def echoes(self) -> bool:
-        """Tell whether a terminal has shown what was typed."""
+        """Return whether a terminal has shown what was typed."""
         return os.isatty(self._fd)
 
     async def open(self) -> None:
@@ -55,14 +55,14 @@ class PlainFace(Stream):
         """Nothing can be taken back."""
 
     def copy(self, text: str) -> bool:
-        """Tell that there is no clipboard."""
+        """Return that there is no clipboard."""
         return False
 
     def refresh(self) -> None:
         """There is no status."""
 
     def offer(self, text: str) -> None:
-        """Say the text: a line that only grows can not be edited."""
+        """Print the text: it cannot be edited on a line that only grows."""
         self.write(f"{clean(text)}\n")
 
     async def left(self) -> None:
@@ -74,7 +74,7 @@ class PlainFace(Stream):
         return await self._line(PROMPT)
 
     async def line(self, label: str, text: str = "") -> str | None:
-        """Ask for a line; an empty one keeps the text that is there."""
+        """Ask for a line; an empty answer means the given text."""
         if not self.can_ask:
             return None
         if text:
@@ -110,7 +110,7 @@ class PlainFace(Stream):
         return line.decode("utf-8", "replace").removesuffix("\r")
 
     async def _more(self) -> bytes:
-        """Return what comes next; whoever stops waiting for it leaves it to the next one who asks."""
+        """Return the next bytes; if the caller is cancelled, the next call gets them."""
         self._reading = self._reading or asyncio.ensure_future(_in_thread(self._fd))
         data = await asyncio.shield(self._reading)
         self._reading = None
@@ -124,7 +124,7 @@ def _chosen(choices: list[CardChoice], answer: str) -> str | None:
 
 
 async def _in_thread(fd: int) -> bytes:
-    """Read in a thread that may be left behind: a blocked read must not keep the program from ending.
+    """Read in a thread that may be abandoned: a blocked read must not keep the program from ending.
 
     It reads the descriptor itself: a thread that holds the lock of sys.stdin would crash the interpreter at exit.
     """
@@ -140,7 +140,7 @@ async def _in_thread(fd: int) -> bytes:
             data = os.read(fd, READ_BYTES)
         except OSError:
             data = b""
-        with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+        with contextlib.suppress(RuntimeError):  # the loop has ended by now
             loop.call_soon_threadsafe(hand_over, data)
 
     threading.Thread(target=work, name="treadle-stdin", daemon=True).start()

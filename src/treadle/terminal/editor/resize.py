@@ -1,7 +1,7 @@
-"""The live part after the terminal has changed its width.
+"""Redraws the live part after the terminal's width has changed.
 
 Most terminals break old lines anew when they become narrower. What was drawn then takes more rows than it did, and
-whoever wants to draw over it must go up by as many: too few leave a piece behind, too many eat a finished line.
+drawing over it must go up by as many: too few leave a piece behind, too many overwrite a finished line.
 tmux also breaks the blanks where a longer line stood before (3.3a): a line is as long there as it ever was.
 """
 
@@ -20,14 +20,14 @@ _PROGRAMS = frozenset({"Apple_Terminal", "iTerm.app", "WezTerm", "ghostty", "vsc
 
 
 def rewraps(env: Mapping[str, str]) -> bool:
-    """Tell whether the terminal is one that breaks old lines anew when it changes its width."""
+    """Return whether the terminal is one that breaks old lines anew when it changes its width."""
     if env.get("STY"):  # GNU screen cuts them, whatever it runs in
         return False
     return env.get("TERM_PROGRAM") in _PROGRAMS or any(name in env for name in _VARIABLES)
 
 
-def keeps_blanks(env: Mapping[str, str]) -> bool:
-    """Tell whether the terminal is one where a line that has become shorter is broken as if it had not."""
+def wraps_blanks(env: Mapping[str, str]) -> bool:
+    """Return whether the terminal is one where a line that has become shorter is broken as if it had not."""
     return "TMUX" in env and rewraps(env)
 
 
@@ -57,12 +57,12 @@ class InlineApplication(Application[None]):
     def measure(self) -> None:
         """Take down how long the rows are that were drawn just now."""
         screen = self.renderer.last_rendered_screen
-        if screen is not None and keeps_blanks(os.environ):
+        if screen is not None and wraps_blanks(os.environ):
             rows, before = screen.data_buffer, self.lengths
             self.lengths = {row: max(length_of(rows[row]), before.get(row, 0)) for row in range(screen.height)}
 
     def find_top(self) -> bool:
-        """Put the cursor where it would be had no line been broken; tell whether the width has changed."""
+        """Put the cursor where it would be had no line been broken; return whether the width has changed."""
         columns, before = self.output.get_size().columns, self.drawn_columns
         self.drawn_columns = columns
         screen = self.renderer.last_rendered_screen

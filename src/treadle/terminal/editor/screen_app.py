@@ -21,12 +21,11 @@ from prompt_toolkit.history import History
 from prompt_toolkit.key_binding import KeyPressEvent
 
 from treadle.terminal.editor import key_bindings as keys
-from treadle.terminal.editor.input_buffer import Draft
+from treadle.terminal.editor.input_buffer import Draft, Pastes
 from treadle.terminal.editor.layout import EDITOR_ROWS_MAX, RESERVED_ROWS, STYLE, make_layout
-from treadle.terminal.editor.paste import Pastes
 from treadle.terminal.editor.resize import InlineApplication
 from treadle.terminal.editor.screen_interface import Actions
-from treadle.terminal.editor.send_queue import Outbox
+from treadle.terminal.editor.send_queue import InputQueue
 from treadle.terminal.editor.terminal_output import FrameOutput, last_lines
 from treadle.terminal.rendering.approval_card import CardChoice
 from treadle.terminal.rendering.drawing_surface import Painter
@@ -46,17 +45,17 @@ PROMPT = "> "
 OPENING = " opening …"
 
 
-class Inline:
-    """Fits `Face`."""
+class InlineScreen:
+    """Implements `ChatScreen`."""
 
     def __init__(
-        self, out: TextIO, look: TextStyle, *, history: History, completer: Completer, is_animated: bool = True
+        self, out: TextIO, text_style: TextStyle, *, history: History, completer: Completer, is_animated: bool = True
     ) -> None:
         self._actions: Actions | None = None
-        self._output = FrameOutput(out, term=os.environ.get("TERM", ""), has_colour=look.colour)
+        self._output = FrameOutput(out, term=os.environ.get("TERM", ""), has_colour=text_style.colour)
         self._is_animated = is_animated
         self._pastes = Pastes()
-        self._outbox = Outbox()
+        self._inputs = InputQueue()
         self._pending: list[str] = []
         self._painter: Painter | None = None
         self._open = ""
@@ -99,12 +98,12 @@ class Inline:
 
     @property
     def can_ask(self) -> bool:
-        """Tell that somebody is there."""
+        """Return True: a person is at the terminal."""
         return True
 
     @property
     def echoes(self) -> bool:
-        """Tell that the editor is empty once its text is sent."""
+        """Return that the editor is empty once its text is sent."""
         return False
 
     async def open(self) -> None:
@@ -139,22 +138,22 @@ class Inline:
         except EOFError:  # the terminal is gone
             pass
         finally:
-            self._outbox.leave()
+            self._inputs.leave()
 
     async def _tick(self) -> None:
-        """Let the seconds of the activity line go on."""
+        """Let the seconds of the activity line continue."""
         while True:
             await asyncio.sleep(TICK_S)
             if self._actions is not None and self._actions.is_running:
                 self._wake()
 
     async def read(self) -> str | None:
-        """Return what was said next; None when the person has left."""
+        """Return the next input; None when the person has left."""
         self._has_read = True
-        return await self._outbox.read()
+        return await self._inputs.read()
 
     async def left(self) -> None:
-        """Return when the person wants to leave before anybody has begun to read."""
+        """Return when the person wants to leave while no input is read."""
         await self._left.wait()
 
     async def choose(self, choices: list[CardChoice]) -> str | None:
@@ -201,7 +200,7 @@ class Inline:
 
     def take_back(self) -> None:
         """Put what was queued back into the editor: the turn it waited for was stopped. Who would leave, leaves."""
-        if text := self._outbox.take_back():
+        if text := self._inputs.take_back():
             self.offer(text)
 
     def write(self, text: str) -> None:
@@ -236,7 +235,7 @@ class Inline:
             self._flush_pending()
             self.app.renderer.clear()
             columns, rows = self.size()
-            last = last_lines(self._output.kept, columns, max(1, rows - live_rows))
+            last = last_lines(self._output.recent_lines, columns, max(1, rows - live_rows))
             self._output.write_raw("".join(f"{line}\r\n" for line in last))
         self.app.invalidate()
 
@@ -246,7 +245,7 @@ class Inline:
             self.app.renderer.erase()
             self._flush_pending()
             self._output.scroll_away()
-            self._output.kept.clear()
+            self._output.recent_lines.clear()
         self.redraw()
 
     def copy(self, text: str) -> bool:
@@ -289,7 +288,7 @@ class Inline:
         self._drawn.set()
 
     def _has_shrunk(self) -> bool:
-        """Tell whether the live part has become smaller: the renderer would leave empty lines."""
+        """Return whether the live part has become smaller: the renderer would leave empty lines."""
         screen = self.app.renderer.last_rendered_screen
         if screen is None:
             return False
@@ -316,7 +315,7 @@ class Inline:
     def queued_text(self) -> str:
         """Return what is to be sent later."""
         width = self.size()[0]
-        return "\n".join(one_line(f"  queued: {text}")[: width - 1] for text in self._outbox.queued)
+        return "\n".join(one_line(f"  queued: {text}")[: width - 1] for text in self._inputs.queued)
 
     def question_text(self) -> str:
         """Return the choices, each with its key, as many lines as they need."""
@@ -337,17 +336,17 @@ class Inline:
 
     @property
     def is_asking(self) -> bool:
-        """Tell whether a question waits for a key."""
+        """Return whether a question waits for a key."""
         return self._chosen is not None
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether nothing is typed."""
+        """Return whether nothing is typed."""
         return not self.buffer.text
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether no turn is going on."""
+        """Return whether no turn is running."""
         return self._actions is not None and not self._actions.is_running and self._borrowed is None
 
     def _completes_alone(self) -> bool:
@@ -390,7 +389,7 @@ class Inline:
             buffer.delete_before_cursor()
             buffer.insert_text("\n")
         elif self._borrowed is not None:
-            self._lend(buffer.text)
+            self._return_line(buffer.text)
         elif buffer.text.strip():
             self._send()
 
@@ -403,9 +402,9 @@ class Inline:
         if actions is not None and is_running and actions.is_instant(text):
             actions.do_now(text)
         else:
-            self._outbox.send(text, waits=is_running)
+            self._inputs.send(text, waits=is_running)
 
-    def _lend(self, text: str | None) -> None:
+    def _return_line(self, text: str | None) -> None:
         if self._borrowed is not None and not self._borrowed[1].done():
             self._borrowed[1].set_result(text)
 
@@ -416,11 +415,11 @@ class Inline:
             self._chosen.set_result(key)
 
     def _escape(self) -> None:
-        """Esc puts away what Tab offers, else stops what goes on; on an idle line it does nothing."""
+        """Esc puts away what Tab offers, else stops what continues; on an idle line it does nothing."""
         if self.buffer.complete_state is not None:
             self.buffer.cancel_completion()
         elif self._borrowed is not None:
-            self._lend(None)
+            self._return_line(None)
         elif self._actions is not None and self._actions.is_running:
             self._stop()
 
@@ -428,7 +427,7 @@ class Inline:
         """Ctrl-C stops the turn, else clears what was typed; on an empty line it leaves, if it comes twice."""
         now = time.monotonic()
         if self._borrowed is not None:
-            self._lend(None)
+            self._return_line(None)
         elif self._actions is not None and self._actions.is_running:
             self._stop()
         elif self.buffer.text:
@@ -447,18 +446,18 @@ class Inline:
 
     def _leave(self) -> None:
         if self._borrowed is not None:
-            self._lend(None)
+            self._return_line(None)
             return
         self._quit()
         if self._actions is not None and self._actions.is_running:
             self._notice = "leaving after this turn; Ctrl-C stops it"
 
     def _quit(self) -> None:
-        """Leave after what was said; at once, where nothing was said and nobody has begun to read."""
+        """Leave after pending input was read; at once, if there is none and nothing is read yet."""
         is_running = self._actions is not None and self._actions.is_running
-        if not self._has_read and not is_running and self._outbox.is_empty:
+        if not self._has_read and not is_running and self._inputs.is_empty:
             self._left.set()
-        self._outbox.leave()
+        self._inputs.leave()
 
     def _back_tab(self) -> None:
         if self.buffer.complete_state is not None:

@@ -1,4 +1,4 @@
-"""What the chat needs of whatever a person sits at: a line to read, a question to answer, a surface to draw on."""
+"""What the chat needs of an interface: lines to read, questions to ask, a surface to draw on."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ class Actions(Protocol):
 
     @property
     def is_running(self) -> bool:
-        """Tell whether a turn is going on."""
+        """Return whether a turn is running."""
         ...
 
     def status_line(self) -> str:
@@ -31,7 +31,7 @@ class Actions(Protocol):
         ...
 
     def is_instant(self, text: str) -> bool:
-        """Tell whether a command is done at once, also during a turn."""
+        """Return whether a command is done at once, also during a turn."""
         ...
 
     def do_now(self, text: str) -> None:
@@ -39,11 +39,11 @@ class Actions(Protocol):
         ...
 
 
-class Face(DrawingSurface, Protocol):
+class ChatScreen(DrawingSurface, Protocol):
     """Where a person reads and writes."""
 
     async def open(self) -> None:
-        """Be there from now on; what is typed is kept until somebody reads it."""
+        """Take over the terminal; typed text is queued until it is read."""
         ...
 
     def serve(self, actions: Actions) -> None:
@@ -55,15 +55,15 @@ class Face(DrawingSurface, Protocol):
         ...
 
     async def read(self) -> str | None:
-        """Return what was said next; None when the person has left."""
+        """Return the next input; None when the person has left."""
         ...
 
     async def left(self) -> None:
-        """Return when the person wants to leave before anything is read; never, where a signal says so."""
+        """Return when the person wants to leave while no input is read; never, where a signal does this."""
         ...
 
     async def choose(self, choices: list[CardChoice]) -> str | None:
-        """Return the key of the answer that was chosen; None when nobody can answer. May be cancelled."""
+        """Return the key of the chosen answer; None when no person can answer. May be cancelled."""
         ...
 
     async def line(self, label: str, text: str = "") -> str | None:
@@ -83,7 +83,7 @@ class Face(DrawingSurface, Protocol):
         ...
 
     def copy(self, text: str) -> bool:
-        """Put a text on the clipboard; tell whether there is one."""
+        """Put a text on the clipboard; return whether there is one."""
         ...
 
     def refresh(self) -> None:
@@ -92,10 +92,10 @@ class Face(DrawingSurface, Protocol):
 
     @property
     def echoes(self) -> bool:
-        """Tell whether what was typed stands there already."""
+        """Return whether what was typed stands there already."""
         ...
 
     @property
     def can_ask(self) -> bool:
-        """Tell whether there is somebody to ask."""
+        """Return whether there is a person to ask."""
         ...

@@ -88,7 +88,7 @@ def _entries(path: str, shown: str, leaf: str) -> Iterable[str]:
 
 
 def _deep(root: str, typed: str) -> Iterable[str]:
-    """Look through the folders below, as far as a bounded search comes."""
+    """Search the folders below, up to a bound."""
     wanted, count = typed.casefold(), 0
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if name not in _SKIPPED and not name.startswith("."))

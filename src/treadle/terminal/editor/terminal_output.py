@@ -27,7 +27,7 @@ class FrameOutput(Vt100_Output):
         depth = ColorDepth.DEPTH_4_BIT if has_colour else ColorDepth.DEPTH_1_BIT
         super().__init__(out, lambda: _size(out), term=term, default_color_depth=depth, enable_cpr=False)
         self._is_held = False
-        self.kept: deque[str] = deque(maxlen=KEPT_LINES)
+        self.recent_lines: deque[str] = deque(maxlen=KEPT_LINES)
 
     @contextmanager
     def frame(self) -> Generator[None]:
@@ -57,7 +57,7 @@ class FrameOutput(Vt100_Output):
             super().flush()
 
     def erase_down(self) -> None:
-        """Erase all below; never the whole screen at once, which some terminals keep in the scrollback."""
+        """Erase all below; never the whole screen at once: some terminals then copy it into the scrollback."""
         self.write_raw("\x1b[K\x1b7\x1b[B\x1b[J\x1b8")
 
     def erase_screen(self) -> None:
@@ -73,7 +73,7 @@ class FrameOutput(Vt100_Output):
     def commit(self, text: str) -> None:
         """Write lines that stay; the cursor must stand where they belong."""
         self.write_raw(text.replace("\n", "\r\n"))
-        self.kept.extend(text.removesuffix("\n").split("\n"))
+        self.recent_lines.extend(text.removesuffix("\n").split("\n"))
 
 
 def last_lines(lines: Iterable[str], columns: int, rows: int) -> list[str]:

@@ -7,7 +7,7 @@ from treadle.core.errors import Conflict, TreadleError
 from treadle.core.events import ApprovalDecided, ApprovalRequested, RunEvent, ToolFinished
 from treadle.core.json import write_json
 from treadle.terminal.conversation.host_interface import CallDecision, ConversationHost
-from treadle.terminal.editor.screen_interface import Face
+from treadle.terminal.editor.screen_interface import ChatScreen
 from treadle.terminal.permissions.permission_policy import PermissionPolicy, PermissionQuestion, question_of
 from treadle.terminal.permissions.remembered_permissions import Scope
 from treadle.terminal.rendering.approval_card import card_lines, choices_for
@@ -25,7 +25,7 @@ class Asker:
         self,
         host: ConversationHost,
         policy: PermissionPolicy,
-        face: Face,
+        face: ChatScreen,
         screen: RunRenderer,
         read: Callable[[str], str | None],
         root: str,
@@ -49,7 +49,7 @@ class Asker:
                 self._calls[event.call.call_id] = event.approval_id
             case ApprovalDecided():
                 self._drop(event.approval_id)
-            case ToolFinished():  # also of a run that was stopped: nobody decided, and nobody is asked any more
+            case ToolFinished():  # also of a run that was stopped: then its open questions are withdrawn
                 self._drop(self._calls.pop(event.call.call_id, ""))
             case _:
                 pass
@@ -59,7 +59,7 @@ class Asker:
             task.cancel()
 
     async def close(self) -> None:
-        """Let go of every question: the run is over, or nobody follows it any more."""
+        """Withdraw every question: the run is over, or no longer followed."""
         waiting = list(self._open.values())
         self._open.clear()
         self._calls.clear()
@@ -83,7 +83,7 @@ class Asker:
             try:
                 await self._host.decide(question.approval_id, decision)
             except Conflict:
-                return  # somebody else was first, and the run tells what stands
+                return  # another client decided first, and the run's events show the decision
             except TreadleError as error:
                 self._screen.error(error.operator_info)
                 if decision.arguments is not None:
@@ -108,7 +108,7 @@ class Asker:
                 return decision
 
     async def _decision(self, question: PermissionQuestion, key: str | None) -> CallDecision | None:
-        """Return what a key says; None when the person thought better of it."""
+        """Return the decision for a key; None when the person went back."""
         yes = CallDecision(approve=True, by=PERSON, digest=question.digest)
         match key:
             case "y":
@@ -129,10 +129,10 @@ class Asker:
         try:
             rules = self._policy.remember(question, scope)
         except OSError as error:
-            self._screen.say(f"not remembered: {error.strerror or error}", "error")
+            self._screen.print_line(f"not remembered: {error.strerror or error}", "error")
             return
         for rule in rules:
-            self._screen.say(f"  remembered for this {scope}: {rule.words}", "dim")
+            self._screen.print_line(f"  remembered for this {scope}: {rule.words}", "dim")
 
     async def _edited(self, question: PermissionQuestion) -> str | None:
         """Return other arguments; a command is edited as it is, everything else as JSON."""

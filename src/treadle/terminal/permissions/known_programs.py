@@ -1,6 +1,6 @@
 """What is known of programs, as tables: which are tried read-only, which run others, which reach out of the workspace.
 
-Nothing here keeps a command from writing: the sandbox does. A program in the wrong table costs a second call, no more.
+Nothing here prevents writing: the sandbox does. A program in the wrong table costs a second call, no more.
 """
 
 
@@ -14,7 +14,7 @@ READERS = words(
     "grep head hexdump id jq ls md5sum nl nproc od paste printf pwd readlink realpath rev rg seq sha1sum sha256sum "
     "sort stat strings tac tail test tr tree true type uname uniq wc whereis which xxd ["
 )
-"""Programs that usually only read: a command line of these is run read-only before anybody is asked."""
+"""Programs that usually only read: a command line of these is first run read-only, without a question."""
 
 READING_SUBCOMMANDS: dict[str, frozenset[str]] = {
     "git": words("blame cat-file describe diff grep log ls-files ls-tree rev-parse shortlog show status"),
@@ -65,19 +65,19 @@ GIT_WRITERS = words("add am cherry-pick commit merge mv rebase revert rm")
 
 
 def writes_git(words: tuple[str, ...]) -> bool:
-    """Tell whether a simple command needs to write a git repository."""
+    """Return whether a simple command needs to write a git repository."""
     return len(words) > 1 and words[0] == "git" and words[1] in GIT_WRITERS
 
 
 def usually_reads(words: tuple[str, ...]) -> bool:
-    """Tell whether a simple command is one that people use to look at something."""
+    """Return whether a simple command is usually run to read something."""
     if not words:
         return False
     subcommands = READING_SUBCOMMANDS.get(words[0])
     return words[0] in READERS if subcommands is None else len(words) > 1 and words[1] in subcommands
 
 
-def reaches_far(words: tuple[str, ...]) -> bool:
-    """Tell whether a simple command reaches the network or changes the machine."""
+def leaves_workspace(words: tuple[str, ...]) -> bool:
+    """Return whether a simple command reaches the network or changes the machine."""
     subcommands = FAR_REACHING.get(words[0]) if words else None
     return subcommands is not None and (not subcommands or any(word in subcommands for word in words[1:]))

@@ -1,6 +1,6 @@
-"""The terminal's answer to the question whether a call may run: yes, no, or ask the person.
+"""Decides in the terminal whether a call may run: yes, no, or ask the person.
 
-Pure but for the rules it is given. A command is run read-only (not asked about, and the sandbox keeps it from changing
+Pure except for its rules. A command is run read-only (not asked about, and the sandbox prevents it from changing
 anything), asked about, or denied. A call that follows untrusted output, or stood in text, is always asked about.
 """
 
@@ -36,7 +36,7 @@ PROTECTED = "protected"
 """What stands for the tool in a rule for a protected path."""
 _ASK_AGAIN = "A person is asked about it when you call again with"
 CONFINED_LEVEL = 1
-"""From this level on the sandbox can keep a command from changing anything."""
+"""The lowest sandbox level that can prevent a command from changing anything."""
 REMEMBERED_LEVEL = 2
 
 
@@ -54,17 +54,17 @@ class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_shell(self) -> bool:
-        """Tell whether it is a command line."""
+        """Return whether it is a command line."""
         return self.tool == SHELL and self.source == LOCAL
 
     @property
     def is_edit(self) -> bool:
-        """Tell whether it writes one file inside the workspace."""
+        """Return whether it writes one file inside the workspace."""
         return self.tool in EDITS and self.source == LOCAL
 
     @property
     def is_plain(self) -> bool:
-        """Tell whether it is asked for what the tool is, and not for what was read or how it came to be."""
+        """Return whether it is asked for what the tool is, and not for what was read or how it came to be."""
         return all(is_policy_reason(reason, self.tool) for reason in self.reasons)
 
     @property
@@ -74,7 +74,7 @@ class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_git_write(self) -> bool:
-        """Tell whether it is a command that asks to write the git repository."""
+        """Return whether it is a command that asks to write the git repository."""
         return self.is_shell and bool(self.arguments.get("git"))
 
     @property
@@ -166,7 +166,7 @@ class PermissionPolicy:
         return None
 
     def _missing_consent(self, question: PermissionQuestion) -> str:
-        """Say what a call must ask for, where it would fail after a person agreed: so they are asked once."""
+        """Return what a call needs beyond an approval (it would fail after a yes), so that one question covers both."""
         if self.writable is None or question.protected:
             return ""
         if question.is_edit:
@@ -191,7 +191,7 @@ class PermissionPolicy:
         return ""
 
     def is_tried_read_only(self, question: PermissionQuestion) -> bool:
-        """Tell whether a command runs read-only: the model asks for it, or it looks like one that only reads."""
+        """Return whether a command is run read-only: the model asks for it, or it probably only reads."""
         if question.parsed is None or (self.sandbox or 0) < CONFINED_LEVEL or question.arguments.get("network"):
             return False
         wanted = question.arguments.get(READ_ONLY)

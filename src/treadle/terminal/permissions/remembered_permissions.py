@@ -1,7 +1,7 @@
 """What a person wants remembered: exactly this command line, or this tool; for the session, or for the project.
 
-Rules of a project are kept in the user's data directory, never in the project: what is in a repository was written by
-anybody. Nothing here decides; `policy` does.
+Rules of a project are stored in the user's data directory, never in the project: a repository's content may come from
+anyone. `permission_policy` applies them.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import msgspec
 
 Scope = Literal["session", "project"]
 POLICY = "policy "
-"""How the name of whoever decided begins when it was a rule, and not the person."""
+"""Prefix of the decider's name when a rule decided, and not the person."""
 RULES_MAX = 500
 FILE_NAME = "allowed.json"
 
@@ -33,7 +33,7 @@ class Allowed(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def words(self) -> str:
-        """Say it."""
+        """Return the rule as text."""
         if self.path:
             return f"writing the protected path {self.path}"
         if not self.command:
@@ -72,7 +72,7 @@ class Allowances:
         self.session = []
 
     def remove(self, rule: Allowed) -> None:
-        """Forget one rule, wherever it is kept.
+        """Forget one rule, wherever it is stored.
 
         Raises: OSError.
         """

@@ -1,7 +1,7 @@
-"""A command line taken apart, to explain it to a person: every simple command in it, and what those do not show.
+"""Parses a command line to explain it to a person: every simple command in it, and what those do not show.
 
-Parsed by tree-sitter's grammar of bash. Nothing relies on that for safety: the sandbox keeps what is not asked about
-from writing. `is_explained` is false where bash may do more than the commands say; then only the line itself is shown.
+Uses tree-sitter's grammar of bash. Safety does not depend on it: the sandbox prevents what is not asked about from
+writing. `is_explained` is false where bash may do more than the commands show; then only the line itself is shown.
 """
 
 import os
@@ -14,7 +14,7 @@ import msgspec
 from treadle.terminal.permissions.known_programs import (
     EXEC_FLAGS,
     RUNNERS,
-    reaches_far,
+    leaves_workspace,
     usually_reads,
     words,
 )
@@ -95,7 +95,7 @@ def parse(line: str, *, root: str = "") -> Parsed:
 
 
 def _agrees(line: str, commands: tuple[Simple, ...]) -> bool:
-    """Tell whether a plain reading of the line gives these commands: cut at every operator outside of quotes.
+    """Return whether a plain reading of the line gives these commands: cut at every operator outside of quotes.
 
     A second, much simpler opinion. It gives up on everything that is read in more than one way.
     """
@@ -189,7 +189,7 @@ class _Reader:
                 text=_text(whole),
                 words=words,
                 reads=usually_reads(words) and all(_is_harmless(redirect) for redirect in redirects),
-                is_far=reaches_far(words),
+                is_far=leaves_workspace(words),
             )
         )
 
@@ -221,7 +221,7 @@ class _Reader:
 
 
 def _is_harmless(redirect: "Node") -> bool:
-    """Tell whether a redirection writes no file: it reads one, joins two streams, or throws away."""
+    """Return whether a redirection writes no file: it reads one, joins two streams, or throws away."""
     if redirect.type != "file_redirect":
         return False
     target = redirect.child_by_field_name("destination")

@@ -56,7 +56,7 @@ def choices_for(
 
 
 def _rules_text(rules: "list[Allowed]") -> str:
-    """Name what would be remembered; what is too long to say again stands above, marked as new."""
+    """Name what would be remembered; text too long to repeat is shown above, marked as new."""
     what = reveal(", ".join(rule.words for rule in rules)).replace("\n", "⏎")
     if len(what) <= RULES_CHARS_MAX:
         return what
@@ -172,7 +172,7 @@ def _change(question: "PermissionQuestion", read: Callable[[str], str | None], l
 
 
 def _written(question: "PermissionQuestion", old: str | None) -> str | None:
-    """Return what a file would hold; None when that can not be said from here."""
+    """Return the new content of a file; None when that cannot be computed here."""
     arguments = question.arguments
     if question.tool == "file_write":
         return str(arguments.get("content", ""))

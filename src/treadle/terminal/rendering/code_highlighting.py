@@ -37,12 +37,12 @@ _NAMES: dict[str, str] = {
     "zig": "zig",
 }
 _LANGUAGES = {name: lexer for lexer, names in _NAMES.items() for name in names.split()}
-"""What a fence says, and the lexer that reads it. All of these lexers know where they stand at the end of a line."""
+"""Lexers by the language name of a code fence. All of them know their state at the end of a line."""
 
 _COMMENTED = frozenset(
     "c cpp csharp css go java javascript kotlin php rust sql swift typescript zig".split()  # noqa: SIM905
 )
-"""Languages with comments that go on for several lines; their lexers want to see such a comment whole."""
+"""Languages with comments that continue for several lines; their lexers want to see such a comment whole."""
 
 _STYLES: dict[str, str] = {
     "Keyword.Constant": "number",
@@ -62,22 +62,22 @@ _STYLES: dict[str, str] = {
     "Generic.Heading": "comment",
     "Generic.Subheading": "comment",
 }
-"""The kinds of a token, the narrow before the wide, and the style of a look that paints it."""
+"""Token types, narrow before wide, and the text style of each."""
 
 
 class HighlightedCode:
     """One block of code, painted from its first line to its last."""
 
-    def __init__(self, language: str, look: TextStyle) -> None:
-        self._look = look
-        self._lexer = _lexer_of(language) if look.colour else None
+    def __init__(self, language: str, text_style: TextStyle) -> None:
+        self._look = text_style
+        self._lexer = _lexer_of(language) if text_style.colour else None
         self._stack = ["root"]
         self._has_blocks = _LANGUAGES.get(language) in _COMMENTED
         self._is_comment = False
 
     @property
     def is_known(self) -> bool:
-        """Tell whether the language is one that is painted."""
+        """Return whether the language is one that is painted."""
         return self._lexer is not None
 
     def plain(self, line: str) -> str:

@@ -118,7 +118,7 @@ def line_columns(line: Line) -> int:
     return _columns_of(line)
 
 
-def painted(line: Line, *, has_colours: bool) -> str:
+def ansi_text(line: Line, *, has_colours: bool) -> str:
     """Return a line as it is written to a terminal, without blanks at its end: they would be copied along."""
     spans = [span for span in line if span[1]]
     while spans and not spans[-1][1].rstrip(" "):

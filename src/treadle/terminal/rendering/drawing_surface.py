@@ -1,4 +1,4 @@
-"""What a screen is drawn on: text that stays, and an open piece below it that may still change."""
+"""The surface that a screen draws on: text that stays, and open lines below it that may still change."""
 
 import contextlib
 import os
@@ -41,7 +41,7 @@ class Stream:
         """Leave it until it is finished."""
 
     def size(self) -> tuple[int, int]:
-        """Return what the environment or the terminal says."""
+        """Return the size of the terminal, or that of the environment."""
         return terminal_size(self._out)
 
 

@@ -1,4 +1,4 @@
-"""How an error, a limit, a note and a count are said to a person at a terminal. Text only: it writes nothing."""
+"""Texts for the terminal: errors, limits, notes, counts and time spans. Writes nothing."""
 
 import textwrap
 
@@ -27,7 +27,7 @@ _NOTE_WORDS = {
 
 
 def error_lines(error: ErrorInfo) -> list[str]:
-    """Say what is wrong, and below it what to do."""
+    """Return the lines of an error: what is wrong, then the hint."""
     wait_s = error.retry_after_s
     first = clean(error.message) if wait_s is None else f"{clean(error.message)} (retry in {wait_s:.0f} s)"
     return [first, *(f"  hint: {clean(line)}" for line in (error.hint or "").splitlines())]
@@ -40,8 +40,16 @@ def limit_text(limit: str) -> str:
 
 
 def note_text(note: Note) -> str:
-    """Say a note on one line."""
+    """Return a note on one line."""
     return clean(_NOTE_WORDS.get(note.code, note.message)).replace("\n", "⏎")
+
+
+def short_span(seconds: float) -> str:
+    """Return a span of time in its two largest units: 45s, 14m 59s, 3h 20m, 12d 4h."""
+    whole = max(0, int(seconds))
+    parts = ((whole // 86_400, "d"), (whole // 3_600 % 24, "h"), (whole // 60 % 60, "m"), (whole % 60, "s"))
+    first = next((place for place, (count, _) in enumerate(parts) if count), len(parts) - 1)
+    return " ".join(f"{count}{unit}" for count, unit in parts[first : first + 2])
 
 
 def in_columns(rows: list[tuple[str, str]], width: int | None) -> list[str]:

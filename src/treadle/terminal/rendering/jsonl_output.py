@@ -1,6 +1,6 @@
 """The events of `treadle run --output jsonl`: few, small and documented, one JSON object a line.
 
-They are for programs that follow a turn. What a run stores is told in full by `treadle export`.
+They are for programs that follow a turn. `treadle export` prints everything that a run stores.
 """
 
 from collections.abc import Callable
@@ -95,7 +95,7 @@ _WRITERS: dict[type, Callable[[Any], dict[str, Any]]] = {
 
 
 def line_of(event: object) -> dict[str, Any] | None:
-    """Return an event as an object; None for what is not told here."""
+    """Return an event as an object; None for events that are not printed."""
     write = _WRITERS.get(type(event))
     return None if write is None else write(event)
 

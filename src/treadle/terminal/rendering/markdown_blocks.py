@@ -48,7 +48,7 @@ class CodeBlock(msgspec.Struct, frozen=True):
 
 
 class Quote(msgspec.Struct, frozen=True):
-    """Blocks that somebody said."""
+    """The blocks of a quote."""
 
     blocks: "tuple[Block, ...]"
 
@@ -88,7 +88,7 @@ def _read(lines: Sequence[str], depth: int) -> tuple[Block, ...]:
 
 
 def _read_block(lines: Sequence[str], place: int, depth: int) -> tuple[Block, int]:
-    """Read the block that begins at a line, and say where it ends."""
+    """Parse the block that starts at a line; return it and the line after it."""
     line = lines[place]
     if line.startswith("    "):
         return _indented(lines, place)
@@ -136,7 +136,7 @@ def _quote(lines: Sequence[str], place: int, depth: int) -> tuple[Block, int]:
         found = _QUOTE.match(lines[place])
         if found:
             taken.append(lines[place][found.end() :])
-        elif taken and taken[-1].strip() and _goes_on(lines[place]):
+        elif taken and taken[-1].strip() and _continues_paragraph(lines[place]):
             taken.append(lines[place])
         else:
             break
@@ -167,7 +167,7 @@ def _item(lines: Sequence[str], place: int, found: "re.Match[str]") -> tuple[lis
         line = lines[place]
         if not line.strip():
             taken.append("")
-        elif line[:inset].isspace() or (taken[-1].strip() and _goes_on(line) and not _ITEM.match(line)):
+        elif line[:inset].isspace() or (taken[-1].strip() and _continues_paragraph(line) and not _ITEM.match(line)):
             taken.append(line[inset:] if line[:inset].isspace() else line.lstrip(" "))
         else:
             break
@@ -183,7 +183,7 @@ def _table(lines: Sequence[str], place: int) -> tuple[Block, int] | None:
         return None
     rows = [head]
     place += 2
-    while place < len(lines) and lines[place].strip() and _goes_on(lines[place]):
+    while place < len(lines) and lines[place].strip() and _continues_paragraph(lines[place]):
         row = _cells(lines[place])
         # What is too much for the head stays in the last cell.
         kept, more = row[: len(head) - 1], row[len(head) - 1 :]
@@ -216,17 +216,17 @@ def _paragraph(lines: Sequence[str], place: int) -> tuple[Block, int]:
     while place < len(lines) and lines[place].strip():
         if found := _UNDERLINE.match(lines[place]):
             return Heading(1 if found[1][0] == "=" else 2, "\n".join(taken)), place + 1
-        if not _goes_on(lines[place]):
+        if not _continues_paragraph(lines[place]):
             break
         taken.append(lines[place].lstrip(" "))
         place += 1
     return Paragraph("\n".join(taken)), place
 
 
-def _goes_on(line: str) -> bool:
-    """Tell whether a line can belong to the paragraph above it: it begins nothing else."""
+def _continues_paragraph(line: str) -> bool:
+    """Return whether a line can belong to the paragraph above it: it begins nothing else."""
     if not line.strip() or _FENCE.match(line) or _HEADING.match(line) or _RULE.match(line) or _QUOTE.match(line):
         return False
     item = _ITEM.match(line)
-    # Only a list that begins with 1 may interrupt a paragraph, and only one that says something.
+    # Only a list that starts with 1 may interrupt a paragraph, and only one whose first item is not empty.
     return item is None or not item[3] or (item[2][0].isdigit() and item[2][:-1] != "1")

@@ -236,7 +236,7 @@ def _fit(opener: _Piece, closer: _Piece) -> bool:
 
 
 def _flanks(before: str, after: str) -> tuple[bool, bool]:
-    """Tell whether a run between these stands at the left of something, and at the right."""
+    """Return whether a run between these stands at the left of something, and at the right."""
     is_left = not after.isspace() and (not _is_punctuation(after) or before.isspace() or _is_punctuation(before))
     is_right = not before.isspace() and (not _is_punctuation(before) or after.isspace() or _is_punctuation(after))
     return is_left, is_right

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import assert_never
 
-from treadle.terminal.rendering.column_width import Line, Span, columns, fill, fold, line_columns, painted
+from treadle.terminal.rendering.column_width import Line, Span, ansi_text, columns, fill, fold, line_columns
 from treadle.terminal.rendering.markdown_blocks import (
     Align,
     Block,
@@ -27,11 +27,11 @@ HEADINGS = {1: "1;4", 2: "1;35", 3: "35"}
 QUOTED, BULLET, NUMBER, EDGE, HEAD = "35", "1", "36", "2", "1"
 
 CodeLines = Callable[[str, Sequence[str]], list[str]]
-"""Paints the lines of code of a language."""
+"""Colours the lines of code of a language."""
 
 
 class Painter:
-    """Paints documents of one width."""
+    """Renders documents of one width as terminal text."""
 
     def __init__(self, width: int, *, code_style: str, has_colours: bool, code: CodeLines) -> None:
         self._width = max(width, 1)
@@ -41,11 +41,11 @@ class Painter:
 
     def paint(self, blocks: Sequence[Block]) -> str:
         """Return a whole document, its blocks apart by an empty line."""
-        lines = self._apart(blocks, self._width, is_tight=False)
-        return "\n".join(painted(line, has_colours=self._has_colours) for line in lines)
+        lines = self._separated(blocks, self._width, is_tight=False)
+        return "\n".join(ansi_text(line, has_colours=self._has_colours) for line in lines)
 
-    def _apart(self, blocks: Sequence[Block], width: int, *, is_tight: bool) -> list[Line]:
-        """Return blocks one below the other; in a tight place only paragraphs behind one another are kept apart."""
+    def _separated(self, blocks: Sequence[Block], width: int, *, is_tight: bool) -> list[Line]:
+        """Return blocks one below the other; in a tight place only paragraphs behind one another are stored apart."""
         lines: list[Line] = []
         last: Block | None = None
         for block in blocks:
@@ -59,7 +59,7 @@ class Painter:
     def _lines(self, block: Block, width: int) -> list[Line]:
         match block:
             case Heading():
-                return _over(fill(self._spans(block.text), width), HEADINGS.get(block.level, HEADINGS[3]))
+                return _styled(fill(self._spans(block.text), width), HEADINGS.get(block.level, HEADINGS[3]))
             case Paragraph():
                 return fill(self._spans(block.text), width)
             case HorizontalRule():
@@ -69,8 +69,8 @@ class Painter:
                 return _set_in([("", "  ")], [("", "  ")], width, lambda room: _folded(shown, room))
             case Quote():
                 mark: Line = [(QUOTED, "▌ ")]
-                inner = _set_in(mark, mark, width, lambda room: self._apart(block.blocks, room, is_tight=True))
-                return _over(inner, QUOTED)
+                inner = _set_in(mark, mark, width, lambda room: self._separated(block.blocks, room, is_tight=True))
+                return _styled(inner, QUOTED)
             case List():
                 return self._items(block, width)
             case Table():
@@ -89,7 +89,7 @@ class Painter:
             blank: Span = ("", " " * columns(mark[1]))
 
             def inner(room: int, item: Sequence[Block] = item) -> list[Line]:
-                return self._apart(item, room, is_tight=True) or [[]]
+                return self._separated(item, room, is_tight=True) or [[]]
 
             lines += _set_in([mark], [blank], width, inner)
         return lines
@@ -116,7 +116,7 @@ def _set_in(first: Line, others: Line, width: int, inner: Callable[[int], list[L
     return [[*(others if number else first), *line] for number, line in enumerate(inner(room))]
 
 
-def _over(lines: list[Line], style: str) -> list[Line]:
+def _styled(lines: list[Line], style: str) -> list[Line]:
     """Return lines in a style, what has one of its own in both."""
     return [[(f"{style};{own}" if own and own != style else style, text) for own, text in line] for line in lines]
 
@@ -165,7 +165,7 @@ def _row(row: Sequence[list[Span]], sizes: Sequence[int], aligns: Sequence[Align
         for place, cell in enumerate(filled):
             part = cell[number] if number < len(cell) else []
             line += [("", " " * GAP)] if place else []
-            line += _aligned(_over([part], style)[0] if style else part, sizes[place], aligns[place])
+            line += _aligned(_styled([part], style)[0] if style else part, sizes[place], aligns[place])
         lines.append(line)
     return lines
 

@@ -1,4 +1,4 @@
-"""One line that says that work goes on, while nothing else is written: for whom, how long, and how to stop it.
+"""The status line of a running turn while nothing else is written: what runs, for how long, and how to stop it.
 
 It is there only on a screen, and gone before anything else is written.
 """
@@ -67,19 +67,19 @@ class Activity:
                 pass
 
     def progress(self, text: str) -> None:
-        """Hear what a tool says of its progress."""
+        """Set the progress text of a tool."""
         self._progress = _short(text)
 
     @property
     def words(self) -> str:
-        """Say what is waited for."""
+        """Return what the turn waits for."""
         if self._asked:
             return f"{_short(next(iter(self._asked.values())))} waits for your answer"
         names = list(self._running.values())
         if not names:
             return self._state
-        said = f": {self._progress}" if self._progress else ""
-        return f"{_short(names[0])} runs{said}" if len(names) == 1 else f"{len(names)} tools run{said}"
+        text = f": {self._progress}" if self._progress else ""
+        return f"{_short(names[0])} runs{text}" if len(names) == 1 else f"{len(names)} tools run{text}"
 
 
 def _short(text: str) -> str:
@@ -87,7 +87,7 @@ def _short(text: str) -> str:
 
 
 class ProgressLine:
-    """The line itself. Whoever writes to the same screen calls `clear` first."""
+    """The line itself. Other writers to the same screen call `clear` first."""
 
     def __init__(self, out: TextIO, *, is_shown: bool, clock: Callable[[], float] = time.monotonic) -> None:
         self._out = out
@@ -102,7 +102,7 @@ class ProgressLine:
         self.activity.follow(event)
 
     def tick(self) -> None:
-        """Say how long the silence lasts, once it lasts."""
+        """Redraw the line once nothing was written for a while."""
         silent_s = self._clock() - self._silent_since
         if not self._is_shown or silent_s < SILENCE_S:
             return

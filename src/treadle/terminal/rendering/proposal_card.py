@@ -1,4 +1,4 @@
-"""How an open proposal to a workspace looks in a terminal, before a person decides."""
+"""Renders an open proposal to a workspace in the terminal, before a person decides."""
 
 from collections.abc import Sequence
 from datetime import datetime

@@ -30,7 +30,7 @@ from treadle.terminal.rendering.event_messages import ANSWERS_ANEW, error_lines,
 from treadle.terminal.rendering.jsonl_output import finished_line, line_of
 from treadle.terminal.rendering.progress_line import ProgressLine
 from treadle.terminal.rendering.sanitize import clean
-from treadle.terminal.rendering.styles import look_of
+from treadle.terminal.rendering.styles import detect_style
 
 if TYPE_CHECKING:
     from treadle.terminal.conversation.host_interface import SessionInfo
@@ -58,7 +58,7 @@ class RunOutput:
     def __init__(self, out: TextIO, notes: TextIO) -> None:
         self.out = out
         self.notes = notes
-        self.waiting = ProgressLine(notes, is_shown=look_of(notes, os.environ).rich)
+        self.waiting = ProgressLine(notes, is_shown=detect_style(notes, os.environ).rich)
         self.limit: str | None = None
         self.error: ErrorInfo | None = None
         self.cost: float | None = None
@@ -91,15 +91,15 @@ class RunOutput:
             case RoundStarted() if event.round != self._round:
                 self._round, self._round_at, self._withdrawable = event.round, len(self._pieces), 0
             case RoundBroken():
-                # What is said again goes on differently, and what was said before does not count.
+                # The repeated model call answers differently, so its first text does not count.
                 del self._pieces[self._round_at :]
                 self._withdraw(self._withdrawable)
                 self._withdrawable = 0
             case ItemAdded() if self._pieces and isinstance(event.item, MessageItem):
-                self._say("\n\n")
+                self._write_text("\n\n")
             case TextDelta() | RefusalDelta():
                 self._withdrawable += len(event.text)
-                self._say(event.text)
+                self._write_text(event.text)
             case ToolFinished():
                 self._is_denied = self._is_denied or event.result.rc == "denied"
             case RunEnded():
@@ -112,16 +112,16 @@ class RunOutput:
         self.waiting.clear()
 
     def fail(self, error: ErrorInfo) -> None:
-        """Learn that there is no turn; who reads JSON reads that too, others are told by the command."""
+        """Note that there is no turn; JSON output writes the error, the other formats leave that to the command."""
         self.waiting.clear()
 
     def tick(self) -> None:
-        """Let time pass: after a while of silence a line says what is waited for, unless it would stand in the text."""
+        """Update the status line, unless it would stand in the middle of text."""
         if not self._is_line_open:
             self.waiting.tick()
 
     def progress(self, text: str) -> None:
-        """Hear what a tool says of its progress."""
+        """Set the progress text of a tool."""
         self.waiting.activity.progress(text)
 
     def printed(self, line: str) -> None:
@@ -172,7 +172,7 @@ class RunOutput:
         return exits.DENIED if self._is_denied else exits.OK
 
     def note(self, text: str) -> None:
-        """Tell the person at the terminal."""
+        """Write a line for the person at the terminal."""
         self._note(f"treadle: {clean(text)}")
 
     def _note(self, line: str) -> None:
@@ -183,7 +183,7 @@ class RunOutput:
         print(line, file=self.notes, flush=True)
 
     def note_end(self) -> None:
-        """Tell how the turn ended, where that is not simply an answer."""
+        """Write how the turn ended, if not simply with an answer."""
         result, ended = self.result, self._ended
         if result.error is not None:
             first, *more = error_lines(result.error)
@@ -195,11 +195,11 @@ class RunOutput:
         elif ended is not None and ended.status == "cancelled":
             self.note("cancelled")
 
-    def _say(self, text: str) -> None:
+    def _write_text(self, text: str) -> None:
         self._pieces.append(text)
 
     def _withdraw(self, chars: int) -> None:
-        """Say that so much of the end of the answer does not count."""
+        """Write that the end of the answer, of this length, does not count."""
 
 
 class PlainTextOutput(RunOutput):
@@ -217,14 +217,14 @@ class PlainTextOutput(RunOutput):
                 pass
 
     def finish(self) -> None:
-        """End the last line of the answer, then tell how it ended."""
+        """End the last line of the answer, then write how the turn ended."""
         super().finish()
         if self._pieces and not self.text.endswith("\n"):
             self._put("\n")
         self.note_end()
 
-    def _say(self, text: str) -> None:
-        super()._say(text)
+    def _write_text(self, text: str) -> None:
+        super()._write_text(text)
         if text:
             self._put(clean(text))
 
@@ -257,10 +257,10 @@ class JsonWriter(RunOutput):
 
 
 class JsonlWriter(RunOutput):
-    """Every event on a line of its own, at once; `lines.DOCUMENTED` says which there are."""
+    """Every event on a line of its own, at once; `jsonl_output.DOCUMENTED` lists them."""
 
     def begin(self, session: "SessionInfo | None", model: str) -> None:
-        """Tell the conversation."""
+        """Write the conversation."""
         super().begin(session, model)
         about = {"session": None, "name": ""} if session is None else {"session": session.id, "name": session.name}
         self._line({"type": "session.started", **about, "model": model})
@@ -275,16 +275,16 @@ class JsonlWriter(RunOutput):
             self._line({"type": "text.withdrawn", "chars": chars})
 
     def fail(self, error: ErrorInfo) -> None:
-        """Tell the error."""
+        """Write the error."""
         self.error = error
         self.finish()
 
     def progress(self, text: str) -> None:
-        """Tell what a tool says of its progress."""
+        """Write the progress of a tool."""
         self._line({"type": "tool.output.delta", "text": text})
 
     def finish(self) -> None:
-        """Tell the end, and the error if there is one."""
+        """Write the end, and the error if there is one."""
         super().finish()
         result = self.result
         if result.error is not None:

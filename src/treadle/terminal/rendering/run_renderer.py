@@ -50,13 +50,15 @@ _VERDICTS = {"approved": "approved", "denied": "denied", "expired": "expired, no
 class RunRenderer:
     """Shows one turn after the other on a surface."""
 
-    def __init__(self, surface: "DrawingSurface", look: "TextStyle", *, folds: FoldedResults | None = None) -> None:
-        self.look = look
+    def __init__(
+        self, surface: "DrawingSurface", text_style: "TextStyle", *, folds: FoldedResults | None = None
+    ) -> None:
+        self.text_style = text_style
         self.answer = ""
         self._surface = surface
         self._folds = folds or FoldedResults()
         self._blocks = Blocks()
-        self._code = HighlightedCode("", look)
+        self._code = HighlightedCode("", text_style)
         self._folded: deque[Folded] = deque(maxlen=FOLDED_MAX)
         self._last_call = ""
         self._is_thinking = False
@@ -65,7 +67,7 @@ class RunRenderer:
         self._round = self._round_at = 0
 
     def show(self, event: RunEvent) -> None:
-        """Show what one event says; what a model call that is made again repeats is shown once."""
+        """Show one event; what a repeated model call produces again is shown once."""
         if isinstance(event, RunStarted):
             self._mend = ReplayDiff(closes=True)
         for each in self._mend.feed(event):
@@ -105,8 +107,8 @@ class RunRenderer:
             case _:
                 pass
 
-    def said(self, text: str) -> None:
-        """Write what the person said; of a long paste its beginning."""
+    def print_prompt(self, text: str) -> None:
+        """Write the person's message; of a long paste only the beginning."""
         self._close_text()
         first, *more = clean(text).rstrip("\n").split("\n")
         left = len(more) - SAID_LINES_MAX
@@ -137,7 +139,7 @@ class RunRenderer:
         for line in more:
             self._line(line)
 
-    def say(self, text: str, style: str = "plain") -> None:
+    def print_line(self, text: str, style: str = "plain") -> None:
         """Write lines of our own."""
         self._close_text()
         for line in text.splitlines():
@@ -161,12 +163,12 @@ class RunRenderer:
         self._line(f"{INDENT}printed: {bounded(line)}", "dim")
 
     def recall(self, entries: Iterable[Entry]) -> None:
-        """Write what was said before, as it was shown then."""
+        """Write earlier messages as they were shown."""
         for entry in entries:
             item = item_of_entry(entry)
             match item:
                 case MessageItem(role="user"):
-                    self.said(text_of(item.content))
+                    self.print_prompt(text_of(item.content))
                 case MessageItem(role="assistant"):
                     self.answer = text_of(item.content)
                     self.document(self.answer)
@@ -180,7 +182,7 @@ class RunRenderer:
     def unfold(self) -> None:
         """Write more of the last result of this turn that was not shown whole; then of the one before it."""
         if not self._folded:
-            self.say("nothing is folded")
+            self.print_line("nothing is folded")
             return
         folded = self._folded.pop()
         self._line(_summary(folded.call), "call")
@@ -191,7 +193,7 @@ class RunRenderer:
 
     def _text(self, text: str) -> None:
         self._is_thinking = False
-        if not self.look.rich:
+        if not self.text_style.rich:
             self._surface.write(text)
             self._is_line_open = not text.endswith("\n") if text else self._is_line_open
             return
@@ -208,11 +210,11 @@ class RunRenderer:
         """Write a block as it stays: code is set in by two columns, and its fences are not shown."""
         match block.kind:
             case "markdown":
-                return f"{render(block.text, width, self.look)}\n\n"
+                return f"{render(block.text, width, self.text_style)}\n\n"
             case "code":
                 return f"{INDENT}{self._code.line(block.text)}\n" if block.text else "\n"
             case "opened":
-                self._code = HighlightedCode(language_of(block.text), self.look)
+                self._code = HighlightedCode(language_of(block.text), self.text_style)
                 return ""
             case "closed":
                 return "\n"
@@ -224,13 +226,13 @@ class RunRenderer:
         if self._blocks.is_code:
             lines = [self._code.plain(piece) for piece in chop(f"{INDENT}{text}", width)]
         else:
-            lines = render(text, width, self.look).split("\n")
+            lines = render(text, width, self.text_style).split("\n")
         return lines[-height:]
 
     def _close_text(self) -> None:
         """Finish the open text, so that a line of another kind can follow."""
         self._is_thinking = False
-        if self.look.rich:
+        if self.text_style.rich:
             done = self._blocks.finish()
             if done:
                 self._commit(done)
@@ -253,7 +255,7 @@ class RunRenderer:
             self._line(f"{INDENT}… {plural(len(call.arguments), 'character')} (Ctrl-O or /full shows them)", "dim")
 
     def _decided(self, event: ApprovalDecided) -> None:
-        """Write who decided, where it was not simply refused for want of somebody to ask."""
+        """Write who decided, where it was not simply refused for want of a person to ask."""
         if not event.approval_id:
             return
         by = f" by {event.by}" if event.by else ""
@@ -295,9 +297,9 @@ class RunRenderer:
             self._surface.write("\n")
             self._is_line_open = False
         lines = [clean(text)]
-        if self.look.rich:
+        if self.text_style.rich:
             lines = wrap(lines[0], self._surface.size()[0])
-        self._surface.write("".join(f"{self.look.style(style, line)}\n" for line in lines))
+        self._surface.write("".join(f"{self.text_style.style(style, line)}\n" for line in lines))
 
 
 def _summary(call: CallItem, sign: str = "●") -> str:

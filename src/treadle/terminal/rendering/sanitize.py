@@ -1,7 +1,7 @@
 """Make text of models and tools harmless for a terminal.
 
-A terminal obeys what it prints: it can be told to clear the screen, change its title, write the clipboard or turn
-the direction of text around. Every such character becomes a visible symbol here; nothing is dropped.
+Control characters in output can clear the screen, change the title, write the clipboard or reverse the direction of
+text. Every such character becomes a visible symbol here; nothing is dropped.
 """
 
 import unicodedata
@@ -35,7 +35,7 @@ def one_line(text: str) -> str:
 
 
 def reveal(text: str) -> str:
-    """Return clean text in which what can not be seen is a symbol too: for what somebody is about to agree to."""
+    """Return clean text in which invisible characters are symbols too: for text that a person is about to approve."""
     return "".join(f"<U+{ord(each):04X}>" if _is_unseen(each) else each for each in clean(text))
 
 

@@ -1,4 +1,4 @@
-"""Standard output for one: the answer gets it alone, and what tools print goes another way.
+"""Reserves standard output for the answer; what tools print goes elsewhere.
 
 A tool may print whenever it likes, from any thread or from a program that it starts. On standard output that would
 stand in the middle of the answer, or of the JSON that another program reads.
@@ -21,7 +21,7 @@ JOIN_S = 0.2
 
 @contextlib.contextmanager
 def own_stdout() -> Generator[TextIO]:
-    """Lend standard output to the caller alone: what anybody else writes there comes out on standard error."""
+    """Give standard output to the caller alone: what other code writes there goes to standard error."""
     shared, notes = sys.stdout, sys.stderr
     try:
         number, other = shared.fileno(), notes.fileno()
@@ -30,42 +30,42 @@ def own_stdout() -> Generator[TextIO]:
         with contextlib.redirect_stdout(notes):
             yield shared
         return
-    kept = os.dup(number)
+    saved = os.dup(number)
     # Another program may have made the pipe non-blocking; then a slow reader would cut our output.
     with contextlib.suppress(OSError):
-        os.set_blocking(kept, True)
-    with open(kept, "w", encoding=shared.encoding, errors=shared.errors) as out:
+        os.set_blocking(saved, True)
+    with open(saved, "w", encoding=shared.encoding, errors=shared.errors) as out:
         os.dup2(other, number)
         try:
             with contextlib.redirect_stdout(notes):
                 yield out
         finally:
-            os.dup2(kept, number)
+            os.dup2(saved, number)
 
 
 @contextlib.contextmanager
-def own_screen(tell: Callable[[str], None]) -> Generator[None]:
-    """Keep everybody else off the screen: lines that programs of tools write to it are told instead.
+def capture_prints(on_line: Callable[[str], None]) -> Generator[None]:
+    """Keep other output off the screen: lines that tools print to it are passed to the callback.
 
     Only where standard error is the screen too; a person who sent it elsewhere wants it there.
     """
     if not _is_screen(sys.stderr):
-        with contextlib.redirect_stdout(Prints(tell)):
+        with contextlib.redirect_stdout(PrintedLines(on_line)):
             yield
         return
     reader, writer = os.pipe()
-    kept = {number: os.dup(number) for number in (1, 2)}
-    for number in kept:
+    saved = {number: os.dup(number) for number in (1, 2)}
+    for number in saved:
         os.dup2(writer, number)
     os.close(writer)
-    prints = Prints(tell)
+    prints = PrintedLines(on_line)
     copying = threading.Thread(target=_copy, args=(reader, prints), name="treadle-prints", daemon=True)
     copying.start()
     try:
         with contextlib.redirect_stdout(prints), contextlib.redirect_stderr(prints):
             yield
     finally:
-        for number, screen in kept.items():
+        for number, screen in saved.items():
             os.dup2(screen, number)
             os.close(screen)
         # A program that outlives its tool holds the pipe: it is not waited for.
@@ -80,8 +80,8 @@ def _is_screen(stream: TextIO | None) -> bool:
         return False
 
 
-def _copy(reader: int, prints: "Prints") -> None:
-    """Hand on what comes through a pipe; a thread, so that whoever writes much never waits for the loop."""
+def _copy(reader: int, prints: "PrintedLines") -> None:
+    """Copy what comes through a pipe; in a thread, so that a program that prints much never waits for the loop."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     with contextlib.suppress(OSError):
         while data := os.read(reader, READ_BYTES):
@@ -89,11 +89,11 @@ def _copy(reader: int, prints: "Prints") -> None:
     os.close(reader)
 
 
-class Prints(io.TextIOBase):
+class PrintedLines(io.TextIOBase):
     """Stands in for `sys.stdout`: hands each printed line to the loop that it was made in."""
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self._tell = tell
+    def __init__(self, on_line: Callable[[str], None]) -> None:
+        self._on_line = on_line
         self._loop = asyncio.get_running_loop()
         self._lock = threading.Lock()
         self._line = ""
@@ -102,7 +102,7 @@ class Prints(io.TextIOBase):
             self._errors = sys.stderr.fileno()
 
     def writable(self) -> bool:
-        """Say yes."""
+        """Return True."""
         return True
 
     def fileno(self) -> int:
@@ -110,20 +110,20 @@ class Prints(io.TextIOBase):
         return self._errors
 
     def write(self, text: str, /) -> int:
-        """Take in what was printed; a line is told when it is complete, or too long."""
+        """Buffer printed text; pass on each line that is complete or too long."""
         with self._lock:
             *lines, self._line = (self._line + text).replace("\r\n", "\n").split("\n")
             if len(self._line) > LINE_CHARS_MAX:
                 lines.append(self._line)
                 self._line = ""
         for line in lines:
-            # A thread may outlive the loop; then nobody watches any more.
+            # The thread may outlive the loop; then the rest is dropped.
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._tell, line)
+                self._loop.call_soon_threadsafe(self._on_line, line)
         return len(text)
 
     def finish(self) -> None:
-        """Tell the line that is still open; only for the loop itself."""
+        """Pass on the unfinished line; only for the loop itself."""
         line, self._line = self._line, ""
         if line:
-            self._tell(line)
+            self._on_line(line)

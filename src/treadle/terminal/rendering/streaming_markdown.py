@@ -46,7 +46,7 @@ class Blocks:
 
     @property
     def is_code(self) -> bool:
-        """Tell whether the open text is inside a fence."""
+        """Return whether the open text is inside a fence."""
         return bool(self._fence)
 
     def feed(self, text: str) -> list[Block]:
@@ -60,7 +60,7 @@ class Blocks:
         return done
 
     def finish(self) -> list[Block]:
-        """Return what is left; the stream may go on after it."""
+        """Return what is left; the stream may continue after it."""
         line, self._line = self._line, ""
         return [*(self._take(line) if line else []), *self._flush()]
 
@@ -90,15 +90,15 @@ class Blocks:
         return [Block(kind="markdown", text=text)] if text else []
 
 
-def render(text: str, width: int, look: TextStyle) -> str:
+def render(text: str, width: int, text_style: TextStyle) -> str:
     """Render clean markdown to lines of at most `width` columns, without a newline at the end."""
 
     def code(language: str, lines: Sequence[str]) -> list[str]:
-        painting = HighlightedCode(language, look)
+        painting = HighlightedCode(language, text_style)
         return [painting.line(line) for line in lines]
 
-    style = INLINE_CODE.get(look.theme, "36")
-    painter = Painter(width, code_style=style, has_colours=look.paints, code=code)
+    style = INLINE_CODE.get(text_style.theme, "36")
+    painter = Painter(width, code_style=style, has_colours=text_style.has_colours, code=code)
     return painter.paint(read_document(text)).strip("\n")
 
 
@@ -114,7 +114,7 @@ def wrap(text: str, width: int) -> list[str]:
     body = text.lstrip(" ")
     indent = text[: len(text) - len(body)][: width // 2]
     lines = cells.fill([("", body)], width - len(indent))
-    return [f"{indent}{cells.painted(line, has_colours=False)}" for line in lines]
+    return [f"{indent}{cells.ansi_text(line, has_colours=False)}" for line in lines]
 
 
 def chop(text: str, width: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""What a terminal can do, and how text looks on it."""
+"""What a terminal can display, and the styles and themes of text."""
 
 from collections.abc import Mapping
 from typing import TextIO
@@ -44,15 +44,15 @@ THEMES: dict[str, dict[str, str]] = {
 
 
 class TextStyle(msgspec.Struct, frozen=True, kw_only=True):
-    """What this terminal can do: `rich` paints and renders, `colour` uses colours."""
+    """What a terminal can display: `rich` redraws and renders Markdown, `colour` uses colours."""
 
     rich: bool = False
     colour: bool = False
     theme: str = "dark"
 
     @property
-    def paints(self) -> bool:
-        """Tell whether anything is painted at all."""
+    def has_colours(self) -> bool:
+        """Return whether anything is painted at all."""
         return self.colour and self.theme != "none"
 
     def style(self, name: str, text: str) -> str:
@@ -61,7 +61,7 @@ class TextStyle(msgspec.Struct, frozen=True, kw_only=True):
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour and text and code else text
 
 
-def look_of(out: TextIO, env: Mapping[str, str], *, theme: str = "dark", is_plain: bool = False) -> TextStyle:
+def detect_style(out: TextIO, env: Mapping[str, str], *, theme: str = "dark", is_plain: bool = False) -> TextStyle:
     """Find out what a terminal can do: NO_COLOR, TERM=dumb and anything that is no terminal are honoured."""
     is_screen = out.isatty() and not is_plain and env.get("TERM", "dumb") not in ("dumb", "")
     return TextStyle(rich=is_screen, colour=is_screen and not env.get("NO_COLOR"), theme=theme)

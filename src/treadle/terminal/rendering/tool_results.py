@@ -28,7 +28,7 @@ class Folded(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bounded(line: str) -> str:
-    """Cut a line that nobody would read to its end."""
+    """Cut a line that is too long to be read."""
     return line if len(line) <= LINE_CHARS_MAX else f"{line[:LINE_CHARS_MAX]} …"
 
 

@@ -13,11 +13,11 @@ async def policy(chat: ChatLoop, argument: str) -> None:
     if argument in _CHOSEN:
         chat.policy.mode = _CHOSEN[argument]
     elif argument:
-        chat.screen.say(f"there is no policy {argument}")
+        chat.screen.print_line(f"there is no policy {argument}")
     mode = chat.policy.mode
-    chat.screen.say(f"policy {mode}: {MODES[mode]}")
+    chat.screen.print_line(f"policy {mode}: {MODES[mode]}")
     others = ", ".join(name for name in _CHOSEN if name != mode)
-    chat.screen.say(f"/policy {others} or Shift-Tab changes it", "dim")
+    chat.screen.print_line(f"/policy {others} or Shift-Tab changes it", "dim")
 
 
 async def approve(chat: ChatLoop, argument: str) -> None:
@@ -30,13 +30,13 @@ async def approve(chat: ChatLoop, argument: str) -> None:
         try:
             allowances.remove(rule)
         except OSError as error:
-            chat.screen.say(f"✗ {error.strerror or error}", "error")
+            chat.screen.print_line(f"✗ {error.strerror or error}", "error")
             return
-        chat.screen.say(f"forgotten: {rule.words}")
+        chat.screen.print_line(f"forgotten: {rule.words}")
         return
     for index, (scope, rule) in enumerate(rules, 1):
-        chat.screen.say(f"  {index}  {scope}  {rule.tool}: {rule.words}")
-    chat.screen.say(
+        chat.screen.print_line(f"  {index}  {scope}  {rule.tool}: {rule.words}")
+    chat.screen.print_line(
         "/approve forget NUMBER takes one back" if rules else "nothing is remembered; s or p at a question does"
     )
 
@@ -45,27 +45,27 @@ async def facts(chat: ChatLoop, argument: str) -> None:
     """Show the open proposals of facts."""
     found = await chat.conversation.host.proposals()
     for proposal in found:
-        chat.screen.say("\n".join(proposal.lines))
+        chat.screen.print_line("\n".join(proposal.lines))
     if found:
-        chat.screen.say("/confirm ID makes one fact, /reject ID WHY refuses it", "dim")
+        chat.screen.print_line("/confirm ID makes one fact, /reject ID WHY refuses it", "dim")
     else:
-        chat.screen.say("nothing is proposed")
+        chat.screen.print_line("nothing is proposed")
 
 
 async def confirm(chat: ChatLoop, argument: str) -> None:
     """Make a proposal fact, as it was shown."""
     proposal = await _find(chat, argument)
-    chat.screen.say("\n".join(proposal.lines))
+    chat.screen.print_line("\n".join(proposal.lines))
     await chat.conversation.host.confirm(proposal)
-    chat.screen.say(f"{proposal.id} is fact now")
+    chat.screen.print_line(f"{proposal.id} is fact now")
 
 
 async def reject(chat: ChatLoop, argument: str) -> None:
-    """Refuse a proposal, and say why."""
+    """Reject a proposal with a reason."""
     name, _, reason = argument.partition(" ")
     proposal = await _find(chat, name)
     await chat.conversation.host.reject(proposal, reason.strip())
-    chat.screen.say(f"{proposal.id} is rejected; the model reads why")
+    chat.screen.print_line(f"{proposal.id} is rejected; the model reads why")
 
 
 async def _find(chat: ChatLoop, name: str) -> ProposalInfo:

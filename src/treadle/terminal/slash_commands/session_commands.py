@@ -22,7 +22,7 @@ async def new(chat: ChatLoop, argument: str) -> None:
     """Begin a new conversation."""
     chat.conversation.forget()
     chat.policy.allowances.forget()
-    chat.screen.say("a new conversation")
+    chat.screen.print_line("a new conversation")
 
 
 async def clear(chat: ChatLoop, argument: str) -> None:
@@ -38,15 +38,15 @@ async def sessions(chat: ChatLoop, argument: str) -> None:
     for row in rows:
         when = datetime.fromtimestamp(row.updated_at).astimezone().isoformat(" ", "minutes")[:16]
         mark = "*" if row.folder == here and here else " "
-        chat.screen.say(f" {mark} {when}  {' '.join(row.name.split())}  {row.id}")
+        chat.screen.print_line(f" {mark} {when}  {' '.join(row.name.split())}  {row.id}")
     if not rows:
-        chat.screen.say("no session holds that" if argument else "no sessions yet")
+        chat.screen.print_line("no session holds that" if argument else "no sessions yet")
     else:
-        chat.screen.say("/resume NAME or ID goes on with one; * are of this folder", "dim")
+        chat.screen.print_line("/resume NAME or ID goes on with one; * are of this folder", "dim")
 
 
 async def resume(chat: ChatLoop, argument: str) -> None:
-    """Go on with a kept conversation; without a name with the last one of this folder."""
+    """Continue a stored conversation; without a name with the last one of this folder."""
     conversation = chat.conversation
     entries = await (conversation.resume(argument) if argument else conversation.resume_last())
     chat.policy.allowances.forget()
@@ -54,73 +54,73 @@ async def resume(chat: ChatLoop, argument: str) -> None:
 
 
 async def fork(chat: ChatLoop, argument: str) -> None:
-    """Go on under another name."""
+    """Continue under another name."""
     session = await chat.conversation.fork()
     if argument:
         session = await chat.conversation.rename(argument)
-    chat.screen.say(f"from now on in {session.name}; the first one stays as it is")
+    chat.screen.print_line(f"from now on in {session.name}; the first one stays as it is")
 
 
 async def rename(chat: ChatLoop, argument: str) -> None:
     """Give the conversation another name."""
     if not argument:
         session = chat.conversation.session
-        chat.screen.say(f"this is {session.name}" if session else "it has no name yet; /rename NAME")
+        chat.screen.print_line(f"this is {session.name}" if session else "it has no name yet; /rename NAME")
         return
-    chat.screen.say(f"this is now {(await chat.conversation.rename(argument)).name}")
+    chat.screen.print_line(f"this is now {(await chat.conversation.rename(argument)).name}")
 
 
 async def delete(chat: ChatLoop, argument: str) -> None:
     """Forget a conversation, by its name or id."""
     if not argument:
-        chat.screen.say("which one? /delete NAME or ID")
+        chat.screen.print_line("which one? /delete NAME or ID")
         return
     host = chat.conversation.host
     row = await host.find_session(argument)
     await host.delete_session(row.id)
     if chat.conversation.session is not None and chat.conversation.session.id == row.id:
         chat.conversation.forget()
-    chat.screen.say(f"{row.name} is forgotten, with all that was said in it")
+    chat.screen.print_line(f"{row.name} is forgotten, with all that was said in it")
 
 
 async def undo(chat: ChatLoop, argument: str) -> None:
     """Take the last turn back, in a fork."""
-    said = await chat.conversation.step_back()
+    prompt = await chat.conversation.step_back()
     session = chat.conversation.session
     where = f"in {session.name}" if session else "in a new conversation"
-    chat.screen.say(f"taken back, {where}; files that tools changed stay as they are (/diff shows them)")
-    chat.face.offer(said)
+    chat.screen.print_line(f"taken back, {where}; files that tools changed stay as they are (/diff shows them)")
+    chat.face.offer(prompt)
 
 
 async def compact(chat: ChatLoop, argument: str) -> None:
     """Have the model summarise the conversation, and begin a new one with the summary."""
     if chat.conversation.session is None:
-        chat.screen.say("nothing was said yet")
+        chat.screen.print_line("nothing was said yet")
         return
     wish = f"{SUMMARISE} {argument}".strip()
     ended = await chat.follow(chat.conversation.send(text_message("user", wish)))
     if ended is None or ended.status != "completed" or not chat.screen.answer.strip():
-        chat.screen.say("there is no summary; the conversation goes on as it was")
+        chat.screen.print_line("there is no summary; the conversation goes on as it was")
         return
     chat.conversation.begin_with(CONTINUES.format(summary=chat.screen.answer.strip()))
-    chat.screen.say("a new conversation begins with this summary; /resume has the old one")
+    chat.screen.print_line("a new conversation begins with this summary; /resume has the old one")
 
 
 async def export(chat: ChatLoop, argument: str) -> None:
     """Write the conversation into a file, as Markdown or as JSON Lines by its ending."""
     session = chat.conversation.session
     if session is None or not argument:
-        chat.screen.say("/export FILE.md or FILE.jsonl" if session else "nothing was said yet")
+        chat.screen.print_line("/export FILE.md or FILE.jsonl" if session else "nothing was said yet")
         return
-    entries = await chat.conversation.host.said(session.id)
+    entries = await chat.conversation.host.session_entries(session.id)
     path = _path(chat.root, argument)
     text = _as_lines(entries) if path.suffix == ".jsonl" else _as_markdown(session, entries)
     try:
         _write_new(path, text)
     except OSError as error:
-        chat.screen.say(f"✗ {path}: {error.strerror}", "error")
+        chat.screen.print_line(f"✗ {path}: {error.strerror}", "error")
         return
-    chat.screen.say(f"{plural(len(entries), 'item')} in {path}")
+    chat.screen.print_line(f"{plural(len(entries), 'item')} in {path}")
 
 
 def _path(root: str, name: str) -> Path:

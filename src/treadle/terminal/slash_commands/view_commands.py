@@ -14,7 +14,7 @@ _TRACED = frozenset(
 
 async def help_(chat: ChatLoop, argument: str) -> None:
     """List the commands and the keys."""
-    width = chat.face.size()[0] if chat.screen.look.rich else None
+    width = chat.face.size()[0] if chat.screen.text_style.rich else None
     lines = in_columns(
         [(f"{name} {slash.takes}".strip(), slash.summary) for name, slash in chat.commands.items()], width
     )
@@ -24,16 +24,16 @@ async def help_(chat: ChatLoop, argument: str) -> None:
         "  @file, #earlier: Tab",
     ]
     keys: list[str] = []
-    if chat.screen.look.rich:
+    if chat.screen.text_style.rich:
         from treadle.terminal.editor.key_bindings import help_rows
 
         keys = ["", *in_columns(help_rows(), width)]
     for line in [*lines, *more, *keys]:
-        chat.screen.say(line or " ")
+        chat.screen.print_line(line or " ")
 
 
 async def status(chat: ChatLoop, argument: str) -> None:
-    """Tell where and how this conversation is held."""
+    """Show the state of the conversation: server, model, session, policy."""
     conversation, policy = chat.conversation, chat.policy
     session, level = conversation.session, policy.sandbox
     rows = [
@@ -46,11 +46,11 @@ async def status(chat: ChatLoop, argument: str) -> None:
         ("last run", conversation.run_id or "none"),
         ("turns", str(chat.totals.turns)),
     ]
-    chat.screen.say("\n".join(f"  {name:<9}{value}" for name, value in rows))
+    chat.screen.print_line("\n".join(f"  {name:<9}{value}" for name, value in rows))
 
 
 async def cost(chat: ChatLoop, argument: str) -> None:
-    """Tell what this terminal has used."""
+    """Show what this terminal has used."""
     totals, usage = chat.totals, chat.totals.usage
     lines = [f"  {plural(totals.turns, 'turn')}, {plural(totals.calls, 'call')}, {tokens_text(usage)}"]
     if usage is not None:
@@ -58,14 +58,14 @@ async def cost(chat: ChatLoop, argument: str) -> None:
     hint = "; [[price]] in treadle.toml names what a model costs" if totals.has_unpriced else ""
     lines.append(f"  {cost_text(totals.cost)}{hint}")
     lines.append(f"  the last turn took {time_text(totals.last_s)}")
-    chat.screen.say("\n".join(lines))
+    chat.screen.print_line("\n".join(lines))
 
 
 async def tools(chat: ChatLoop, argument: str) -> None:
     """List the tools."""
     found = await chat.conversation.host.tools()
     lines = [f"  {tool.name} ({tool.policy.effect}): {tool.spec.description.split(chr(10))[0]}" for tool in found]
-    chat.screen.say("\n".join(lines) or "no tools")
+    chat.screen.print_line("\n".join(lines) or "no tools")
 
 
 async def model(chat: ChatLoop, argument: str) -> None:
@@ -73,11 +73,11 @@ async def model(chat: ChatLoop, argument: str) -> None:
     conversation = chat.conversation
     if not argument:
         known = ", ".join(await conversation.host.models())
-        chat.screen.say(f"model {conversation.model}; known: {known or 'whatever the upstream serves'}")
+        chat.screen.print_line(f"model {conversation.model}; known: {known or 'whatever the upstream serves'}")
         return
     await conversation.host.check_model(argument)
     conversation.model = argument
-    chat.screen.say(f"model {argument} from now on")
+    chat.screen.print_line(f"model {argument} from now on")
 
 
 async def full(chat: ChatLoop, argument: str) -> None:
@@ -87,27 +87,27 @@ async def full(chat: ChatLoop, argument: str) -> None:
 
 async def raw(chat: ChatLoop, argument: str) -> None:
     """Show the last answer as the model wrote it."""
-    chat.screen.say(chat.screen.answer or "there is no answer yet")
+    chat.screen.print_line(chat.screen.answer or "there is no answer yet")
 
 
 async def copy(chat: ChatLoop, argument: str) -> None:
     """Copy the last answer by the terminal's own clipboard sequence (OSC 52)."""
     if not chat.screen.answer:
-        chat.screen.say("there is no answer yet")
+        chat.screen.print_line("there is no answer yet")
     elif chat.face.copy(chat.screen.answer):
-        chat.screen.say("copied, if the terminal allows it")
+        chat.screen.print_line("copied, if the terminal allows it")
     else:
-        chat.screen.say("this terminal has no clipboard; /raw shows the text")
+        chat.screen.print_line("this terminal has no clipboard; /raw shows the text")
 
 
 async def theme(chat: ChatLoop, argument: str) -> None:
     """Show the themes, or take one."""
     if argument not in THEMES:
-        now = f"there is no theme {argument}" if argument else f"theme {chat.screen.look.theme}"
-        chat.screen.say(f"{now}; there are {', '.join(THEMES)}")
+        now = f"there is no theme {argument}" if argument else f"theme {chat.screen.text_style.theme}"
+        chat.screen.print_line(f"{now}; there are {', '.join(THEMES)}")
         return
-    chat.screen.look = msgspec.structs.replace(chat.screen.look, theme=argument)
-    chat.screen.say(f"theme {argument}: ", "call")
+    chat.screen.text_style = msgspec.structs.replace(chat.screen.text_style, theme=argument)
+    chat.screen.print_line(f"theme {argument}: ", "call")
 
 
 async def redraw(chat: ChatLoop, argument: str) -> None:
@@ -119,13 +119,13 @@ async def trace(chat: ChatLoop, argument: str) -> None:
     """Show the steps of the last run, or of the one that is named."""
     run_id = argument or chat.conversation.run_id
     if not run_id:
-        chat.screen.say("nothing was run yet; /trace RUN shows another run")
+        chat.screen.print_line("nothing was run yet; /trace RUN shows another run")
         return
     entries = await chat.conversation.host.run_entries(run_id)
     began = entries[0].at if entries else 0.0
-    chat.screen.say(f"{run_id}, {plural(len(entries), 'entry').replace('entrys', 'entries')}")
+    chat.screen.print_line(f"{run_id}, {plural(len(entries), 'entry').replace('entrys', 'entries')}")
     for entry in entries:
         if entry.kind in _TRACED:
             text = " ".join((entry.content or entry.name or "").split())
-            chat.screen.say(f"  {entry.at - began:7.3f} s  {entry.kind:<17} {text[:200]}", "dim")
-    chat.screen.say(f"treadle plan {run_id} shows what was sent, treadle replay {run_id} proves it", "dim")
+            chat.screen.print_line(f"  {entry.at - began:7.3f} s  {entry.kind:<17} {text[:200]}", "dim")
+    chat.screen.print_line(f"treadle plan {run_id} shows what was sent, treadle replay {run_id} proves it", "dim")

@@ -1,4 +1,4 @@
-"""Slash commands on what is done: changes in the folder, runs that go on, leaving."""
+"""Slash commands on what is done: changes in the folder, runs that continue, leaving."""
 
 from treadle.core.events import ENDED
 from treadle.terminal.conversation.chat_loop import ChatLoop
@@ -10,20 +10,20 @@ RUNS_LOOKED_AT = 50
 
 
 async def diff(chat: ChatLoop, argument: str) -> None:
-    """Show what changed in the folder since the last commit, as git tells it."""
+    """Show what changed in the folder since the last commit, according to git."""
     code, out = await run_git(chat.root, "diff", "HEAD", *argument.split())
     if code != 0:
-        chat.screen.say(out.strip().split("\n")[0] or "git can not tell")
+        chat.screen.print_line(out.strip().split("\n")[0] or "git can not tell")
         return
     _, names = await run_git(chat.root, "ls-files", "--others", "--exclude-standard")
     lines = out.splitlines()
     chat.screen.lines(styled_diff(lines[:DIFF_LINES_MAX]))
     if len(lines) > DIFF_LINES_MAX:
-        chat.screen.say(f"… {len(lines) - DIFF_LINES_MAX} more lines: !git diff", "dim")
+        chat.screen.print_line(f"… {len(lines) - DIFF_LINES_MAX} more lines: !git diff", "dim")
     for name in names.splitlines()[:50]:
-        chat.screen.say(f"    new: {name}", "added")
+        chat.screen.print_line(f"    new: {name}", "added")
     if not lines and not names.strip():
-        chat.screen.say("nothing has changed")
+        chat.screen.print_line("nothing has changed")
 
 
 async def ps(chat: ChatLoop, argument: str) -> None:
@@ -31,21 +31,21 @@ async def ps(chat: ChatLoop, argument: str) -> None:
     runs = [run for run in await chat.conversation.host.list_runs(RUNS_LOOKED_AT) if run.status not in ENDED]
     for run in runs:
         mark = "*" if run.id == chat.conversation.run_id else " "
-        chat.screen.say(f" {mark} {run.id}  {run.status}  {run.model}")
-    chat.screen.say("/kill RUN ends one; * is of this terminal" if runs else "nothing is going on", "dim")
+        chat.screen.print_line(f" {mark} {run.id}  {run.status}  {run.model}")
+    chat.screen.print_line("/kill RUN ends one; * is of this terminal" if runs else "nothing is going on", "dim")
 
 
 async def kill(chat: ChatLoop, argument: str) -> None:
     """End a run."""
     if not argument:
-        chat.screen.say("which one? /ps lists them")
+        chat.screen.print_line("which one? /ps lists them")
         return
     run = await chat.conversation.host.find_run(argument)
     if run.status in ENDED:
-        chat.screen.say(f"{argument} has ended: {run.status}")
+        chat.screen.print_line(f"{argument} has ended: {run.status}")
         return
     await chat.conversation.host.cancel(argument)
-    chat.screen.say(f"{argument} was asked to end")
+    chat.screen.print_line(f"{argument} was asked to end")
 
 
 async def quit_(chat: ChatLoop, argument: str) -> None:

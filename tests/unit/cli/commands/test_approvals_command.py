@@ -89,6 +89,21 @@ def test_one_is_shown_whole(capsys: pytest.CaptureFixture[str]) -> None:
         assert words in shown
 
 
+def test_what_is_left_is_shown_in_one_way(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the list and with one of them, which has its end as well; a decided one has neither."""
+    monkeypatch.setattr("treadle.runtime.database_clock.SharedClock.now", lambda _: LATER - 899.5)
+    assert main(["approvals"]) == 0
+    assert "  pending  14m 59s  wipe" in capsys.readouterr().out
+    assert main(["approvals", "show", "apr_a"]) == 0
+    [line] = [each for each in capsys.readouterr().out.splitlines() if each.startswith("expires ")]
+    assert line.startswith("expires    2096-10-0")
+    assert line.endswith(", in 14m 59s")
+    assert main(["approvals", "deny", "apr_a"]) == 0
+    assert "expires" not in capsys.readouterr().out
+
+
 def test_a_call_is_approved_with_other_arguments_and_remembered(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """By the person at the terminal; the second decision is refused, and all are found with --all."""
     (here / "args.json").write_text('{"path": "/tmp/z"}', encoding="utf-8")

@@ -6,10 +6,12 @@ import select
 import shutil
 import subprocess
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
+from treadle.cli.commands.completion_command import SHELLS
 from treadle.cli.main import COMMANDS, main
 
 BOUND_S = 30.0
@@ -21,7 +23,7 @@ def script(shell: str, capsys: pytest.CaptureFixture[str]) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.parametrize("shell", SHELLS)
 def test_every_command_is_completed(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The table of commands is what the scripts are made from."""
     text = script(shell, capsys)
@@ -57,13 +59,34 @@ def bash() -> str:
     return found
 
 
-def test_bash_completes_commands_and_flags(capsys: pytest.CaptureFixture[str]) -> None:
-    """In a real bash: commands, actions, flags, and what a flag takes; a value is not mistaken for a command."""
+def completed(lines: Iterable[str], folder: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Return what a real bash offers for each line."""
     shown = '_treadle; echo "${COMPREPLY[*]}"'
-    calls = [f"COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); {shown}\n" for line in PROBES]
+    calls = [f"COMP_WORDS=({line}); COMP_CWORD=$((${{#COMP_WORDS[@]}}-1)); {shown}\n" for line in lines]
     program = script("bash", capsys) + "".join(calls)
-    done = subprocess.run([bash(), "-eu", "-c", program], capture_output=True, text=True, check=True, timeout=BOUND_S)
-    assert dict(zip(PROBES, done.stdout.splitlines(), strict=True)) == PROBES
+    done = subprocess.run(
+        [bash(), "-eu", "-c", program], cwd=folder, capture_output=True, text=True, check=True, timeout=BOUND_S
+    )
+    return done.stdout.splitlines()
+
+
+def test_bash_completes_commands_and_flags(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """In a real bash: commands, actions, flags, and what a flag takes; a value is not mistaken for a command."""
+    assert dict(zip(PROBES, completed(PROBES, tmp_path, capsys), strict=True)) == PROBES
+
+
+def test_bash_completes_files_and_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Where an argument is a file, files are offered; for a folder only folders; for `eval` its actions and files."""
+    (tmp_path / "common").mkdir()
+    (tmp_path / "comment.json").touch()
+    probes = {
+        "treadle run --schema com": "comment.json common",
+        "treadle --config com": "comment.json common",
+        "treadle eval com": "comment.json common compare",
+        "treadle serve --record com": "common",
+    }
+    found = [" ".join(sorted(line.split())) for line in completed(probes, tmp_path, capsys)]
+    assert dict(zip(probes, found, strict=True)) == probes
 
 
 def test_the_tab_key_completes_in_a_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

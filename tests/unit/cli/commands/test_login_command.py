@@ -63,3 +63,26 @@ def test_a_secret_that_nobody_shares_makes_no_link(
     arguments = _config(tmp_path, '[server]\nlogin = "always"\n[store]\npersistence = "off"\n')
     assert main(arguments) == 2
     assert "TREADLE_SECRET" in capsys.readouterr().err
+
+
+def test_the_port_of_the_server_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """For a server that was started with --port; where nothing names a port, the assumed one is pointed out."""
+    arguments = _config(tmp_path, "")
+    assert main([*arguments, "--port", "9002"]) == 0
+    printed = capsys.readouterr()
+    assert (printed.out.partition("#")[0], printed.err) == ("http://127.0.0.1:9002/login", "")
+    assert main(arguments) == 0
+    assert "port 8700 is assumed; name another with --port or --url" in capsys.readouterr().err
+    for known in (_config(tmp_path, "[server]\nport = 8700\n"), [*arguments, "--url", "http://x:1"]):
+        assert main(known) == 0
+        assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_a_login_needs_a_name(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A decision without a name would be nobody's; it is a mistake in the command, and nothing is printed."""
+    for more in ([], ["--key"]):
+        assert main([*_config(tmp_path, ""), "--name", name, *more]) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert "a login needs a name" in printed.err

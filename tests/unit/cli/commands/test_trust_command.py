@@ -38,7 +38,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> "list[str]":
             return answers.pop(0)
 
     monkeypatch.setattr(sys, "stdin", Keys())
-    monkeypatch.setattr(question, "_is_anybody_there", lambda: True)
+    monkeypatch.setattr(question, "_can_ask", lambda: True)
     return answers
 
 

@@ -44,7 +44,7 @@ def upstream() -> Iterator[Upstream]:
 
 def state(upstream: Upstream, env: dict[str, str], *, is_offline: bool = False) -> Check:
     """Check one upstream."""
-    asking = "nobody" if is_offline else "all"
+    asking = "none" if is_offline else "all"
     return checks.check_upstreams(Settings(upstream=(upstream,)), env, asking=asking)[0]
 
 
@@ -219,3 +219,18 @@ def test_a_file_that_is_no_toml_leaves_the_machine(clean_machine: Path, capsys: 
     assert [check["name"] for check in found] == names
     assert "is not TOML" in found[0]["detail"]
     assert "treadle config example" in found[0]["advice"]
+
+
+def test_a_report_on_a_terminal_fits_into_it(
+    clean_machine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long lines are broken between words, below where they began; a pipe gets them whole."""
+    monkeypatch.setenv("COLUMNS", "100")
+    main(["doctor", "--offline"])
+    piped = capsys.readouterr().out
+    assert max(map(len, piped.splitlines())) > 100
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    main(["doctor", "--offline"])
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 100
+    assert shown.split() == piped.split()

@@ -14,7 +14,7 @@ import pytest
 from postgres import postgres_server
 from treadle.cli.doctor.check_result import Check
 from treadle.cli.doctor.journal_file_checks import holder_of
-from treadle.cli.doctor.store_checks import check_store, judge_postgres
+from treadle.cli.doctor.store_checks import check_store, report_postgres
 from treadle.config import Settings, StoreSection
 from treadle.journal.open_store import JournalInspection
 from treadle.journal.sqlite.connection import connect
@@ -119,7 +119,7 @@ def test_a_disk_with_little_room_is_noticed(
 def look(**changes: object) -> Check:
     """Judge a PostgreSQL that was seen."""
     seen = {"engine": "PostgreSQL 18.1", "version": 4, "newest": 4, "connections_left": 90, **changes}
-    return judge_postgres(PostgresAddress("postgresql://a@b/c"), JournalInspection(**seen))
+    return report_postgres(PostgresAddress("postgresql://a@b/c"), JournalInspection(**seen))
 
 
 def test_a_postgres_with_a_wrong_clock_or_few_connections_is_worth_knowing() -> None:

@@ -23,8 +23,8 @@ from treadle.terminal.rendering.approval_card import CardChoice
 class FakeHost:
     """Fits `Host`."""
 
-    def __init__(self, *, keeps: bool = True, place: str = "") -> None:
-        self.keeps = keeps
+    def __init__(self, *, is_persistent: bool = True, place: str = "") -> None:
+        self.is_persistent = is_persistent
         self.place = place
         self.asked: list[CallQuestion] = []
         self.runs: dict[str, list[RunEvent]] = {}
@@ -127,7 +127,7 @@ class FakeHost:
         """Forget one."""
         del self.known[session_id]
 
-    async def said(self, session_id: str) -> list[Entry]:
+    async def session_entries(self, session_id: str) -> list[Entry]:
         """Return everything."""
         return [entry for run in reversed(self.rows) for entry in self.entries.get(run.id, [])]
 

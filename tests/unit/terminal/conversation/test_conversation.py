@@ -62,7 +62,7 @@ def test_a_name_is_one_short_line(text: str, name: str) -> None:
 
 async def test_where_nothing_is_kept_everything_is_sent_again() -> None:
     """Call, result and answer in order, without a session."""
-    host = FakeHost(keeps=False)
+    host = FakeHost(is_persistent=False)
     call = CallItem(call_id="c", name="add", side="server")
     host.answer = [ToolFinished(index=0, call=call, result=text_result(call, "1"))]
     conversation = Conversation(host, "m")

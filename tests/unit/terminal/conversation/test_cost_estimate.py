@@ -1,8 +1,8 @@
 """What a turn may cost."""
 
 from treadle.core.usage import Usage
-from treadle.terminal.conversation import cost_estimate as spending
-from treadle.terminal.conversation.cost_estimate import Spending
+from treadle.terminal.conversation import usage_totals as spending
+from treadle.terminal.conversation.usage_totals import Spending
 
 
 def price(usage: Usage) -> float:

@@ -54,7 +54,10 @@ async def test_a_conversation_is_kept_found_forked_and_forgotten(runtime: Runtim
     assert conversation.session is not None
     [info] = await host.list_sessions(10, search="hell")
     assert (info.name, info.folder) == ("hello", "/here")
-    assert [entry.content for entry in await host.said(info.id) if entry.kind == "user"] == ["hello", "again"]
+    assert [entry.content for entry in await host.session_entries(info.id) if entry.kind == "user"] == [
+        "hello",
+        "again",
+    ]
     assert [run.status for run in await conversation.chain(10)] == ["completed", "completed"]
     assert await conversation.step_back() == "again"
     assert (await conversation.rename("trip")).name == "trip"
@@ -112,7 +115,7 @@ async def test_proposals_are_decided_as_they_were_shown(runtime: Runtime) -> Non
 async def test_models_tools_and_prices_are_those_of_the_runtime(runtime: Runtime) -> None:
     """Unknown is unknown."""
     host = LocalHost(runtime)
-    assert (host.place, host.keeps) == ("", True)
+    assert (host.place, host.is_persistent) == ("", True)
     assert "wipe_disk" in [each.name for each in await host.tools()]
     assert await host.cost("run", "demo", Usage(input_tokens=1_000_000)) == 1.0
     assert host.estimate("demo", Usage(input_tokens=2_000_000)) == 2.0

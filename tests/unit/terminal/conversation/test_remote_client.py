@@ -13,7 +13,7 @@ from treadle.core.errors import Conflict, Unauthorised
 from treadle.core.events import RoundStarted, RunEnded, RunEvent
 from treadle.terminal.conversation import remote_client as client
 from treadle.terminal.conversation.remote_client import RemoteClient, Unreachable
-from treadle.terminal.conversation.remote_host import Elsewhere
+from treadle.terminal.conversation.remote_host import RemoteHost
 
 Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 ENDED = f"id: 1\ndata: {msgspec.json.encode(RunEnded(status='completed')).decode()}\n\n"
@@ -193,7 +193,7 @@ async def test_what_a_run_costs_is_asked_of_the_server(run: dict[str, object], c
     async def answer(request: web.Request) -> web.StreamResponse:
         return web.json_response({"trace": {"cost_usd": 0.25}} if request.path.endswith("/trace") else run)
 
-    async with served(answer) as url, Elsewhere(url) as host:
+    async with served(answer) as url, RemoteHost(url) as host:
         assert await host.cost("run_1", "m", None) == cost
 
 
@@ -203,7 +203,7 @@ async def test_a_cost_that_can_not_be_asked_for_is_not_known() -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
         return web.json_response({"error": {"code": "forbidden", "message": "no"}}, status=403)
 
-    async with served(answer) as url, Elsewhere(url) as host:
+    async with served(answer) as url, RemoteHost(url) as host:
         assert await host.cost("run_1", "m", None) is None
 
 

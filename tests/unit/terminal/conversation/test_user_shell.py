@@ -22,7 +22,7 @@ async def test_lines_are_told_as_they_come_and_kept(tmp_path: Path) -> None:
     assert await shell.run("pwd; echo bad >&2; printf open; exit 3", lines.append) == 3
     assert lines[0].endswith(tmp_path.name)
     assert lines[1:] == ["bad", "open"]
-    assert (shell.command, shell.kept) == ("pwd; echo bad >&2; printf open; exit 3", "\n".join([*lines, ""]))
+    assert (shell.command, shell.output) == ("pwd; echo bad >&2; printf open; exit 3", "\n".join([*lines, ""]))
     assert not shell.is_running
 
 
@@ -41,7 +41,7 @@ async def test_a_line_without_end_is_bounded(tmp_path: Path) -> None:
     shell, lines = Shell(str(tmp_path)), list[str]()
     await shell.run("head -c 300000 /dev/zero | tr '\\0' x; echo; echo after", lines.append)
     assert lines[-1].endswith("after")
-    assert len(shell.kept) < 200_000
+    assert len(shell.output) < 200_000
 
 
 async def test_a_command_in_the_background_is_not_waited_for(tmp_path: Path) -> None:

@@ -77,8 +77,8 @@ def draw(here: Seat, text: str) -> None:
     for event in events(text):
         screen.show(event)
     screen.error(ErrorInfo(code="x", message=text, hint=text))
-    screen.said(text)
-    screen.say(text)
+    screen.print_prompt(text)
+    screen.print_line(text)
     screen.printed(text)
     screen.document(text)
     plain = storable(text)

@@ -1,6 +1,6 @@
 """Pastes: short ones as they are, long ones as a word."""
 
-from treadle.terminal.editor.paste import Pastes
+from treadle.terminal.editor.input_buffer import Pastes
 
 
 def test_short_pastes_stay() -> None:

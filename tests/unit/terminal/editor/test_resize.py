@@ -3,7 +3,7 @@
 import pytest
 from prompt_toolkit.layout.screen import Char
 
-from treadle.terminal.editor.resize import keeps_blanks, rewraps, rows_of
+from treadle.terminal.editor.resize import rewraps, rows_of, wraps_blanks
 
 
 def row(text: str) -> dict[int, Char]:
@@ -60,7 +60,7 @@ def test_terminals_are_known_by_what_they_say_of_themselves(env: dict[str, str],
 @pytest.mark.parametrize(("env", "is_so"), [({"TMUX": "x"}, True), ({"VTE_VERSION": "7"}, False), ({}, False)])
 def test_only_tmux_breaks_blanks_where_a_longer_line_stood(env: dict[str, str], is_so: bool) -> None:
     """The others go by what stands there now."""
-    assert keeps_blanks(env) is is_so
+    assert wraps_blanks(env) is is_so
 
 
 def test_a_line_that_was_longer_takes_the_rows_that_it_took_then() -> None:

@@ -17,7 +17,7 @@ from prompt_toolkit.input import PipeInput, create_pipe_input
 from places import needs_programs
 from treadle.terminal.editor import screen_app as inline_app
 from treadle.terminal.editor.input_buffer import open_history
-from treadle.terminal.editor.screen_app import Inline
+from treadle.terminal.editor.screen_app import InlineScreen
 from treadle.terminal.editor.tab_completion import Completions
 from treadle.terminal.rendering.approval_card import CardChoice
 from treadle.terminal.rendering.styles import TextStyle
@@ -64,7 +64,7 @@ class Actions:
 class Seat:
     """A face with a person at it."""
 
-    def __init__(self, face: Inline, keys: PipeInput, out: io.TextIOWrapper, actions: Actions) -> None:
+    def __init__(self, face: InlineScreen, keys: PipeInput, out: io.TextIOWrapper, actions: Actions) -> None:
         self.face, self.actions = face, actions
         self._keys, self._out = keys, out
         self._screen = pyte.HistoryScreen(COLUMNS, ROWS, history=5000)
@@ -123,7 +123,7 @@ async def seat(tmp_path: Path, *, is_animated: bool = True) -> AsyncIterator[Sea
         lambda: list(history.get_strings()),
     )
     with create_pipe_input() as keys, create_app_session(input=keys):
-        face = Inline(out, TextStyle(rich=True), history=history, completer=completer, is_animated=is_animated)
+        face = InlineScreen(out, TextStyle(rich=True), history=history, completer=completer, is_animated=is_animated)
         actions = Actions()
         await face.open()
         face.serve(actions)

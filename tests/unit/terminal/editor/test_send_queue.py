@@ -1,11 +1,11 @@
 """What was said and not read yet: in order, shown while it waits, and taken back when its turn is stopped."""
 
-from treadle.terminal.editor.send_queue import Outbox
+from treadle.terminal.editor.send_queue import InputQueue
 
 
 async def test_what_was_said_is_read_in_order() -> None:
     """What waits for a turn is listed until it is read; leaving comes last."""
-    box = Outbox()
+    box = InputQueue()
     box.send("first")
     box.send("second", waits=True)
     box.leave()
@@ -16,7 +16,7 @@ async def test_what_was_said_is_read_in_order() -> None:
 
 async def test_what_nobody_has_read_is_taken_back_as_one_text() -> None:
     """Nothing of it is sent later; with something to take back, nobody leaves."""
-    box = Outbox()
+    box = InputQueue()
     box.send("first", waits=True)
     box.send("second", waits=True)
     box.leave()
@@ -28,7 +28,7 @@ async def test_what_nobody_has_read_is_taken_back_as_one_text() -> None:
 
 async def test_who_only_wants_to_leave_leaves() -> None:
     """Taking back nothing does not keep anybody."""
-    box = Outbox()
+    box = InputQueue()
     box.leave()
     assert box.take_back() == ""
     assert await box.read() is None

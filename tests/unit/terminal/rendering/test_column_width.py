@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from treadle.terminal.rendering.column_width import chop, columns, fill, fold, painted
+from treadle.terminal.rendering.column_width import ansi_text, chop, columns, fill, fold
 
 
 @pytest.mark.parametrize(
@@ -63,4 +63,4 @@ def test_words_of_several_styles_are_not_broken_between_them() -> None:
 )
 def test_a_line_is_painted_without_blanks_at_its_end(line: list[tuple[str, str]], shown: str) -> None:
     """And equal styles are one."""
-    assert painted(line, has_colours=True) == shown
+    assert ansi_text(line, has_colours=True) == shown

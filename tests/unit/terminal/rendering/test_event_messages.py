@@ -4,7 +4,7 @@ import pytest
 
 from treadle.core.errors import ErrorInfo
 from treadle.core.request import Note
-from treadle.terminal.rendering.event_messages import error_lines, limit_text, note_text, plural
+from treadle.terminal.rendering.event_messages import error_lines, limit_text, note_text, plural, short_span
 
 
 def test_an_error_says_when_to_try_again_and_what_to_do() -> None:
@@ -38,3 +38,11 @@ def test_a_note_is_one_line_without_words_of_the_wire() -> None:
 def test_counts_agree_with_their_nouns() -> None:
     """One is one."""
     assert [plural(count, "tool") for count in (0, 1, 2)] == ["0 tools", "1 tool", "2 tools"]
+
+
+def test_a_span_is_shown_in_its_two_largest_units() -> None:
+    """In the letters that flags such as --since take."""
+    spans = (-5.0, 0.4, 45.0, 899.9, 3_600.0, 12_000.0, 86_399.0, 1_051_200.0)
+    assert [short_span(each) for each in spans] == [
+        "0s", "0s", "45s", "14m 59s", "1h 0m", "3h 20m", "23h 59m", "12d 4h",
+    ]  # fmt: skip

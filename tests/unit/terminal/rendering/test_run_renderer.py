@@ -416,10 +416,10 @@ def test_a_long_paste_does_not_fill_the_scrollback() -> None:
     """Its beginning is shown, and how much more was sent; a message that is a little longer is shown whole."""
     out = io.StringIO()
     screen = RunRenderer(Stream(out), TextStyle())
-    screen.said("\n".join(f"row {number}" for number in range(100)) + "\n")
+    screen.print_prompt("\n".join(f"row {number}" for number in range(100)) + "\n")
     lines = out.getvalue().splitlines()
     assert lines[1:3] == ["> row 0", "  row 1"]
     assert lines[-2:] == ["  row 20", "  … 79 more lines, sent whole"]
     out.truncate(0)
-    screen.said("\n".join(f"row {number}" for number in range(22)))
+    screen.print_prompt("\n".join(f"row {number}" for number in range(22)))
     assert out.getvalue().endswith("  row 20\n  row 21\n")

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from treadle.terminal.rendering import stdout_capture as prints
-from treadle.terminal.rendering.stdout_capture import Prints, own_stdout
+from treadle.terminal.rendering.stdout_capture import PrintedLines, own_stdout
 
 PROGRAM = """
 import os, sys
@@ -44,7 +44,7 @@ async def test_lines_are_told_to_the_loop_from_any_thread(monkeypatch: pytest.Mo
     """Whole lines as they are complete, one without an end when it is too long, the last one when all is over."""
     monkeypatch.setattr(prints, "LINE_CHARS_MAX", 10)
     told: list[tuple[str, int]] = []
-    shown = Prints(lambda line: told.append((line, threading.get_ident())))
+    shown = PrintedLines(lambda line: told.append((line, threading.get_ident())))
     with contextlib.redirect_stdout(shown):
         await asyncio.to_thread(print, "one\ntwo")
         print("x" * 11, end="")
@@ -60,14 +60,14 @@ async def test_a_program_started_with_it_writes_to_standard_error(tmp_path: Path
     """`subprocess.run(..., stdout=sys.stdout)` needs a descriptor."""
     with (tmp_path / "err").open("w+") as errors:
         monkeypatch.setattr(sys, "stderr", errors)
-        assert Prints(print).fileno() == errors.fileno()
+        assert PrintedLines(print).fileno() == errors.fileno()
 
 
 def test_a_loop_that_is_gone_is_told_nothing() -> None:
     """A thread that outlives the program's work must not fail by printing."""
 
-    async def make() -> Prints:
-        return Prints(lambda line: None)
+    async def make() -> PrintedLines:
+        return PrintedLines(lambda line: None)
 
     left = asyncio.run(make())
     assert left.write("late\n") == 5
@@ -75,12 +75,12 @@ def test_a_loop_that_is_gone_is_told_nothing() -> None:
 
 SCREEN = """
 import asyncio, os, subprocess, sys
-from treadle.terminal.rendering.stdout_capture import own_screen, own_stdout
+from treadle.terminal.rendering.stdout_capture import capture_prints, own_stdout
 
 async def main():
     told = []
     with own_stdout() as out:
-        with own_screen(told.append):
+        with capture_prints(told.append):
             print("printed")
             print("moaned", file=sys.stderr)
             os.write(2, b"raw \\x1b]0;title\\x07\\n")

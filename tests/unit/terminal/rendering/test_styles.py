@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from treadle.terminal.rendering.styles import THEMES, TextStyle, look_of
+from treadle.terminal.rendering.styles import THEMES, TextStyle, detect_style
 
 
 class Terminal(io.StringIO):
@@ -28,12 +28,12 @@ class Terminal(io.StringIO):
 )
 def test_the_look_fits_the_terminal(out: io.StringIO, env: dict[str, str], look: TextStyle) -> None:
     """NO_COLOR, TERM=dumb and pipes are honoured."""
-    assert look_of(out, env) == look
+    assert detect_style(out, env) == look
 
 
 def test_plain_wins_and_every_theme_has_every_style() -> None:
     """A screen reader's terminal is a terminal all the same."""
-    assert look_of(Terminal(), {"TERM": "xterm"}, is_plain=True) == TextStyle()
+    assert detect_style(Terminal(), {"TERM": "xterm"}, is_plain=True) == TextStyle()
     assert {frozenset(theme) for theme in THEMES.values()} == {frozenset(THEMES["dark"])}
     assert TextStyle(colour=True, theme="none").style("error", "x") == "x"
 

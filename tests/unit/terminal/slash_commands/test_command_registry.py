@@ -275,7 +275,7 @@ async def test_the_screen_is_drawn_again_and_cleared(tmp_path: Path) -> None:
     """And themes are taken."""
     talk = Talk(tmp_path, rich=True)
     await talk.say("/redraw", "/theme light")
-    assert (talk.face.redrawn, talk.chat.screen.look.theme) == (1, "light")
+    assert (talk.face.redrawn, talk.chat.screen.text_style.theme) == (1, "light")
     await talk.say("/clear")
     assert talk.face.deeds == ["clear"]
 
