@@ -97,6 +97,8 @@ def _judge(
     wrong = [outcome for client, outcome in found if not _is_right(paced, client, outcome, differs)]
     counts = Counter((outcome.kind, outcome.end) for _, outcome in found)
     print(f"\n{name}, {len(found)} resumes, {len(wrong)} wrong: {dict(sorted(counts.items()))}")
+    ended_s = sorted(outcome.ended_s for _, outcome in found)
+    print(f"streams ended {ended_s[len(ended_s) // 2]:.1f} s after the fault (median), {ended_s[-1]:.1f} s (last)")
     assert wrong == []
     assert len(found) >= least
 

@@ -263,6 +263,8 @@ class Supervisor:
         ended = RunEnded(status="failed", error=error, ended_at=self._clock.now())
         if not live.is_over:
             self._publish(live, [Numbered(event=ended, stands=False)])
+        # Those who read what is stored wait for no more of it: writes that are under way may hang as this one did.
+        live.feed.close()
         return ended
 
     async def _tidy(self, live: LiveRun, ended: RunEnded) -> None:

@@ -50,7 +50,7 @@ from treadle.journal.postgres.replicas import PostgresReplicas
 from treadle.journal.postgres.row_mapping import bind_text, read_run, run_columns
 from treadle.journal.postgres.run_writer import PostgresRunJournal, PostgresWriterState
 from treadle.journal.postgres.workspaces import PostgresWorkspaces
-from treadle.journal.postgres.write_queue import WriteQueue
+from treadle.journal.postgres.write_queue import WriteQueue, WriteSlots
 from treadle.journal.run_row_hash import root_hash
 from treadle.journal.store_counters import StoreStats
 from treadle.journal.store_url import PostgresAddress
@@ -127,8 +127,8 @@ class PostgresStore:
         appends = Group(pool, append_together, APPENDS_WAIT_S)
         tells = Group(pool, tell_together, TELLS_WAIT_S, flying_max=1)
         # Some connections are left to those who read.
-        turns = asyncio.Semaphore(max(1, pool.shared_size * 3 // 4))
-        desk = PostgresWriterState(pool, writes, bell, self._lease_clock, turns, starts, appends, tells)
+        slots = WriteSlots(max(1, pool.shared_size * 3 // 4))
+        desk = PostgresWriterState(pool, writes, bell, self._lease_clock, slots, starts, appends, tells)
         await desk.pool.open()
         desk.bell.open()
         self._desk = desk
@@ -208,7 +208,7 @@ class PostgresStore:
             return await fence.find_started(connection, columns, batch.place, owner)
 
         def alone(in_doubt: bool) -> Awaitable[fence.PostgresHold]:
-            return desk.pool.certain(work, deadline - time.monotonic(), settle, in_doubt=in_doubt)
+            return desk.pool.certain(work, deadline, settle, in_doubt=in_doubt)
 
         async def journal(hold: Awaitable[fence.PostgresHold]) -> RunJournal:
             return PostgresRunJournal(desk, await hold, batch.place, lease_s)
@@ -476,11 +476,11 @@ class PostgresStore:
         await self._write(work, settle)
 
     async def _read(self, work: Work[T], within_s: float = REQUEST_WAIT_S) -> T:
-        return await self._ready_desk().pool.certain(work, within_s)
+        return await self._ready_desk().pool.certain(work, time.monotonic() + within_s)
 
     async def _write(self, work: Work[T], settle: Work[T | None] | None = None) -> T:
-        desk = self._ready_desk()
-        return await desk.writes.submit(lambda: desk.pool.certain(work, REQUEST_WAIT_S, settle))
+        desk, deadline = self._ready_desk(), time.monotonic() + REQUEST_WAIT_S
+        return await desk.writes.submit(lambda: desk.pool.certain(work, deadline, settle))
 
     async def _forget(self, work: Callable[[Connection], Awaitable[T]]) -> T:
         """Run work that may take its time, once the database has answered; one that is away is told soon."""
@@ -491,7 +491,8 @@ class PostgresStore:
 
         await self.ping()
         desk = self._open_desk()
-        return await desk.writes.submit(lambda: desk.pool.certain(in_transaction, FORGET_WAIT_S))
+        # Its time runs from its own beginning: it may be much work, which waits behind much other work.
+        return await desk.writes.submit(lambda: desk.pool.certain(in_transaction, time.monotonic() + FORGET_WAIT_S))
 
     def _ready_desk(self) -> PostgresWriterState:
         """Return the desk for a request: none, while it is known that the database is away."""
