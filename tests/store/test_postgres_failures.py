@@ -18,6 +18,7 @@ from treadle.journal.postgres.store import PostgresStore
 from treadle.journal.store_url import PostgresAddress
 
 LOSSES: tuple[Loss, ...] = ("request", "reply")
+SCHEMA = "away"
 RUNS = 102
 BUSY_S = 1.0
 """How much later a busy machine may be."""
@@ -299,11 +300,11 @@ async def test_killing_the_database_loses_nothing_that_was_acknowledged(monkeypa
 async def test_a_database_that_is_away_is_told_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Opening, reading and starting say that it is away; when it is back, the same store goes on.
 
-    Chunks do not survive its death; the next one brings the others back, in order and without a gap.
+    Chunks may not survive its death; the next one brings the others back, in order and without a gap.
     """
     server = postgres_server()
     chunks = [Chunk(first=1 + 2 * n, count=2, data=b"[%d]" % n) for n in range(4)]
-    async with opened(server.url()) as found:
+    async with opened(server.url(SCHEMA)) as found:
         journal = await start(found, lease_s=60.0)
         for chunk in chunks[:3]:
             await journal.tell(chunk, keep_from=3)
@@ -315,9 +316,22 @@ async def test_a_database_that_is_away_is_told_and_found_again(monkeypatch: pyte
             await server.come_back()
         await start(found, "3")
         assert await found.entries("run_1") == numbered([said("go")])
-        assert await found.chunks("run_1") == []
+        connection = await connect(PostgresAddress(server.url(SCHEMA)))
+        await connection.execute("DELETE FROM chunks")  # what the database may have lost
+        await connection.close()
         await journal.tell(chunks[3], keep_from=3)
         assert await found.chunks("run_1") == chunks[1:]
+
+
+async def test_a_chunk_that_is_durable_survives_the_death_of_the_database() -> None:
+    """Its readers were shown it, and know only its number; also beside others that need not, in one commit."""
+    server, chunk = postgres_server(), Chunk(first=1, count=2, data=b"[0]")
+    async with opened(server.url()) as found:
+        journals = [await start(found, str(n), lease_s=60.0) for n in range(4)]
+        await asyncio.gather(*(each.tell(chunk, keep_from=1, is_durable=n == 3) for n, each in enumerate(journals)))
+        server.kill()
+        await server.come_back()
+        assert await found.chunks(journals[3].run_id) == [chunk]
 
 
 async def refuses_at_once(found: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:

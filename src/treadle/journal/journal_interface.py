@@ -249,9 +249,10 @@ class RunJournal(Protocol):
         """Give the run up, so that it can be claimed at once; without effect when it is not held any more."""
         ...
 
-    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
-        """Let other processes read what the run says, before it is durable; drop chunks that end before `keep_from`.
+    async def tell(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
+        """Let other processes read what the run says, before it is journalled; drop chunks that end before `keep_from`.
 
+        One that `is_durable` outlives the machine when this returns; others may be lost with it.
         Raises: as `append`.
         """
         ...

@@ -288,7 +288,7 @@ class HeldRun:
         if written is not None:
             await written.release()
 
-    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
+    async def tell(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
         """Let others read what the run says, before it is written.
 
         Raises: StoreError, Conflict, NotFound.
@@ -296,7 +296,7 @@ class HeldRun:
         written = self._lay_down()
         if written is None:
             raise _deleted()
-        await written.tell(chunk, keep_from=keep_from)
+        await written.tell(chunk, keep_from=keep_from, is_durable=is_durable)
 
     def add(self, entries: Sequence[Entry]) -> int:
         """Add entries to the run and return the number of the last one.

@@ -24,10 +24,14 @@ APART: frozenset[type] = frozenset({RoundStarted, ToolStarted, ToolFinished, Run
 
 
 class Relay:
-    """Tells one run's events as it goes, as they come into its feed."""
+    """Tells one run's events as it goes, as they come into its feed.
 
-    def __init__(self, journal: RunJournal, feed: Feed) -> None:
+    `is_durable` is for a run whose clients are shown what is stored and count on it.
+    """
+
+    def __init__(self, journal: RunJournal, feed: Feed, *, is_durable: bool = False) -> None:
         self._journal = journal
+        self._is_durable = is_durable
         self._feed = feed
         self._events = feed.events
         self._first = 0
@@ -73,8 +77,11 @@ class Relay:
             count = count_within(fresh)
             self._is_behind = count < len(fresh)
             chunk = Chunk(first=self._written + 1, count=count, data=msgspec.json.encode(fresh[:count]))
-            self._write = asyncio.ensure_future(self._journal.tell(chunk, keep_from=self._first + 1))
+            self._write = asyncio.ensure_future(self._tell(chunk))
             self._write.add_done_callback(partial(self._told, self._first, self._written + count))
+
+    async def _tell(self, chunk: Chunk) -> None:
+        await self._journal.tell(chunk, keep_from=self._first + 1, is_durable=self._is_durable)
 
     def _told(self, first: int, written: int, write: "asyncio.Future[None]") -> None:
         self._write = None

@@ -314,7 +314,7 @@ class Supervisor:
     def _relay(self, live: LiveRun) -> None:
         """Let other processes read along from here on: a run that says nothing before it ends needs none of that."""
         assert live.journal is not None
-        live.relay = Relay(live.journal, live.feed)
+        live.relay = Relay(live.journal, live.feed, is_durable=live.row.background)
         live.relay.note()
 
     def _count(self, live: LiveRun, telling: list[RunEvent]) -> None:

@@ -96,6 +96,7 @@ class PostgresRunJournal:
         self._lease = fence.RunLease(lease_s)
         self._turn = WriteTurn()
         self._told: list[Chunk] = []
+        self._are_chunks_durable = False
         self._is_end_unknown = False
         self._forget: tuple[str, ...] = ()
 
@@ -133,14 +134,15 @@ class PostgresRunJournal:
         deadline = time.monotonic() + WRITE_WAIT_S
         await self._queue(lambda turn: self._release(turn, deadline))
 
-    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
-        """Let other processes read what the run says, before it is durable.
+    async def tell(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
+        """Let other processes read what the run says, before it is journalled.
 
         Raises: StoreError, Conflict, NotFound.
         """
         assert chunk.first > 0, chunk.first
         assert chunk.count > 0, chunk.count
         deadline = time.monotonic() + TELL_WAIT_S
+        self._are_chunks_durable |= is_durable
         await self._queue(lambda turn: self._tell(turn, chunk, keep_from, deadline))
 
     def _queue(self, work: Callable[[asyncio.Future[None]], Coroutine[Any, Any, T]]) -> asyncio.Future[T]:
@@ -275,12 +277,15 @@ class PostgresRunJournal:
         lease = self._desk.lease(self._lease)
 
         async def work(connection: Connection) -> int:
-            return await fence.tell(connection, self._hold, self._told, keep_from, lease)
+            return await fence.tell(
+                connection, self._hold, self._told, keep_from, lease, is_durable=self._are_chunks_durable
+            )
 
         def alone(_in_doubt: bool) -> Awaitable[int]:
             return self._desk.pool.certain(work, deadline)
 
-        kept = await self._desk.tells.write(ChunkWrite(self._hold, chunk, keep_from, lease), alone)
+        write = ChunkWrite(self._hold, chunk, keep_from, lease, self._are_chunks_durable)
+        kept = await self._desk.tells.write(write, alone)
         if kept < len(earlier):
-            # The death of the database emptied its table, or it was away when they were told.
+            # They were lost with the database, or it was away when they were told.
             await alone(False)
