@@ -118,6 +118,11 @@ class PostgresServer:
         if self._process is None or self._process.poll() is not None:
             self._spawn()
 
+    @property
+    def has_ended(self) -> bool:
+        """Tell whether it ended by itself."""
+        return self._process is not None and self._process.poll() is not None
+
     def stop(self, how: int = signal.SIGQUIT) -> None:
         """Stop the server as by a power cut; what was committed is recovered at the next start."""
         if self._process is not None:

@@ -3,18 +3,27 @@
 import asyncio
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 from chaos.test_resume import outlive
 from chaos.unready import SIZES
 from gateway.outages import DISKS
+from places import SHARED, fits_sockets
 
 
 def main(store: str, pace_s: float, differs: int | None, folder: Path) -> None:
     """Mount a small disk, and let clients read from a server whose store is on it."""
     disk = folder / "disk"
     disk.mkdir()
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZES[store]}", "tmpfs", str(disk)], check=True)
+    if not fits_sockets(disk / "tpg12345678"):
+        # The database would be put elsewhere, and its disk would never be full.
+        disk = Path(tempfile.mkdtemp(prefix="disk", dir=SHARED[0]))
+        disk.chmod(0o755)
+    engine, _, _ = store.partition("-")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={SIZES[engine]}", "tmpfs", str(disk)], check=True)
+    if engine == "postgresql":
+        tempfile.tempdir = str(disk)
     asyncio.run(outlive(f"{store}, a full disk,", DISKS[store], pace_s, differs, disk))
 
 

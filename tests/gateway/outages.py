@@ -1,16 +1,21 @@
 """Stores that go away under a server at work, for longer than it waits: a held lock, a silent network, a full disk."""
 
 import asyncio
+import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from chaos.full import fill
 from gateway.resuming import StoreAway
-from postgres import postgres_server
+from postgres import PostgresServer, postgres_server
 from proxy import proxy_before
+from treadle.journal.postgres.connection import UNREACHABLE, connect
+from treadle.journal.store_url import PostgresAddress
 
+FILLER = "filler"
 Place = tuple[list[str], StoreAway]
 """The addresses of the store for each process, and what takes it away and gives it back."""
 
@@ -66,21 +71,56 @@ async def _behind_proxy(count: int) -> AsyncIterator[Place]:
 @asynccontextmanager
 async def full_file(folder: Path) -> AsyncIterator[Place]:
     """One process on SQLite, on a disk that is filled. The folder must be on a small one."""
-    async with _full(folder) as full:
-        yield [f"sqlite:///{folder}/treadle.db"], full
-
-
-@asynccontextmanager
-async def _full(folder: Path) -> AsyncIterator[StoreAway]:
-    filler = folder / "filler"
-
-    async def begin() -> None:
-        await asyncio.to_thread(fill, filler)
+    filler = folder / FILLER
 
     async def end() -> None:
         filler.unlink()
 
-    yield StoreAway(begin, end)
+    yield [f"sqlite:///{folder}/treadle.db"], StoreAway(partial(asyncio.to_thread, fill, filler), end)
+
+
+@asynccontextmanager
+async def full_database(folder: Path) -> AsyncIterator[Place]:
+    """Two processes on a PostgreSQL whose disk is filled: no table grows. Its folder must be on a small one."""
+    async with _small_database(folder) as (database, stores):
+
+        async def end() -> None:
+            (folder / FILLER).unlink()
+            await database.come_back()  # it may have met the end of its log, as below
+
+        yield stores, StoreAway(partial(asyncio.to_thread, fill, folder / FILLER), end)
+
+
+@asynccontextmanager
+async def full_log(folder: Path) -> AsyncIterator[Place]:
+    """The same, with no room for its write-ahead log: PostgreSQL stops, and whoever looks after it starts it again."""
+    async with _small_database(folder) as (database, stores):
+
+        async def begin() -> None:
+            await asyncio.to_thread(fill, folder / FILLER)
+            connection = await connect(PostgresAddress(stores[0]))
+            with suppress(*UNREACHABLE):
+                while True:
+                    await connection.execute("SELECT pg_logical_emit_message(false, 'full', repeat('x', 1000000))")
+                    await connection.execute("SELECT pg_switch_wal()")
+
+        async def end() -> None:
+            assert database.has_ended, "there was room for its log"
+            (folder / FILLER).unlink()
+            await database.come_back()
+
+        yield stores, StoreAway(begin, end)
+
+
+@asynccontextmanager
+async def _small_database(folder: Path) -> AsyncIterator[tuple[PostgresServer, list[str]]]:
+    database = PostgresServer(on_disk=True)
+    try:
+        await database.come_back()
+        assert os.listdir(folder), "the database is not on the small disk"
+        yield database, [database.url("full")] * 2
+    finally:
+        database.remove()
 
 
 Outage = Callable[[Path], AbstractAsyncContextManager[Place]]
@@ -89,4 +129,4 @@ OUTAGES: dict[str, Outage] = {
     "a silent database": silent_database,
     "a partition": partition,
 }
-DISKS: dict[str, Outage] = {"sqlite": full_file}
+DISKS: dict[str, Outage] = {"sqlite": full_file, "postgresql": full_database, "postgresql-log": full_log}

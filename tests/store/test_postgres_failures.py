@@ -9,16 +9,19 @@ import pytest
 
 from postgres import postgres_server
 from proxy import Loss, Proxy, proxy_before
-from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, WAIT_S, numbered, run_row, said
+from store.sample import COMPLETED, LEASE_S, OTHER, OWNER, WAIT_S, noted, numbered, run_row, said
 from treadle.core.errors import Conflict, ProtocolError, StoreError, TreadleError
 from treadle.journal.journal_interface import Chunk, RunJournal, SessionRow
-from treadle.journal.postgres import run_writer as run
-from treadle.journal.postgres import store
+from treadle.journal.postgres import run_writer, store, write_queue
 from treadle.journal.postgres.connection import connect
 from treadle.journal.postgres.store import PostgresStore
 from treadle.journal.store_url import PostgresAddress
 
 LOSSES: tuple[Loss, ...] = ("request", "reply")
+SCHEMA = "away"
+RUNS = 102
+BUSY_S = 1.0
+"""How much later a busy machine may be."""
 
 
 @asynccontextmanager
@@ -141,7 +144,7 @@ async def test_a_write_given_up_as_lost_is_taken_up(
 ) -> None:
     """The caller heard of a failure although the write was done: trying the same again finds it, once."""
     journal = await start(behind)
-    monkeypatch.setattr(run, "APPEND_WAIT_S", 0.3)
+    monkeypatch.setattr(write_queue, "WRITE_WAIT_S", 0.3)
     proxy.lose("reply", b"needle")
     answered = journal.append([said("needle")])
     await asyncio.wait_for(proxy.has_lost.wait(), WAIT_S)
@@ -150,7 +153,7 @@ async def test_a_write_given_up_as_lost_is_taken_up(
         await answered
     assert caught.value.info.code == "store_unavailable"
     proxy.go_on()
-    monkeypatch.setattr(run, "APPEND_WAIT_S", 10.0)
+    monkeypatch.setattr(write_queue, "WRITE_WAIT_S", 10.0)
     assert await journal.append([said("needle")]) == 2
     assert await journal.append([said("next")]) == 3
     assert await is_sound(behind, "run_1")
@@ -178,20 +181,73 @@ async def test_a_hanging_database_is_given_up(
 
 
 async def test_appends_wait_their_turn_for_a_while_only(proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Behind a write that hangs, the next one hears that too many wait; after it both runs go on."""
+    """Behind a write that hangs, the next one fails at its own deadline; after it both runs go on."""
     async with opened(postgres_server().url(folder=proxy.folder) + "&pool_size=1") as found:
         first, second = await start(found), await start(found, "2")
-        monkeypatch.setattr(run, "TURN_WAIT_S", 0.1)
         proxy.stand_still()
-        hanging = first.append([said("slow")])
+        hanging = first.append([noted(b'"' + b"x" * 70_000 + b'"')])
         for _ in range(5):
-            await asyncio.sleep(0)  # it takes the only turn
+            await asyncio.sleep(0)  # it takes the only slot, and its own deadline
+        monkeypatch.setattr(write_queue, "WRITE_WAIT_S", 0.1)
         with pytest.raises(StoreError, match="wait for their turn") as caught:
             await second.append([said("refused")])
         assert caught.value.info.code == "store_unavailable"
         proxy.go_on()
         assert await hanging == 2
         assert await second.append([said("on")]) == 2
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> float:
+    """Let every wait of a write be a tenth of what it is; return how long one may take."""
+    monkeypatch.setattr(write_queue, "WRITE_WAIT_S", 1.0)
+    monkeypatch.setattr(run_writer, "TELL_WAIT_S", 0.4)
+    monkeypatch.setattr(run_writer, "GROUP_LEAST_S", 0.6)
+    for name in ("APPENDS_WAIT_S", "TELLS_WAIT_S"):
+        monkeypatch.setattr(store, name, 0.3)
+    return 1.0
+
+
+async def test_all_writes_of_many_runs_fail_at_their_deadline(proxy: Proxy, hasty: float) -> None:
+    """A network that passes nothing on: what 102 runs wait for ends for all at the same time, and not one by one."""
+    large = noted(b'"' + b"x" * 70_000 + b'"')
+    async with opened(postgres_server().url(folder=proxy.folder)) as found:
+        journals = [await start(found, str(n)) for n in range(RUNS)]
+        proxy.stand_still()
+        began = time.monotonic()
+        writes = [
+            write
+            for n, each in enumerate(journals)
+            for write in (
+                asyncio.ensure_future(each.tell(Chunk(first=1, count=1, data=b"[1]"), keep_from=1)),
+                each.renew(),
+                each.append([large if n % 3 == 0 else said("on")]),
+                each.renew(),
+            )
+        ]
+        outcomes = await asyncio.gather(*writes, return_exceptions=True)
+        took_s = time.monotonic() - began
+        proxy.go_on()
+    assert {each.info.code for each in outcomes if isinstance(each, StoreError)} == {"store_unavailable"}
+    assert all(isinstance(each, StoreError) for each in outcomes)
+    assert took_s < hasty + BUSY_S
+
+
+async def test_a_write_that_was_given_up_leaves_its_run_whole(proxy: Proxy, hasty: float) -> None:
+    """Whatever became of the writes during an outage: each run goes on behind what is there, in an unbroken chain."""
+    async with opened(postgres_server().url(folder=proxy.folder)) as found:
+        journals = [await start(found, str(n)) for n in range(RUNS)]
+        writing = [each.append([said("before")]) for each in journals]
+        for _ in range(3):
+            await asyncio.sleep(0)  # some are under way
+        proxy.stand_still()
+        await asyncio.gather(*writing, return_exceptions=True)
+        proxy.go_on()
+        await asyncio.gather(*(each.append([said("after")]) for each in journals))
+        for each in journals:
+            contents = [entry.content for entry in await found.entries(each.run_id)]
+            assert contents in (["go", "before", "after"], ["go", "after"])
+            assert await is_sound(found, each.run_id)
 
 
 async def test_a_value_that_cannot_be_kept_is_the_callers_mistake(behind: PostgresStore) -> None:
@@ -205,7 +261,9 @@ async def test_a_value_that_cannot_be_kept_is_the_callers_mistake(behind: Postgr
 
 async def test_killing_the_database_loses_nothing_that_was_acknowledged(monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGKILL amid appends: the writers go on by themselves; each entry is there once, in an unbroken chain."""
-    monkeypatch.setattr(run, "APPEND_WAIT_S", 3 * WAIT_S)  # on a busy machine the database needs a while to come back
+    monkeypatch.setattr(
+        write_queue, "WRITE_WAIT_S", 3 * WAIT_S
+    )  # on a busy machine the database needs a while to come back
     server = postgres_server()
     async with opened(server.url()) as found:
         journals = [await start(found, str(n)) for n in range(8)]
@@ -242,11 +300,11 @@ async def test_killing_the_database_loses_nothing_that_was_acknowledged(monkeypa
 async def test_a_database_that_is_away_is_told_and_found_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Opening, reading and starting say that it is away; when it is back, the same store goes on.
 
-    Chunks do not survive its death; the next one brings the others back, in order and without a gap.
+    Chunks may not survive its death; the next one brings the others back, in order and without a gap.
     """
     server = postgres_server()
     chunks = [Chunk(first=1 + 2 * n, count=2, data=b"[%d]" % n) for n in range(4)]
-    async with opened(server.url()) as found:
+    async with opened(server.url(SCHEMA)) as found:
         journal = await start(found, lease_s=60.0)
         for chunk in chunks[:3]:
             await journal.tell(chunk, keep_from=3)
@@ -258,9 +316,22 @@ async def test_a_database_that_is_away_is_told_and_found_again(monkeypatch: pyte
             await server.come_back()
         await start(found, "3")
         assert await found.entries("run_1") == numbered([said("go")])
-        assert await found.chunks("run_1") == []
+        connection = await connect(PostgresAddress(server.url(SCHEMA)))
+        await connection.execute("DELETE FROM chunks")  # what the database may have lost
+        await connection.close()
         await journal.tell(chunks[3], keep_from=3)
         assert await found.chunks("run_1") == chunks[1:]
+
+
+async def test_a_chunk_that_is_durable_survives_the_death_of_the_database() -> None:
+    """Its readers were shown it, and know only its number; also beside others that need not, in one commit."""
+    server, chunk = postgres_server(), Chunk(first=1, count=2, data=b"[0]")
+    async with opened(server.url()) as found:
+        journals = [await start(found, str(n), lease_s=60.0) for n in range(4)]
+        await asyncio.gather(*(each.tell(chunk, keep_from=1, is_durable=n == 3) for n, each in enumerate(journals)))
+        server.kill()
+        await server.come_back()
+        assert await found.chunks(journals[3].run_id) == [chunk]
 
 
 async def refuses_at_once(found: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:

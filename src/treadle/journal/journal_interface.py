@@ -258,9 +258,10 @@ class RunJournal(Protocol):
         """Release the run, so that it can be claimed at once; without effect after a take-over."""
         ...
 
-    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
-        """Publish events to other processes before they are durable; drop chunks that end before `keep_from`.
+    async def tell(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
+        """Publish events to other processes before they are journalled; drop chunks that end before `keep_from`.
 
+        One that `is_durable` outlives the machine when this returns; others may be lost with it.
         Raises: as `append`.
         """
         ...

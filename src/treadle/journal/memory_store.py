@@ -281,7 +281,7 @@ class HeldRun:
         if written is not None:
             await written.release()
 
-    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
+    async def tell(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
         """Publish events to other readers before they are written.
 
         Raises: StoreError, Conflict, NotFound.
@@ -289,7 +289,7 @@ class HeldRun:
         written = self._ensure_written()
         if written is None:
             raise _deleted()
-        await written.tell(chunk, keep_from=keep_from)
+        await written.tell(chunk, keep_from=keep_from, is_durable=is_durable)
 
     def add(self, entries: Sequence[Entry]) -> int:
         """Add entries to the run and return the number of the last one.

@@ -24,10 +24,14 @@ OUTSIDE_MODEL_CALLS: frozenset[type] = frozenset({RoundStarted, ToolStarted, Too
 
 
 class LiveEventRelay:
-    """Writes one run's live chunks from its feed."""
+    """Writes one run's live chunks from its feed.
 
-    def __init__(self, journal: RunJournal, feed: EventFeed) -> None:
+    `is_durable` is for a run whose clients are shown what is stored and count on it.
+    """
+
+    def __init__(self, journal: RunJournal, feed: EventFeed, *, is_durable: bool = False) -> None:
         self._journal = journal
+        self._is_durable = is_durable
         self._feed = feed
         self._events = feed.events
         self._first = 0
@@ -73,8 +77,11 @@ class LiveEventRelay:
             count = count_within(fresh)
             self._is_behind = count < len(fresh)
             chunk = Chunk(first=self._written + 1, count=count, data=msgspec.json.encode(fresh[:count]))
-            self._write = asyncio.ensure_future(self._journal.tell(chunk, keep_from=self._first + 1))
+            self._write = asyncio.ensure_future(self._tell(chunk))
             self._write.add_done_callback(partial(self._flushed, self._first, self._written + count))
+
+    async def _tell(self, chunk: Chunk) -> None:
+        await self._journal.tell(chunk, keep_from=self._first + 1, is_durable=self._is_durable)
 
     def _flushed(self, first: int, written: int, write: "asyncio.Future[None]") -> None:
         self._write = None

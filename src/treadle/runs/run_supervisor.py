@@ -264,6 +264,8 @@ class Supervisor:
         ended = RunEnded(status="failed", error=error, ended_at=self._clock.now())
         if not live.is_over:
             self._publish(live, [Numbered(event=ended, stands=False)])
+        # Those who read what is stored wait for no more of it: writes that are under way may hang as this one did.
+        live.feed.close()
         return ended
 
     async def _tidy(self, live: LiveRun, ended: RunEnded) -> None:
@@ -313,7 +315,7 @@ class Supervisor:
     def _relay(self, live: LiveRun) -> None:
         """Start the relay, on the first event that another process could not read from the journal."""
         assert live.journal is not None
-        live.relay = LiveEventRelay(live.journal, live.feed)
+        live.relay = LiveEventRelay(live.journal, live.feed, is_durable=live.row.background)
         live.relay.notify()
 
     def _count(self, live: LiveRun, observed: list[RunEvent]) -> None:

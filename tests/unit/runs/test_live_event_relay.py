@@ -18,13 +18,15 @@ class Telling:
 
     def __init__(self) -> None:
         self.chunks: list[Chunk] = []
+        self.durable: list[bool] = []
         self.told = asyncio.Event()
         self.is_broken = False
 
-    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
+    async def tell(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
         """Keep a chunk, and fail if it shall; one of nothing is the caller's mistake."""
         assert chunk.count > 0
         self.chunks.append(chunk)
+        self.durable.append(is_durable)
         self.told.set()
         if self.is_broken:
             raise StoreError("The disk is full.")
@@ -55,6 +57,17 @@ async def test_a_call_that_ends_before_its_words_are_told_tells_nothing() -> Non
     await asyncio.wait_for(journal.told.wait(), relay.FLUSH_S * 50)
     assert [(chunk.first, chunk.count) for chunk in journal.chunks] == [(3, 1)]
     await told.close()
+
+
+async def test_chunks_are_durable_where_clients_count_on_them() -> None:
+    """Those of a run in the background are shown what is stored, and nothing else."""
+    for is_durable in (False, True):
+        journal, feed = Telling(), Feed(events=[Numbered(event=TextDelta(index=0, text="a"))])
+        told = Relay(cast("RunJournal", journal), feed, is_durable=is_durable)
+        told._flush()
+        await asyncio.wait_for(journal.told.wait(), relay.FLUSH_S * 50)
+        assert journal.durable == [is_durable]
+        await told.close()
 
 
 async def test_what_could_not_be_told_is_told_again_from_the_beginning_of_its_call() -> None:

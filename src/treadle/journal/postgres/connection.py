@@ -177,16 +177,16 @@ class PostgresPool:
         return self._address.pool_size >= LINES_POOL_SIZE_MIN
 
     async def certain(
-        self, work: Work[T], within_s: float, settle: Work[T | None] | None = None, *, in_doubt: bool = False
+        self, work: Work[T], deadline: float, settle: Work[T | None] | None = None, *, in_doubt: bool = False
     ) -> T:
-        """Run work until it is known to be done, or known to be refused, or the time is over.
+        """Run work until it is known to be done, or known to be refused, or until `deadline` of the monotonic clock.
 
         After a lost connection `settle` looks whether the work was done and returns its value if so. Without one the
         work must be such that doing it twice is doing it once. `in_doubt` says that it may have been done before.
         Raises: TreadleError.
         """
         try:
-            return await self._certain(work, time.monotonic() + within_s, settle, in_doubt)
+            return await self._certain(work, deadline, settle, in_doubt)
         except StoreError as error:
             self.errors[error.info.code] += 1
             raise
@@ -220,7 +220,7 @@ class PostgresPool:
 
         Raises: TreadleError.
         """
-        return await self.certain(work, within_s)
+        return await self.certain(work, time.monotonic() + within_s)
 
     def named(self, error: asyncpg.PostgresError) -> TreadleError:
         """Say in words what PostgreSQL's error means."""
@@ -251,10 +251,9 @@ class PostgresPool:
             if pool is None:
                 raise closed(self._address)
             try:
-                # A bound costs a task of its own; where a connection is free, nothing is waited for.
-                if pool.get_idle_size():
-                    return await pool.acquire()
-                return await self._wait_for_one(pool, max(0.001, deadline - time.monotonic()))
+                # Also where a connection is idle: the pool may hand out one that has to be made anew.
+                async with asyncio.timeout(_left_s(deadline)):
+                    return await self._wait_for_one(pool)
             except UNREACHABLE as error:
                 why = str(error) or "no connection came free in time"
             except asyncpg.PostgresError as error:
@@ -265,10 +264,10 @@ class PostgresPool:
             attempt += 1
             await asyncio.sleep(pause)
 
-    async def _wait_for_one(self, pool: Any, timeout_s: float) -> Connection:
+    async def _wait_for_one(self, pool: Any) -> Connection:
         self._waiting += 1
         try:
-            return await pool.acquire(timeout=timeout_s)
+            return await pool.acquire()
         finally:
             self._waiting -= 1
 
@@ -296,18 +295,18 @@ class PoolConnection:
         Raises: as `PostgresPool.run`.
         """
         began = time.monotonic()
+        deadline = began + within_s
         connection, self._connection = self._connection, None
         if connection is not None and began - self._used_at > KEPT_S:
             await self._drop(connection)
             connection = None
         is_new, is_fit = connection is None, False
         if connection is None:
-            connection = await self._pool.acquire(began + within_s)
-            within_s = max(0.001, began + within_s - time.monotonic())
+            connection = await self._pool.acquire(deadline)
         try:
             if is_new and self._is_kept:
-                await connection.execute(_PLAN_ONCE, timeout=within_s)
-            done = await work(connection, within_s)
+                await connection.execute(_PLAN_ONCE, timeout=_left_s(deadline))
+            done = await work(connection, within_s if not is_new else _left_s(deadline))
             is_fit = True
         except _FAILED as error:
             is_fit = isinstance(error, asyncpg.PostgresError) and not isinstance(error, _LOST)
@@ -331,6 +330,10 @@ class PoolConnection:
         """Close a connection rather than give it to others, who plan otherwise."""
         _terminate(connection)
         await self._pool.release(connection)
+
+
+def _left_s(deadline: float) -> float:
+    return max(0.001, deadline - time.monotonic())
 
 
 _PLAN_ONCE = "SET enable_seqscan = off; SET plan_cache_mode = force_generic_plan"

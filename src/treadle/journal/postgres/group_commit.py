@@ -57,10 +57,10 @@ WITH moved AS ({_MOVED}), freed AS (
 )
 SELECT run FROM held
 """)
-# What is told need not survive the database, so its commit does not wait for the disk.
+# What no client was promised need not survive the database: its commit does not wait for the disk.
 _TELL = Statement(f"""
 WITH quick AS (
-  SELECT set_config('synchronous_commit', 'off', true)
+  SELECT set_config('synchronous_commit', {{commit}}::text, true)
 ), held AS (
   UPDATE leases l SET until = {NOW} + w.lease_s
   FROM quick, ROWS FROM (unnest({{tellings}}::telling[]), unnest({{ids}}::text[]))
@@ -225,6 +225,7 @@ class ChunkWrite(NamedTuple):
     chunk: Chunk
     keep_from: int
     lease: RunLease
+    is_durable: bool = False
 
 
 async def tell_together(connection: Connection, tellings: Sequence[ChunkWrite], within_s: float) -> list[int | None]:
@@ -235,10 +236,11 @@ async def tell_together(connection: Connection, tellings: Sequence[ChunkWrite], 
     only = {telling.hold.run: telling for telling in tellings}
     rows = [
         (run, bind_text(hold.owner), hold.epoch, keep_from, chunk.first, chunk.count, chunk.data, lease.seconds)
-        for run, (hold, chunk, keep_from, lease) in sorted(only.items())
+        for run, (hold, chunk, keep_from, lease, _) in sorted(only.items())
     ]
     ids = [bind_text(only[run].hold.run_id) for run in sorted(only)]
-    values = {"now": tellings[0].lease.now, "tellings": rows, "ids": ids}
+    commit = fence.COMMITS[any(telling.is_durable for telling in tellings)]
+    values = {"now": tellings[0].lease.now, "commit": commit, "tellings": rows, "ids": ids}
     found = await connection.fetch(_TELL.text, *_TELL.bind(values), timeout=within_s)
     kept: dict[int, int] = {row[0]: row[1] for row in found}
     return [kept.get(telling.hold.run) if only[telling.hold.run] is telling else None for telling in tellings]

@@ -111,10 +111,10 @@ SELECT r.id FROM leases l JOIN runs r ON r.n = l.run
 WHERE r.id = ANY({{run_ids}}::text[]) AND l.until <= {NOW} ORDER BY l.until, l.run
 """)
 RUN_FIELD_COUNT = 23
-# What is told need not survive the database, so its commit does not wait for the disk.
+# What no client was promised need not survive the database: its commit does not wait for the disk.
 _TELL = Statement(f"""
 WITH quick AS (
-  SELECT set_config('synchronous_commit', 'off', true)
+  SELECT set_config('synchronous_commit', {{commit}}::text, true)
 ), held AS (
   UPDATE leases SET until = {NOW} + {{lease_s}}::float8 FROM quick WHERE {_OURS} RETURNING run
 ), dropped AS (
@@ -129,6 +129,9 @@ WITH quick AS (
 SELECT (SELECT count(*) FROM chunks c WHERE c.run = held.run AND c.first + c.count > {{keep_from}}::bigint
         AND c.first + c.count <= ({{firsts}}::bigint[])[1]) FROM held
 """)
+COMMITS = {True: "on", False: "off"}
+"""The values of `synchronous_commit`, by whether a write must survive the database."""
+
 _RELEASE = Statement(f"UPDATE leases SET owner = '', until = 0, handed = handed + 1 WHERE {_OURS}")
 _END_LEASES = """
 WITH ended AS (UPDATE leases SET owner = '', until = 0 WHERE owner = $1 RETURNING run), gone AS (
@@ -324,7 +327,13 @@ async def find_appended(connection: Connection, hold: PostgresHold, batch: Batch
 
 
 async def tell(
-    connection: Connection, hold: PostgresHold, chunks: Sequence[Chunk], keep_from: int, lease: RunLease
+    connection: Connection,
+    hold: PostgresHold,
+    chunks: Sequence[Chunk],
+    keep_from: int,
+    lease: RunLease,
+    *,
+    is_durable: bool = False,
 ) -> int:
     """Renew the lease and keep what the run says, in the place of what it said from there on before.
 
@@ -334,6 +343,7 @@ async def tell(
     values = {
         **_fence(hold),
         **_lease(lease),
+        "commit": COMMITS[is_durable],
         "keep_from": keep_from,
         "firsts": [chunk.first for chunk in chunks],
         "counts": [chunk.count for chunk in chunks],

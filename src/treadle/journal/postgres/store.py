@@ -36,7 +36,7 @@ from treadle.journal.postgres.replicas import PostgresReplicas
 from treadle.journal.postgres.row_mapping import DIALECT, bind_text, read_run, run_columns
 from treadle.journal.postgres.run_writer import PostgresRunJournal, PostgresWriterState
 from treadle.journal.postgres.step_runner import as_work, in_transaction
-from treadle.journal.postgres.write_queue import WriteQueue
+from treadle.journal.postgres.write_queue import WriteQueue, WriteSlots
 from treadle.journal.run_row_hash import root_hash
 from treadle.journal.sql_steps import Steps, within
 from treadle.journal.store_facade import StoreFacade
@@ -98,8 +98,8 @@ class PostgresStore(StoreFacade):
         appends = Group(pool, append_together, APPENDS_WAIT_S)
         tells = Group(pool, tell_together, TELLS_WAIT_S, flying_max=1)
         # Some connections are left to those who read.
-        turns = asyncio.Semaphore(max(1, pool.shared_size * 3 // 4))
-        state = PostgresWriterState(pool, writes, bell, self._lease_clock, turns, starts, appends, tells)
+        slots = WriteSlots(max(1, pool.shared_size * 3 // 4))
+        state = PostgresWriterState(pool, writes, bell, self._lease_clock, slots, starts, appends, tells)
         await state.pool.open()
         state.bell.open()
         self._state = state
@@ -163,7 +163,7 @@ class PostgresStore(StoreFacade):
             return await fence.find_started(connection, columns, batch.place, owner)
 
         def alone(in_doubt: bool) -> Awaitable[fence.PostgresHold]:
-            return state.pool.certain(work, deadline - time.monotonic(), settle, in_doubt=in_doubt)
+            return state.pool.certain(work, deadline, settle, in_doubt=in_doubt)
 
         async def journal(hold: Awaitable[fence.PostgresHold]) -> RunJournal:
             return PostgresRunJournal(state, await hold, batch.place, lease_s)
@@ -253,14 +253,15 @@ class PostgresStore(StoreFacade):
         # Deleting may take its time, but a database that is away is reported soon.
         await self.ping()
         state = self._open_state()
-        return await state.writes.submit(lambda: state.pool.certain(in_transaction(steps), FORGET_WAIT_S))
+        # Its time runs from its own beginning: it may be much work, which waits behind much other work.
+        return await state.writes.submit(lambda: state.pool.certain(in_transaction(steps), time.monotonic() + FORGET_WAIT_S))
 
     async def _read_work(self, work: Work[T], within_s: float = REQUEST_WAIT_S) -> T:
-        return await self._ready_state().pool.certain(work, within_s)
+        return await self._ready_state().pool.certain(work, time.monotonic() + within_s)
 
     async def _write_work(self, work: Work[T], settle: Work[T | None] | None = None) -> T:
-        state = self._ready_state()
-        return await state.writes.submit(lambda: state.pool.certain(work, REQUEST_WAIT_S, settle))
+        state, deadline = self._ready_state(), time.monotonic() + REQUEST_WAIT_S
+        return await state.writes.submit(lambda: state.pool.certain(work, deadline, settle))
 
     def _ready_state(self) -> PostgresWriterState:
         """Return the state for a request: none, while it is known that the database is away."""

@@ -1,6 +1,10 @@
-"""The queue of writes: a bound on how many wait, and each goes on when nobody waits for it any longer."""
+"""Bounds on the writes of one process: how many are queued, how many go to the database alone, and how long one waits.
+
+How a write is done, and in which order those of a run follow each other, is not known here.
+"""
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine
 from functools import partial
@@ -10,6 +14,13 @@ from treadle.journal.postgres.connection import closed
 from treadle.journal.store_url import PostgresAddress
 
 QUEUED_WRITES_MAX = 1_000
+WRITE_WAIT_S = 10.0
+"""How long a write to a run waits for a database that answers none of them, all of its steps together: less than a
+lease, so that the run is still held afterwards."""
+SLOW_WAIT_S = 40.0
+"""How long it waits at a database that answers others: a slow one may work off a full queue."""
+ALONE_WAIT_S = 7.0
+"""How long a write that waited for its slot has for itself."""
 
 T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, Any]]
@@ -100,3 +111,70 @@ class WriteQueue:
         if left is not None:
             left()
         self.leave()
+
+
+class WriteSlots:
+    """Bounds how many writes go to the database alone at once, and says how long each waits.
+
+    A write is known here by the moment at which it was submitted. While the database answers writes, those behind them
+    go on waiting; when it answers none for `WRITE_WAIT_S`, all that were submitted before fail at the same time.
+    Belongs to one event loop.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._free = count
+        self._answered_at = float("-inf")
+        self._waiting: deque[tuple[float, asyncio.Future[bool]]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def note_answer(self) -> None:
+        """Note that the database has done a write."""
+        self._answered_at = time.monotonic()
+
+    def deadline(self, submitted_at: float) -> float:
+        """Return until when a write waits, as far as is known now."""
+        return min(max(submitted_at, self._answered_at) + WRITE_WAIT_S, submitted_at + SLOW_WAIT_S)
+
+    async def acquire(self, submitted_at: float) -> float | None:
+        """Wait for a slot; return until when the write may take, or None if it got no slot in time."""
+        if self._free:
+            self._free -= 1
+        else:
+            slot: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            self._waiting.append((submitted_at, slot))
+            if self._timer is None:
+                self._expire()
+            try:
+                if not await slot:
+                    return None
+            except asyncio.CancelledError:
+                if slot.done() and not slot.cancelled() and slot.result():
+                    self.release()
+                raise
+        # One that the database blocks, while it answers others, waits no longer for that.
+        waited = min(time.monotonic() + ALONE_WAIT_S, self.deadline(submitted_at))
+        return max(submitted_at + WRITE_WAIT_S, waited)
+
+    def release(self) -> None:
+        """Give the slot to the write that waits longest."""
+        while self._waiting:
+            _, slot = self._waiting.popleft()
+            if not slot.done():
+                slot.set_result(True)
+                return
+        self._free += 1
+
+    def _expire(self) -> None:
+        """Fail the writes whose time is over, and look again when that of the next one is."""
+        self._timer = None
+        now = time.monotonic()
+        waiting = [(at, slot) for at, slot in self._waiting if not slot.done()]
+        self._waiting.clear()
+        for at, slot in waiting:
+            if self.deadline(at) <= now:
+                slot.set_result(False)
+            else:
+                self._waiting.append((at, slot))
+        if self._waiting:
+            first = min(self.deadline(at) for at, _ in self._waiting)
+            self._timer = asyncio.get_running_loop().call_later(first - now, self._expire)

@@ -75,8 +75,8 @@ class SqliteRunJournal:
         """Give the run up, so that it can be claimed at once."""
         await self._submit(lambda connection: fence.release(connection, self._hold))
 
-    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
-        """Let other processes read what the run publishes, before it is durable.
+    async def tell(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
+        """Let other processes read what the run publishes, before it is journalled.
 
         Raises: StoreError, Conflict, NotFound.
         """
@@ -84,7 +84,7 @@ class SqliteRunJournal:
         assert chunk.count > 0, chunk.count
         until = self._clock() + self._lease_s
         self._has_chunks = True
-        await self._submit(fence.Tell(self._hold, chunk, keep_from, until), is_durable=False)
+        await self._submit(fence.Tell(self._hold, chunk, keep_from, until), is_durable=is_durable)
 
     def _append(
         self, entries: Sequence[Entry], end: EndColumns | None, forget: tuple[str, ...] = ()
@@ -171,12 +171,12 @@ class DeferredRun:
         """Give the run up, so that it can be claimed at once."""
         await (await self._written()).release()
 
-    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
-        """Let other processes read what the run publishes, before it is durable.
+    async def tell(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
+        """Let other processes read what the run publishes, before it is journalled.
 
         Raises: StoreError, Conflict, NotFound.
         """
-        await (await self._written()).tell(chunk, keep_from=keep_from)
+        await (await self._written()).tell(chunk, keep_from=keep_from, is_durable=is_durable)
 
     def _write(
         self, entries: Sequence[Entry], ended: RunEnded | None, forget: tuple[str, ...] = ()

@@ -1,12 +1,13 @@
-"""The queue of writes: bounded, and indifferent to callers that leave."""
+"""The queue of writes: bounded, and indifferent to callers that leave; and how long a write waits for its slot."""
 
 import asyncio
+import time
 
 import pytest
 
 from treadle.core.errors import StoreError
 from treadle.journal.postgres import write_queue as writes
-from treadle.journal.postgres.write_queue import WriteQueue
+from treadle.journal.postgres.write_queue import WriteQueue, WriteSlots
 from treadle.journal.store_url import PostgresAddress
 
 ADDRESS = PostgresAddress("postgresql://me:hidden@db.example/x")
@@ -130,3 +131,93 @@ async def test_work_that_is_cancelled_is_left_all_the_same(steps: int) -> None:
         task.cancel()
     await asyncio.wait([future], timeout=5)
     assert (gate.begun, future.cancelled(), left, queue.queued) == (steps, True, ["left"], 0)
+
+
+@pytest.fixture
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let writes wait for hundredths of seconds."""
+    monkeypatch.setattr(writes, "WRITE_WAIT_S", 0.05)
+    monkeypatch.setattr(writes, "SLOW_WAIT_S", 0.2)
+
+
+async def test_slots_are_given_in_the_order_of_asking() -> None:
+    """As many as there are at once; each that comes back goes to the write that waits longest."""
+    slots, taken = WriteSlots(2), list[str]()
+
+    async def take(name: str) -> None:
+        assert await slots.acquire(time.monotonic()) is not None
+        taken.append(name)
+
+    tasks = [asyncio.create_task(take(name)) for name in "abcd"]
+    await turns()
+    assert taken == ["a", "b"]
+    slots.release()
+    await turns()
+    assert taken == ["a", "b", "c"]
+    slots.release()
+    slots.release()
+    slots.release()
+    await asyncio.gather(*tasks)
+    await take("e")
+    await take("f")
+    assert taken == [*"abcdef"]
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_writes_behind_a_database_that_answers_none_fail_together() -> None:
+    """Those submitted before its last answer: at the same moment; one that came later has its own time."""
+    slots, gone = WriteSlots(1), dict[str, float]()
+    asked_at = time.monotonic()
+    slots.note_answer()
+    assert await slots.acquire(asked_at) is not None
+
+    async def wait(name: str, submitted_at: float) -> None:
+        assert await slots.acquire(submitted_at) is None
+        gone[name] = time.monotonic() - asked_at
+
+    early = [wait(str(n), asked_at - n / 1000) for n in range(100)]
+    async with asyncio.timeout(5.0):
+        await asyncio.gather(*early, wait("late", asked_at + 0.02))
+    assert min(gone.values()) >= 0.05
+    assert list(gone)[-1] == "late"
+    assert gone["late"] >= 0.07
+    slots.release()
+    assert await slots.acquire(time.monotonic()) is not None
+
+
+@pytest.mark.usefixtures("hasty")
+async def test_a_slow_database_is_waited_for_as_long_as_it_answers_others() -> None:
+    """Longer than for one that is away, but not for ever."""
+    slots, began = WriteSlots(1), time.monotonic()
+    assert await slots.acquire(began) is not None
+    waiting = asyncio.create_task(slots.acquire(began))
+    while not waiting.done():
+        slots.note_answer()
+        await asyncio.sleep(0.005)
+    assert await waiting is None
+    assert time.monotonic() - began >= 0.2
+
+
+async def test_a_write_that_waited_for_its_slot_has_time_for_itself() -> None:
+    """Until its own deadline, or some seconds more where the database answers others; never beyond what they wait."""
+    slots, now = WriteSlots(3), time.monotonic()
+    fresh, late = await slots.acquire(now), await slots.acquire(now - 9.0)
+    assert fresh == now + writes.WRITE_WAIT_S
+    assert late == now + 1.0, "nothing was answered since"
+    slots.note_answer()
+    answered = await slots.acquire(now - 9.0)
+    assert answered is not None
+    assert writes.ALONE_WAIT_S <= answered - now < writes.ALONE_WAIT_S + 1.0
+
+
+async def test_a_slot_that_nobody_takes_any_more_goes_to_the_next() -> None:
+    """Whoever is cancelled as it gets the slot, or before, keeps none."""
+    slots = WriteSlots(1)
+    await slots.acquire(time.monotonic())
+    waiting = [asyncio.create_task(slots.acquire(time.monotonic())) for _ in range(3)]
+    await turns()
+    waiting[0].cancel()
+    slots.release()
+    waiting[1].cancel()
+    assert await waiting[2] is not None
+    assert [task.cancelled() for task in waiting] == [True, True, False]
