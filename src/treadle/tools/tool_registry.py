@@ -1,6 +1,6 @@
 """The tools of a process, by name. It holds them and says which are on; it runs nothing."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
@@ -98,6 +98,11 @@ class ToolRegistry:
     def get(self, name: str) -> Tool | None:
         """Return the tool of that name, if it is there and on."""
         return (self._on or self._enabled_tools()).get(name)
+
+    def refusal(self, name: str, source: str, arguments: Mapping[str, Any]) -> str:
+        """Return why a call of a tool would fail even if a person allowed it, or ""."""
+        tool = self.get(name)
+        return "" if tool is None or tool.declared.source != source else tool.refusal(arguments)
 
     def tools(self) -> tuple[ServerTool, ...]:
         """Return what can be offered, sorted by name."""

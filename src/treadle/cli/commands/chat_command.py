@@ -96,7 +96,7 @@ async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.N
         opening = opened_host(args, settings, lambda text: [tell(text) for tell in heard])
         async with _opened(face) as leaving, opening as host:
             conversation = Conversation(host, command.asked_model(args, settings), folder=root)
-            policy = make_policy(terminal.policy, root, None if args.server else settings.tools.local.writable)
+            policy = make_policy(terminal.policy, root)
             chat = ChatLoop(conversation, face, screen, policy, COMMANDS, root)
             heard.append(chat.activity.progress)
             interrupts.guard(chat)

@@ -1,10 +1,16 @@
 """The desk: asks people about calls through durable rows, so that a question outlives the process that asked it."""
 
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
 import msgspec
 
 from treadle.core.errors import Conflict, StoreError
 from treadle.core.ids import APPROVAL, IdSource
+from treadle.core.json import BadJson, read_json
 from treadle.core.tool_definitions import CallContext
+from treadle.engine.approval_reasons import POLICY
 from treadle.engine.ports import Clock, PendingApproval, PermissionRequest, Verdict
 from treadle.journal.approvals_interface import ApprovalDecision, ApprovalQuestion, ApprovalRow
 from treadle.journal.journal_interface import RunRow, Store
@@ -16,8 +22,14 @@ HEARD = frozenset({"chat", "messages", "gemini", "responses"})
 """APIs whose client holds its connection while the run waits."""
 LOOK_S = 1.0
 """How long the desk relies on being woken before it looks by itself."""
+BY_PRECHECK = f"{POLICY}protected"
+"""Who denies a call that would fail whatever a person says."""
 PAUSE_S = 0.05
 """What it waits at least between two looks."""
+
+
+Precheck = Callable[[str, str, Mapping[str, Any]], str]
+"""Says of a tool by name and source why a call with these arguments fails even if a person allows it; else ""."""
 
 
 class DeskRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +47,15 @@ class DeskRules(msgspec.Struct, frozen=True, kw_only=True):
 class ApprovalDesk:
     """Fits the engine's Approver port."""
 
-    def __init__(self, store: Store, clock: Clock, ids: IdSource, rules: DeskRules | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: IdSource,
+        rules: DeskRules | None = None,
+        precheck: Precheck | None = None,
+    ) -> None:
+        self._precheck = precheck
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -54,6 +74,8 @@ class ApprovalDesk:
                 return Verdict(approved=True, by=f"rule {row.id}")
         if not self._rules.is_open:
             return await DenyAll().ask(plea, context)
+        if self._precheck is not None and (why := await self._refusal(question, self._precheck)):
+            return Verdict(approved=False, by=BY_PRECHECK, reason=why)
         now = self._clock.now()
         asked = ApprovalRow(
             id=self._ids.new(APPROVAL),
@@ -68,6 +90,18 @@ class ApprovalDesk:
         if row.question.digest != question.digest:
             return Verdict(approved=False, reason="The approval of this call belongs to a call with other arguments.")
         return PendingApproval(approval_id=row.id, digest=row.question.digest, expires_at=row.expires_at)
+
+    async def _refusal(self, question: ApprovalQuestion, precheck: Precheck) -> str:
+        """Return why a call fails whatever a person says: so nobody is asked, and the model reads how to ask."""
+        try:
+            value: Any = read_json(question.arguments)
+        except BadJson:
+            return ""
+        if not isinstance(value, dict):
+            return ""
+        # It looks at the disk, which may be a slow one.
+        arguments = cast("dict[str, Any]", value)
+        return await asyncio.to_thread(precheck, question.tool, question.source, arguments)
 
     async def hear(self, approval_id: str, context: CallContext) -> Verdict:
         """Wait until somebody decides, or until the time is over; a store that is away meanwhile is waited for too.

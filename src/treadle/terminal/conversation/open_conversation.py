@@ -42,13 +42,11 @@ async def opened_host(
         yield LocalHost(runtime)
 
 
-def make_policy(mode: Mode, root: str, writable: tuple[str, ...] | None = None) -> PermissionPolicy:
+def make_policy(mode: Mode, root: str) -> PermissionPolicy:
     """Return the policy of a folder, with what is remembered for it."""
     from treadle.config.loader import data_directory
 
-    return PermissionPolicy(
-        mode, Allowances(os.path.realpath(root), data_directory(os.environ) / FILE_NAME), writable=writable
-    )
+    return PermissionPolicy(mode, Allowances(os.path.realpath(root), data_directory(os.environ) / FILE_NAME))
 
 
 def server_key(args: argparse.Namespace) -> str:

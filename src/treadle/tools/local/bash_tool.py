@@ -7,8 +7,9 @@ import asyncio
 import fnmatch
 import os
 import re
+import shlex
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -24,6 +25,7 @@ from treadle.tools.result_rendering import ToolAnswer, write_text
 from treadle.tools.sandbox import CommandSandbox
 from treadle.tools.sandbox.helper_client import CWD_NAME
 from treadle.tools.sandbox.helper_messages import CommandEnded, CommandOrder
+from treadle.tools.sandbox.protected_paths import GIT, is_allowed
 from treadle.tools.tool_context import ToolContext
 
 SHELL = "/bin/bash"
@@ -40,6 +42,9 @@ PROTECTED_MAX = 20
 READ_ONLY_WORDS = (
     "The git repository is read-only for commands. A person can allow writing it: call again with git=true."
 )
+GIT_WRITERS = frozenset(["add", "am", "cherry-pick", "commit", "merge", "mv", "rebase", "revert", "rm"])
+"""Subcommands of git that do nothing without writing the repository."""
+_CONTROL = frozenset(";&|()")
 _SCRIPT = 'trap \'pwd -P > "$TREADLE_CWD"\' EXIT\neval "$1"'
 READ_ONLY_NOTE = (
     "This ran read-only: it could not write, change or send anything. If it has to, call bash again with "
@@ -356,6 +361,30 @@ def make_bash(
         return await tool.run(context, command, cwd, timeout_s, network=network, git=git, protected=protected or ())
 
     return bash
+
+
+def git_refusal(root: Root, sandbox: CommandSandbox, arguments: Mapping[str, Any]) -> str:
+    """Return why a command would fail even if a person allowed it: it writes a repository and does not ask to."""
+    command, cwd = arguments.get("command"), arguments.get("cwd") or "."
+    if not isinstance(command, str) or not isinstance(cwd, str) or sandbox.found.level == 0:
+        return ""
+    if arguments.get("git") or arguments.get("read_only") or not _writes_git(command):
+        return ""
+    return "" if is_allowed(os.path.normpath(os.path.join(cwd, GIT)), root.writable) else READ_ONLY_WORDS
+
+
+def _writes_git(command: str) -> bool:
+    """Tell whether one of the simple commands of a line is a git write. A line that is hard to read counts as none."""
+    if "git" not in command or "<<" in command or "\n" in command:
+        return False
+    lexer = shlex.shlex(command, posix=True, punctuation_chars="".join(_CONTROL))
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        words = [";", *lexer]
+    except ValueError:
+        return False
+    simple = zip(words, words[1:], words[2:], strict=False)
+    return any(set(a) <= _CONTROL and b == "git" and c in GIT_WRITERS for a, b, c in simple)
 
 
 def _argv(command: str) -> list[str]:
