@@ -38,7 +38,8 @@ async def opened_host(
     from treadle.runtime.injected_parts import Parts
     from treadle.terminal.conversation.local_host import LocalHost
 
-    async with Runtime(settings, parts=Parts(report=lambda _, text: (heard(text), None)[1])) as runtime:
+    parts = Parts(report=lambda _, text: (heard(text), None)[1], is_local=True)
+    async with Runtime(settings, parts=parts) as runtime:
         yield LocalHost(runtime)
 
 
