@@ -16,9 +16,8 @@ from treadle.core.items import ResultItem, text_of
 from treadle.core.plan import Plan
 from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 
-
 STALL_S_MAX = 5.0
-"""Beside other tests it is under a second; a loop that matches such a pattern itself stands for a quarter of a minute."""
+"""Beside other tests it is under a second; a loop that matches such a pattern itself stands for sixteen."""
 
 
 def answer(plan: Plan) -> Reply:

@@ -184,6 +184,7 @@ def record_of(verdict: Verdict, approval_id: str = "") -> DecisionRecord:
         by=verdict.by,
         reason=verdict.reason,
         arguments=verdict.arguments,
+        sandbox=verdict.sandbox,
     )
 
 

@@ -83,7 +83,10 @@ class PendingApproval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verdict(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision about one concrete call: by whom, and with which arguments, where those were changed."""
+    """A decision about one concrete call: by whom, and with which arguments, where those were changed.
+
+    `sandbox` is the level that a command was shown with.
+    """
 
     approved: bool
     code: str = "denied"
@@ -91,6 +94,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
     arguments: str | None = None
     approval_id: str = ""
+    sandbox: str = ""
 
 
 class Approver(Protocol):

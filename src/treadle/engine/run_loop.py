@@ -437,9 +437,8 @@ class RunLoop:
             self._go_live()
             await self._minutes.write()
             begun = self._ports.clock.monotonic()
-            known = record_of(
-                await self._ports.approver.hear(planned.approval_id, self._context_of(planned)), planned.approval_id
-            )
+            verdict = await self._ports.approver.hear(planned.approval_id, self._context_of(planned))
+            known = record_of(verdict, planned.approval_id)
             self._deadline.put_off(self._ports.clock.monotonic() - begun)
         return self._decided(planned, known)
 
@@ -548,6 +547,7 @@ class RunLoop:
             session_id=run.session_id,
             key_id=run.key_id,
             round=self._turn.budget.rounds,
+            sandbox="" if planned.decision is None else planned.decision.sandbox,
         )
 
     async def _end(self, end: End) -> RunEnded:

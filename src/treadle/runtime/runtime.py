@@ -164,7 +164,7 @@ class Runtime:
             store=self.store,
             tolls=self.accounts,
             runner=make_runner(self.settings, env, parts.workers),
-            approver=ApprovalDesk(self.store, self.clock, self.ids, rules, self.registry.refusal),
+            approver=ApprovalDesk(self.store, self.clock, self.ids, rules, self.registry),
             models=ConfiguredModels(self.router, serves_calls=self.settings.server.mcp),
             tools=self.registry,
             toolbox=self._runner,

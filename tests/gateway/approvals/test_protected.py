@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import openai
 import pytest
 
-from gateway.approvals.desk import Meanwhile, decide, listed, pending
+from gateway.approvals.desk import Meanwhile, asks, decide, listed, pending
 from gateway.gateway import Gateway
 from gateway.judges import JUDGES, close_clients
+from person import person_key
 from treadle.config import Settings
 from treadle.config.local_tool_settings import LocalSection
 from treadle.config.settings import ToolsSection
@@ -21,7 +23,8 @@ from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 from treadle.tools.sandbox import CommandSandbox
 
 API = "chat"
-needs_sandbox = pytest.mark.skipif(CommandSandbox().found.level == 0, reason="nothing confines commands here")
+LEVEL = CommandSandbox().found.level
+needs_sandbox = pytest.mark.skipif(LEVEL == 0, reason="nothing confines commands here")
 
 
 def asks_again(name: str, first: dict[str, Any], again: dict[str, Any]) -> Callable[[Plan], Reply]:
@@ -44,7 +47,7 @@ class Local(Gateway):
     def __init__(self, model: Callable[[Plan], Reply], folder: Path, **local: Any) -> None:
         super().__init__(model, folder)
         self.root = folder / "work"
-        self.root.mkdir()
+        self.root.mkdir(exist_ok=True)
         self._local = LocalSection(root=str(self.root), **local)
 
     def _settings(self, url: str) -> Settings:
@@ -102,3 +105,23 @@ def test_a_person_is_asked_once_about_a_git_write(tmp_path: Path) -> None:
         assert len(listed(gateway.origin)) == 1
     assert "call again with git=true" in seen.text
     assert (gateway.root / ".git" / "index").exists()
+
+
+@pytest.mark.skipif(LEVEL < 2, reason="commands have one level here")
+@pytest.mark.parametrize(("asked_at", "run_at"), [("auto", "L1"), ("L1", "auto")])
+def test_a_command_runs_at_no_lower_level_than_it_was_asked_at(tmp_path: Path, asked_at: str, run_at: str) -> None:
+    """Allowed at a process that confines it well, it does not run at one that does less, and the model is told."""
+    asks_once = asks(ReplyCall(name="bash", args={"command": "echo x > made"}))
+    with Local(asks_once, tmp_path, enabled=("bash",), sandbox=asked_at) as gateway, _client(gateway) as sdk:
+        first = sdk.responses.create(model="script", input="go")
+    answer: Any = {"type": "mcp_approval_response", "approval_request_id": first.output[0].id, "approve": True}
+    with Local(asks_once, tmp_path, enabled=("bash",), sandbox=run_at) as gateway, _client(gateway) as sdk:
+        second = sdk.responses.create(model="script", previous_response_id=first.id, input=[answer])
+        is_made = (gateway.root / "made").exists()
+    is_weaker = run_at == "L1"
+    assert is_made is not is_weaker
+    assert ("it was allowed to run at sandbox L" in second.output_text) is is_weaker
+
+
+def _client(gateway: Gateway) -> openai.OpenAI:
+    return openai.OpenAI(base_url=gateway.url, api_key=person_key(), max_retries=0)

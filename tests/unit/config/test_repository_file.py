@@ -135,9 +135,7 @@ def test_rules_of_a_repository_can_only_tighten_tools(repository: Path, home: Pa
         '[[tools.rule]]\nmatch = ["get"]\nenabled = false\n'
     )
     loaded = read(home)
-    assert loaded.warnings == (
-        'treadle.toml:8: enabled = false in a rule switches off the tools that match ["get"]',
-    )
+    assert loaded.warnings == ('treadle.toml:8: enabled = false in a rule switches off the tools that match ["get"]',)
     assert [rule.match for rule in loaded.settings.tools.tighten] == [("x",), ("put",), ("get",)]
 
     @tool

@@ -1,8 +1,8 @@
 """The desk: asks people about calls through durable rows, so that a question outlives the process that asked it."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any, cast
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
 
 import msgspec
 
@@ -28,8 +28,16 @@ PAUSE_S = 0.05
 """What it waits at least between two looks."""
 
 
-Precheck = Callable[[str, str, Mapping[str, Any]], str]
-"""Says of a tool by name and source why a call with these arguments fails even if a person allows it; else ""."""
+class AskedTools(Protocol):
+    """What is known of the tools here before a person is asked about a call of one; a registry fits."""
+
+    def refusal(self, name: str, source: str, arguments: Mapping[str, Any]) -> str:
+        """Return why a call would fail even if a person allowed it, or ""."""
+        ...
+
+    def command_level(self, name: str, source: str) -> str:
+        """Return the sandbox level that a tool runs commands at, or ""."""
+        ...
 
 
 class DeskRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,9 +61,9 @@ class ApprovalDesk:
         clock: Clock,
         ids: IdSource,
         rules: DeskRules | None = None,
-        precheck: Precheck | None = None,
+        tools: AskedTools | None = None,
     ) -> None:
-        self._precheck = precheck
+        self._tools = tools
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -69,12 +77,14 @@ class ApprovalDesk:
         run = await self._store.find_run(context.run_id)
         key_id = "" if run is None else run.key_id
         question = _question(plea, context, self._rules.project)
+        if self._tools is not None and (level := self._tools.command_level(question.tool, question.source)):
+            question = msgspec.structs.replace(question, sandbox=level)
         for row in await self._store.approvals.rules(key_id=key_id, tool=question.tool):
             if agrees(row, question):
-                return Verdict(approved=True, by=f"rule {row.id}")
+                return Verdict(approved=True, by=f"rule {row.id}", sandbox=row.rule.sandbox)
         if not self._rules.is_open:
             return await DenyAll().ask(plea, context)
-        if self._precheck is not None and (why := await self._refusal(question, self._precheck)):
+        if self._tools is not None and (why := await _refusal(question, self._tools)):
             return Verdict(approved=False, by=BY_PRECHECK, reason=why)
         now = self._clock.now()
         asked = ApprovalRow(
@@ -90,18 +100,6 @@ class ApprovalDesk:
         if row.question.digest != question.digest:
             return Verdict(approved=False, reason="The approval of this call belongs to a call with other arguments.")
         return PendingApproval(approval_id=row.id, digest=row.question.digest, expires_at=row.expires_at)
-
-    async def _refusal(self, question: ApprovalQuestion, precheck: Precheck) -> str:
-        """Return why a call fails whatever a person says: so nobody is asked, and the model reads how to ask."""
-        try:
-            value: Any = read_json(question.arguments)
-        except BadJson:
-            return ""
-        if not isinstance(value, dict):
-            return ""
-        # It looks at the disk, which may be a slow one.
-        arguments = cast("dict[str, Any]", value)
-        return await asyncio.to_thread(precheck, question.tool, question.source, arguments)
 
     async def hear(self, approval_id: str, context: CallContext) -> Verdict:
         """Wait until somebody decides, or until the time is over; a store that is away meanwhile is waited for too.
@@ -160,7 +158,21 @@ def verdict_of(row: ApprovalRow) -> Verdict:
         by=decision.by,
         arguments=decision.arguments,
         approval_id=row.id,
+        sandbox=row.question.sandbox,
     )
+
+
+async def _refusal(question: ApprovalQuestion, tools: AskedTools) -> str:
+    """Return why a call fails whatever a person says: so nobody is asked, and the model reads how to ask."""
+    try:
+        value: Any = read_json(question.arguments)
+    except BadJson:
+        return ""
+    if not isinstance(value, dict):
+        return ""
+    # It looks at the disk, which may be a slow one.
+    arguments = cast("dict[str, Any]", value)
+    return await asyncio.to_thread(tools.refusal, question.tool, question.source, arguments)
 
 
 def _question(plea: PermissionRequest, context: CallContext, project: str) -> ApprovalQuestion:

@@ -50,7 +50,17 @@ READ_ONLY_NOTE = (
     "This ran read-only: it could not write, change or send anything. If it has to, call bash again with "
     '"read_only": false; a person is asked then.'
 )
-_REFUSED = re.compile("Read-only file system|Permission denied|Operation not permitted")
+NETWORK_OFF = "Commands have no network here. Whoever runs Treadle can allow it: tools.local.network."
+NETWORK_ASKED = (
+    'This ran without a network. If it needs one, call bash again with "network": true; a person is asked then.'
+)
+_NO_NETWORK = re.compile(
+    rb"could not resolve|name resolution|name or service not known|network is unreachable|getaddrinfo|enotfound"
+    rb"|eai_again|socket: operation not permitted|socket.*permissionerror",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What programs say that find no network."""
+_REFUSED = re.compile(rb"Read-only file system|Permission denied|Operation not permitted")
 _ENDINGS = {
     "timeout": "The command did not finish within {timeout_s:g} s and was ended.",
     "processes": "The command started too many processes and was ended.",
@@ -175,8 +185,7 @@ class Bash:
     ) -> ToolAnswer:
         """Run one command and answer with what it wrote and its exit code."""
         if network and not self._sandbox.rules.network:
-            words = "Commands have no network here. Whoever runs Treadle can allow it: tools.local.network."
-            raise ToolError(words, code="network_off")
+            raise ToolError(NETWORK_OFF, code="network_off")
         folder = self._folder(cwd)
         place = self._sandbox.scratch(session_of(context))
         order = self._sandbox.command(
@@ -242,9 +251,11 @@ class Bash:
         if order.read_only:
             body["read_only"] = True
             level += ", read-only"
-            warnings = (*warnings, READ_ONLY_NOTE) if _REFUSED.search(shown.text) else warnings
+            warnings = (*warnings, READ_ONLY_NOTE) if _REFUSED.search(written.kept) else warnings
         else:
             warnings = (*warnings, *self._advice(written, ended))
+        if ended.code != 0 and not order.network and _NO_NETWORK.search(written.kept):
+            warnings = (*warnings, NETWORK_ASKED if self._sandbox.rules.network else NETWORK_OFF)
         ending = "output" if written.is_too_much else ended.ending
         if ending == "exited":
             return answer(body, f"exit {ended.code}, sandbox {level}", warnings=warnings)
