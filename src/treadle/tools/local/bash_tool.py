@@ -56,10 +56,12 @@ NETWORK_ASKED = (
 )
 _NO_NETWORK = re.compile(
     rb"could not resolve|name resolution|name or service not known|network is unreachable|getaddrinfo|enotfound"
-    rb"|eai_again|socket: operation not permitted|socket.*permissionerror",
-    re.IGNORECASE | re.DOTALL,
+    rb"|eai_again|socket: operation not permitted",
+    re.IGNORECASE,
 )
 """What programs say that find no network."""
+SEARCHED_BYTES = 65_536
+"""How much of an output is searched for such words."""
 _REFUSED = re.compile(rb"Read-only file system|Permission denied|Operation not permitted")
 _ENDINGS = {
     "timeout": "The command did not finish within {timeout_s:g} s and was ended.",
@@ -97,6 +99,11 @@ class CommandOutput:
     def is_whole(self) -> bool:
         """Tell whether all of it is kept."""
         return self.bytes <= len(self.kept)
+
+    @property
+    def end(self) -> bytes:
+        """Return the end of what is kept."""
+        return bytes(self.kept[-SEARCHED_BYTES:])
 
     def take(self, piece: bytes) -> bool:
         """Take what was written and tell whether more is wanted."""
@@ -251,10 +258,10 @@ class Bash:
         if order.read_only:
             body["read_only"] = True
             level += ", read-only"
-            warnings = (*warnings, READ_ONLY_NOTE) if _REFUSED.search(written.kept) else warnings
+            warnings = (*warnings, READ_ONLY_NOTE) if _REFUSED.search(written.end) else warnings
         else:
             warnings = (*warnings, *self._advice(written, ended))
-        if ended.code != 0 and not order.network and _NO_NETWORK.search(written.kept):
+        if ended.code != 0 and not order.network and _NO_NETWORK.search(written.end):
             warnings = (*warnings, NETWORK_ASKED if self._sandbox.rules.network else NETWORK_OFF)
         ending = "output" if written.is_too_much else ended.ending
         if ending == "exited":
