@@ -66,6 +66,23 @@ def test_a_decision_leads_to_the_login_and_back(browser: Browser, tmp_path: Path
         context.close()
 
 
+def test_stopping_an_answer_leads_to_the_login_and_back(browser: Browser, tmp_path: Path) -> None:
+    """Where no key is needed the answer was asked for without a login; ending it needs one."""
+    script = '[[script]]\ntext = "One. Two. Three. Four. Five."\n[script.faults]\nstall_s = 600.0\n'
+    with hosted(tmp_path, script=script) as server:
+        context = new_context(browser, is_person=False)
+        seen = Watched(context.new_page(), server)
+        page = seen.open()
+        seen.ask("tell me")
+        expect(page.locator(".prose")).to_contain_text("One.")
+        page.get_by_role("button", name="Stop").click()
+        expect(page.get_by_role("status")).to_contain_text("This needs a login")
+        page.goto(f"{server.url}{server.login}")
+        page.get_by_role("button", name="Stop").click()
+        expect(page.get_by_text("This answer was stopped before it was complete.")).to_be_visible()
+        context.close()
+
+
 def test_logging_out_ends_it(browser: Browser, tmp_path: Path) -> None:
     """The cookie is gone here and good nowhere."""
     with hosted(tmp_path, toml=ALWAYS) as server:

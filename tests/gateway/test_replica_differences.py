@@ -1,5 +1,6 @@
 """Real processes on one journal that are not alike: what differs is said, and what would do harm is refused."""
 
+import argparse
 import asyncio
 import json
 import time
@@ -13,14 +14,18 @@ import pytest
 from chaos.server import TOOLS, Server, prepare
 from chaos.stores import KINDS, address, violations
 from chaos.test_kill import effects
+from gateway.gateway import Gateway
 from gateway.test_outage import ask
 from person import person_headers
 from treadle.cli.doctor.replica_checks import check_replicas
 from treadle.cli.main import main
 from treadle.config import Settings, StoreSection, ToolsSection
 from treadle.config.access_settings import KeysSection
+from treadle.config.local_tool_settings import LocalSection
 from treadle.journal.open_store import open_store
+from treadle.providers.fakes.scripted_reply import Reply
 from treadle.runtime.replica_comparison import OTHER_KEYS
+from treadle.terminal.conversation.open_conversation import opened_host
 
 BOUND_S = 60.0
 ROUTED = '[[upstream]]\nname = "elsewhere"\nbase_url = "http://127.0.0.1:9/v1"\nmodels = ["x"]\n'
@@ -128,6 +133,25 @@ def test_a_run_that_waits_for_a_tool_can_be_cancelled(started: ExitStack, tmp_pa
     assert cancelled.status == 200, cancelled.body
     assert get(without, f"/treadle/v1/runs/{run_id}")["status"] == "cancelled"
     until(lambda: metric(without, "treadle_runs_without_tool") == 0.0)
+
+
+def test_a_chat_on_the_journal_of_a_server_is_no_replica_that_differs(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It has tools of its own, and its own upstreams; both see each other, and neither logs a warning."""
+    with Gateway(lambda _: Reply(text="Hello."), tmp_path) as gateway:
+
+        async def sit_beside() -> None:
+            store = StoreSection(url=f"sqlite:///{tmp_path / 'treadle.db'}")
+            local = LocalSection(root=str(tmp_path), enabled=("file_read",))
+            settings = Settings(store=store, tools=ToolsSection(local=local))
+            async with opened_host(argparse.Namespace(server="", key_env=""), settings, lambda _: None) as chat:
+                assert "file_read" in [tool.name for tool in await chat.tools()]
+                await gateway.runtime.replicas.beat()
+                assert [each.differs for each in gateway.runtime.replicas.seen] == [{}, {}]
+
+        gateway.ask(sit_beside())
+    assert "replicas differ" not in caplog.text
 
 
 def test_what_differs_is_listed_counted_and_logged(started: ExitStack, tmp_path: Path) -> None:

@@ -112,6 +112,21 @@ def test_a_run_elsewhere_has_the_same_events_and_codes(server: str, env: dict[st
     assert (done.returncode, "wiped sda" in done.stdout) == (0, True), done.stderr
 
 
+@pytest.mark.parametrize("output", ["text", "json"])
+def test_a_run_whose_decisions_are_refused_ends(server: str, env: dict[str, str], tmp_path: Path, output: str) -> None:
+    """A person's key of another installation decides nothing, and cancels nothing: the command says so and ends."""
+    other = {**env, VARIABLE: "another secret than the one of the server, and as long"}
+    words = ("run", "Use wipe_disk `sda`", "--server", server, "--output", output)
+    done = run(*words, env=other, cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert "wipe_disk" in done.stderr
+    assert "could not be cancelled" in done.stderr
+    if output == "json":
+        assert "could not be cancelled" in msgspec.json.decode(done.stdout)["error"]["message"]
+    listed = run("run", "Hello", "--server", server, env=env, cwd=tmp_path)
+    assert listed.returncode == 0, listed.stderr
+
+
 @pytest.mark.parametrize(
     ("flags", "code", "words"),
     [

@@ -38,6 +38,19 @@ def bomb() -> dict[str, object]:
     return {"type": "object", "properties": {"a": {"$ref": "#/$defs/l0"}}, "$defs": {**levels, "l12": {}}}
 
 
+def nested(levels: int) -> dict[str, object]:
+    """Return a schema of objects inside one another."""
+    schema: dict[str, object] = {"type": "string"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+def texts(pattern: str) -> dict[str, object]:
+    """Return the schema of an object with texts that fit a pattern."""
+    return {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "string", "pattern": pattern}}}}
+
+
 def tools() -> list[dict[str, object]]:
     """Return what it lists."""
     match MODE:
@@ -48,6 +61,13 @@ def tools() -> list[dict[str, object]]:
             far = {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:1/schema.json"}}}
             listed = {"bomb": bomb(), "wide": wide, "far": far}
             return [tool("good"), *(tool(name, inputSchema=schema) for name, schema in listed.items())]
+        case "patterns":
+            return [
+                tool("act", outputSchema=texts("^(a+)+$")),
+                tool("hard", inputSchema=texts("^(?=(a+)+$)(?!b)(a+)+c$")),
+                tool("large", inputSchema=texts("(a{1,1000}){1,1000}")),
+                tool("deep", inputSchema=nested(70)),
+            ]
         case "misshapen":
             return [tool("good"), tool("text", inputSchema={"type": "string"})]
         case "twice":
@@ -125,6 +145,11 @@ def act(request_id: object, params: dict[str, object]) -> None:
         case "line":
             while True:
                 raw(b"x" * 65_536)
+        case "patterns":
+            found = {"a": ["a" * 28 + "!"] * 5_000}
+            text = json.dumps(found)
+            content = [{"type": "text", "text": text}]
+            return send({"id": request_id, "result": {"content": content, "structuredContent": found}})
         case "links":
             link = {"type": "resource_link", "name": "secret", "uri": "file:///etc/passwd"}
             return send({"id": request_id, "result": {"content": [link]}})

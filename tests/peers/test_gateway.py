@@ -2,7 +2,9 @@
 
 import json
 import sys
+import time
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,9 @@ from treadle.core.items import ResultItem, text_of
 from treadle.core.plan import Plan
 from treadle.providers.fakes.scripted_reply import Reply, ReplyCall
 
+STALL_S_MAX = 5.0
+"""Beside other tests it is under a second; a loop that matches such a pattern itself stands for sixteen."""
+
 
 def answer(plan: Plan) -> Reply:
     """Call the server's tool, then tell what it said."""
@@ -21,6 +26,15 @@ def answer(plan: Plan) -> Reply:
     if isinstance(last, ResultItem):
         return Reply(text=f"it said {text_of(last.output)}")
     return Reply(calls=(ReplyCall(name="mcp__bad__act"),))
+
+
+def call_back(plan: Plan) -> Reply:
+    """Call both tools with values made for their patterns, then tell what came of it."""
+    results = [text_of(item.output) for item in plan.items if isinstance(item, ResultItem)]
+    if results:
+        return Reply(text=" | ".join(result[:300] for result in results))
+    hard = {"a": ["a" * 60] * 2_000}
+    return Reply(calls=(ReplyCall(name="mcp__bad__act"), ReplyCall(name="mcp__bad__hard", args=hard)))
 
 
 def server(mode: str, **more: object) -> Mcp:
@@ -61,3 +75,25 @@ def test_secrets_reach_the_server_and_no_log(tmp_path: Path, monkeypatch: pytest
     with Gateway(answer, tmp_path, mcp=(server("environment", env_from=("BAD_TOKEN",)),)) as gateway:
         assert "token-123456" in ask(gateway)
         assert "token-123456" not in gateway.runtime.redactor.text("the key is token-123456")
+
+
+def test_a_schema_made_to_block_holds_up_nobody(tmp_path: Path) -> None:
+    """Patterns that take exponential time and schemas that are too deep: others are answered meanwhile, a tool that
+    cannot be checked within bounds is left out by name and reason, and a call that cannot be fails in words."""
+    with Gateway(call_back, tmp_path, mcp=(server("patterns"),)) as gateway, ThreadPoolExecutor(1) as beside:
+        with urllib.request.urlopen(f"{gateway.origin}/treadle/v1/mcp", timeout=30) as response:
+            (listed,) = json.load(response)["servers"]
+        answering = beside.submit(ask, gateway)
+        waits: list[float] = []
+        while not answering.done():
+            began = time.monotonic()
+            with urllib.request.urlopen(f"{gateway.origin}/healthz", timeout=30) as response:
+                assert response.status == 200
+            waits.append(time.monotonic() - began)
+        said = answering.result()
+    assert listed["left_out"].keys() == {"large", "deep"}
+    assert "the pattern at /properties/a/items/pattern" in listed["left_out"]["large"]
+    assert "nests deeper than 64 levels" in listed["left_out"]["deep"]
+    assert "does not fit the schema that it declared" in said
+    assert "The arguments do not fit the parameters of mcp__bad__hard" in said
+    assert max(waits) < STALL_S_MAX

@@ -5,6 +5,7 @@ Everything wrong is reported at once. A file that was only found in the working 
 """
 
 import contextlib
+import json
 import logging
 import os
 import pwd
@@ -155,6 +156,9 @@ def _switched_off(
     found = [f"{origin}: tools.enabled = false switches off {what}" for origin in by if what and origin]
     for setting in tightened:
         key = dotted(setting.path)
+        if key.endswith("].enabled") and key.startswith("tools.tighten[") and setting.value is False:
+            match = json.dumps(list(settings.tools.tighten[cast("int", setting.path[2])].match))
+            found.append(f"{setting.origin}: enabled = false in a rule switches off the tools that match {match}")
         if setting.origin in by or key not in SWITCHES:
             continue
         found.append(f"{setting.origin}: {key} = {msgspec.json.encode(setting.value).decode()} {SWITCHES[key]}")

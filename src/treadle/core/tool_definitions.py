@@ -59,6 +59,9 @@ SANDBOXES = {
 }
 """Where a tool ran, as recorded in events and journal, with descriptions. A call that never ran has none."""
 
+LEVELS = ("L0", "L1", "L2", "L3")
+"""Those of commands, in this order also as texts."""
+
 EMPTY_SCHEMA = msgspec.Raw(b'{"type":"object","properties":{}}')
 
 
@@ -259,13 +262,17 @@ def essence(name: str, policy: ToolPolicy, source: str) -> str:
 
 
 class CallContext(msgspec.Struct, frozen=True, kw_only=True):
-    """The context of a call: what a tool may know of the run that makes it."""
+    """The context of a call: what a tool may know of the run that makes it.
+
+    `sandbox` is the level that a person was shown when they allowed it: at a lower one it must not run.
+    """
 
     run_id: str
     call_id: str = ""
     session_id: str | None = None
     key_id: str = ""
     round: int = 0
+    sandbox: str = ""
 
     @property
     def idempotency_key(self) -> str:

@@ -184,6 +184,7 @@ def decision_record(verdict: ApprovalVerdict, approval_id: str = "") -> Decision
         by=verdict.by,
         reason=verdict.reason,
         arguments=verdict.arguments,
+        sandbox=verdict.sandbox,
     )
 
 

@@ -67,7 +67,10 @@ class PendingApproval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ApprovalVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision about one call: by whom, and with which arguments, where those were changed."""
+    """A decision about one call: by whom, and with which arguments, where those were changed.
+
+    `sandbox` is the level that a command was shown with.
+    """
 
     approved: bool
     code: str = "denied"
@@ -75,6 +78,7 @@ class ApprovalVerdict(msgspec.Struct, frozen=True, kw_only=True):
     by: str = ""
     arguments: str | None = None
     approval_id: str = ""
+    sandbox: str = ""
 
 
 class Approver(Protocol):

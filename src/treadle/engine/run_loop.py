@@ -540,6 +540,7 @@ class RunLoop:
             session_id=run.session_id,
             key_id=run.key_id,
             round=self._state.budget.rounds,
+            sandbox="" if planned.decision is None else planned.decision.sandbox,
         )
 
     async def _end(self, end: EndRun) -> RunEnded:

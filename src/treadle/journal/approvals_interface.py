@@ -30,6 +30,7 @@ class ApprovalQuestion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """What is asked: which call, from where, and why it needs a person. `digest` is what a decision is bound to.
 
     `arguments` are in canonical JSON. `is_deferred` when the run does not wait: the next one carries the call on.
+    `sandbox` is the level that a command would run at where it was asked about.
     """
 
     tool: str
@@ -42,6 +43,7 @@ class ApprovalQuestion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     is_tainted: bool = False
     is_exec: bool = False
     is_deferred: bool = False
+    sandbox: str = ""
 
 
 class ApprovalDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -72,7 +74,8 @@ class ApprovalRow(msgspec.Struct, frozen=True, kw_only=True):
 class ApprovalRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Which calls a remembered rule agrees to: exactly one, all of a tool, or those whose arguments fit patterns.
 
-    `covers_taint` when it was given after untrusted output had been read, and so holds then too.
+    `covers_taint` when it was given after untrusted output had been read, and so holds then too. `sandbox` is the level
+    of the command that it was given for: it agrees to none at a lower one.
     """
 
     kind: RuleKind
@@ -82,6 +85,7 @@ class ApprovalRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     digest: str = ""
     patterns: dict[str, str] = {}
     covers_taint: bool = False
+    sandbox: str = ""
 
 
 class RuleRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -61,6 +61,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """What tests and embedders may bring instead of the default: a clock, ids, an environment, more models.
 
     `report` hears what tools say of their progress. `is_attended` false says that nobody can be asked for approval.
+    `is_local` says that no clients are served here, so that other tools and routes than those of servers are no fault.
     `tracer` makes spans, such as `telemetry.spans.Spans` around the provider of whoever embeds Treadle.
     """
 
@@ -70,6 +71,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     models: Mapping[str, Model] = {}
     report: Report | None = None
     is_attended: bool = True
+    is_local: bool = False
     owner: str = ""
     """How the process is named in leases; by itself, unless whoever started it knows better."""
     workers: int = 1

@@ -37,6 +37,8 @@ FORGET_S = 86_400.0
 NAMES_MAX = 8
 """How many names a difference shows."""
 KINDS: tuple[str, ...] = ("secret", "tools", "routes", "rates", "version")
+KINDS_OF_LOCAL: tuple[str, ...] = ("secret", "version")
+"""In what a process without clients is compared."""
 OTHER_SECRET = "TREADLE_SECRET is another one than that of {who}: keys and logins made there are refused here"
 OTHER_KEYS = "TREADLE_SECRET is not the one under which the keys of this journal were made"
 SECRET_HINT = "set TREADLE_SECRET to the same text for every process; a new key made with it also settles this"
@@ -46,6 +48,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a process is and has. Everything that could be secret is there as a fingerprint only.
 
     `tools` are names with effect, source and a fingerprint of the schema, `routes` decide who answers for a model.
+    `is_local` is a process without clients, such as a chat: its tools and routes serve the person in front of it.
     """
 
     version: str = ""
@@ -53,6 +56,7 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     rates: str = ""
     tools: dict[str, str] = {}
     routes: dict[str, str] = {}
+    is_local: bool = False
 
 
 class Replica(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +70,7 @@ class Replica(msgspec.Struct, frozen=True, kw_only=True):
     differs: dict[str, tuple[str, ...]] = {}
 
 
-def facts_of(settings: Settings, tools: Iterable[ServerTool], secret: str) -> Facts:
+def facts_of(settings: Settings, tools: Iterable[ServerTool], secret: str, *, is_local: bool = False) -> Facts:
     """Return what a process with these settings is and has; `secret` is the fingerprint of its secret."""
     routes = {f"upstream {each.name}": each for each in settings.upstream}
     ways = {
@@ -80,6 +84,7 @@ def facts_of(settings: Settings, tools: Iterable[ServerTool], secret: str) -> Fa
         rates=_print(_place(settings.rates.url)) if settings.rates.url else "",
         tools={tool.name: _describe(tool) for tool in tools},
         routes=ways,
+        is_local=is_local,
     )
 
 
@@ -98,7 +103,9 @@ def differences(here: Facts, there: Facts) -> dict[str, tuple[str, ...]]:
         # A process that asks for no key has no secret to compare.
         "secret": ("TREADLE_SECRET",) if here.secret and there.secret and here.secret != there.secret else (),
     }
-    return {kind: found[kind] for kind in KINDS if found[kind]}
+    # No client meets the tools and routes of a chat: only servers have to be alike in them.
+    kinds = KINDS_OF_LOCAL if here.is_local or there.is_local else KINDS
+    return {kind: found[kind] for kind in kinds if found[kind]}
 
 
 class Replicas:

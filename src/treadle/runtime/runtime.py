@@ -97,6 +97,7 @@ class Runtime:
         self._report = parts.report
         self._listeners: dict[str, Callable[[str], None]] = {}
         self._was_opened = False
+        self._is_local = parts.is_local or not parts.is_attended
         self.clock = SharedClock(parts.clock)
         self._measuring: asyncio.Task[None] | None = None
         self.metrics = Metrics()
@@ -159,7 +160,7 @@ class Runtime:
             store=self.store,
             quotas=self.accounts,
             runner=make_runner(self.settings, env, parts.workers),
-            approver=DurableApprover(self.store, self.clock, self.ids, rules),
+            approver=DurableApprover(self.store, self.clock, self.ids, rules, self.registry),
             models=ConfiguredModels(self.router, serves_calls=self.settings.server.mcp),
             tools=self.registry,
             toolbox=self._runner,
@@ -339,7 +340,7 @@ class Runtime:
             self.replicas.look_again()
 
     def _facts(self, secret: str) -> Facts:
-        return facts_of(self.settings, self.registry.tools(), secret)
+        return facts_of(self.settings, self.registry.tools(), secret, is_local=self._is_local)
 
     async def _keep(self, data: bytes, context: CallContext) -> str:
         return await self.store.put_blob(data, run_id=context.run_id)

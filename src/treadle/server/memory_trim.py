@@ -19,7 +19,10 @@ QUIET_BYTES = 1024 * 1024
 LARGE_BYTES = 1024 * 1024
 """What is as large has pages of its own, which go back when it is freed."""
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+ARENAS_MAX = 2
+"""Each thread would get an arena of its own, up to eight for each core, and each keeps what its peak left in pieces."""
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _STATM = Path("/proc/self/statm")
 _PAGE_BYTES = 4_096
 
@@ -42,6 +45,7 @@ def find_trim() -> Callable[[], object] | None:
     # given back only above them, for a trim passes it over.
     mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
     mallopt(_M_TRIM_THRESHOLD, LARGE_BYTES)
+    mallopt(_M_ARENA_MAX, ARENAS_MAX)
     return lambda: malloc_trim(0)
 
 

@@ -20,7 +20,7 @@ from treadle.runs.event_feed import BatchHandler, FeedBatches
 from treadle.server.delivery.replay_encoders import RunIds
 from treadle.server.delivery.request_headers import RequestOptions
 from treadle.server.http_exchange import Exchange
-from treadle.server.run_response import RunResponse, as_configured, find_retried, delivery_options, options_of
+from treadle.server.run_response import RunResponse, as_configured, delivery_options, find_retried, options_of
 from treadle.server.server_state import Service
 
 

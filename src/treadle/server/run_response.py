@@ -34,22 +34,22 @@ from treadle.protocols.translation.fidelity_report import fidelity
 from treadle.server.delivery.client_disconnects import ClientPresence
 from treadle.server.delivery.replay_encoders import (
     WAITING,
-    FoldedWriter,
-    RunWriter,
-    ResponseWriter,
     EventFilter,
+    FoldedWriter,
+    ResponseWriter,
     RunIds,
+    RunWriter,
     kinds_of,
     resumable_writer,
 )
 from treadle.server.delivery.request_headers import (
-    OPTION_HEADERS,
     NO_OPTIONS,
+    OPTION_HEADERS,
     RequestOptions,
     asks_plainly,
+    default_options,
     first_number,
     read_options,
-    default_options,
 )
 from treadle.server.delivery.stream_event_ids import FrameNumbers
 from treadle.server.delivery.subscribers import EventSource, Subscribers
@@ -227,7 +227,12 @@ class RunResponse:
     _taken = 0
 
     def __init__(
-        self, exchange: Exchange, source: EventSource, telling: ResponseWriter, manner: DeliveryOptions, audience: Subscribers
+        self,
+        exchange: Exchange,
+        source: EventSource,
+        telling: ResponseWriter,
+        manner: DeliveryOptions,
+        audience: Subscribers,
     ) -> None:
         self._exchange = exchange
         self._edge = exchange.edge

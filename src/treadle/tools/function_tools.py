@@ -26,6 +26,8 @@ Style = Literal["plain", "s3"]
 """How results are written for the model: `data` alone, or the JSON of S3's local tools."""
 Handler = Callable[[dict[str, Any], ToolContext], Awaitable[object]]
 Bound = Callable[[], Any]
+Refuses = Callable[[Mapping[str, Any]], str]
+"""Says why a call with these arguments would fail even if a person allowed it; "" when it may succeed."""
 Sandbox = str | Callable[[], str]
 """Where a tool runs, one of SANDBOXES: known, or found out when it has run."""
 DECLARED, DEFAULT = "declared", "default"
@@ -73,6 +75,7 @@ class Tool:
         self.is_on = True
         self.why = why_declared(declared.policy)
         self._sandbox: Sandbox = "none"
+        self._refuses: Refuses | None = None
         self.bind = bind
         try:
             self.validator = Validator(declared.spec.parameters)
@@ -116,6 +119,15 @@ class Tool:
         self._sandbox = sandbox
         self.why |= why or {}
         return self
+
+    def prechecked(self, refuses: Refuses | None) -> "Tool":
+        """Set what is checked before a person is asked about a call; return the tool."""
+        self._refuses = refuses
+        return self
+
+    def refusal(self, arguments: Mapping[str, Any]) -> str:
+        """Return why a call would fail even if a person allowed it, or "". It may read the disk."""
+        return "" if self._refuses is None else self._refuses(arguments)
 
     def under(self, policy: ToolPolicy, why: Mapping[str, str] | None = None, *, is_on: bool = True) -> "Tool":
         """Return the same tool under another policy; `why` says who set it, else it counts as declared."""

@@ -1,12 +1,12 @@
 """The tools of a process, by name. It holds them and says which are on; it runs nothing."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
 
 from treadle.core.errors import ConfigError
-from treadle.core.tool_definitions import ServerTool, is_person_only
+from treadle.core.tool_definitions import LEVELS, ServerTool, is_person_only
 from treadle.tools.effective_policy import Policies
 from treadle.tools.function_tools import Tool, function_tool
 from treadle.tools.tool_loading import load_file, load_module
@@ -98,6 +98,17 @@ class ToolRegistry:
     def get(self, name: str) -> Tool | None:
         """Return the tool of that name, if it is there and on."""
         return (self._on or self._enabled_tools()).get(name)
+
+    def refusal(self, name: str, source: str, arguments: Mapping[str, Any]) -> str:
+        """Return why a call of a tool would fail even if a person allowed it, or ""."""
+        tool = self.get(name)
+        return "" if tool is None or tool.declared.source != source else tool.refusal(arguments)
+
+    def command_level(self, name: str, source: str) -> str:
+        """Return the sandbox level that a tool runs commands at, or ""."""
+        tool = self.get(name)
+        is_command = tool is not None and tool.declared.source == source and tool.declared.policy.exec
+        return tool.sandbox if tool is not None and is_command and tool.sandbox in LEVELS else ""
 
     def tools(self) -> tuple[ServerTool, ...]:
         """Return what can be offered, sorted by name."""

@@ -18,7 +18,15 @@ from treadle.core.errors import OutputTooLarge, ToolError, ToolFailed, ToolTimeo
 from treadle.core.items import CallItem
 from treadle.core.json import cut_text, write_json
 from treadle.core.shared_ports import Clock
-from treadle.core.tool_definitions import RC, CallContext, Outcome, is_person_only, listed_names, refuse_person_only
+from treadle.core.tool_definitions import (
+    RC,
+    CallContext,
+    Outcome,
+    failure,
+    is_person_only,
+    listed_names,
+    refuse_person_only,
+)
 from treadle.tools.argument_validation import check_arguments, read_arguments
 from treadle.tools.call_rates import CallRates
 from treadle.tools.function_tools import Bound, Style, Tool
@@ -93,6 +101,8 @@ class ToolRunner:
         if tool is None:
             outcome = await self._unheard_of(call, context)
             return msgspec.structs.replace(outcome, duration_s=self._clock.monotonic() - began)
+        if context.sandbox and context.sandbox > tool.sandbox:
+            return _weaker(tool, context.sandbox)
         policy = tool.declared.policy
         bytes_max = min(policy.output_bytes_max, self._limits.output_bytes_max)
         own = self._own(call, context, bytes_max) if tool.takes_context else UNSEEN
@@ -299,6 +309,12 @@ async def _is_done_in(task: asyncio.Task[PoolEnded], seconds: float) -> bool:
         timer.cancel()
         task.remove_done_callback(wake)
     return task.done()
+
+
+def _weaker(tool: Tool, level: str) -> Outcome:
+    """Return what a call gets that a person allowed where commands are better confined than here."""
+    words = f"Not run: it was allowed to run at sandbox {level}, and this process has {tool.sandbox}. Call it again."
+    return failure("denied", words)
 
 
 def _too_late(tool: Tool) -> ToolTimeout:

@@ -27,7 +27,8 @@ import msgspec
 import uvloop
 from pathlib import Path
 from treadle.config import LocalSection, ServerSection, Settings, StoreSection, ToolsSection, Upstream
-from treadle.runtime import Parts, Runtime, SystemClock, runtime
+import treadle.runtime.runtime as process
+from treadle.runtime import Parts, Runtime, SystemClock
 from treadle.server.server_process import serve
 
 # PostgreSQL counts leases by its own clock: a short one does not keep the next life waiting.

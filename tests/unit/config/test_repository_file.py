@@ -135,7 +135,7 @@ def test_rules_of_a_repository_can_only_tighten_tools(repository: Path, home: Pa
         '[[tools.rule]]\nmatch = ["get"]\nenabled = false\n'
     )
     loaded = read(home)
-    assert loaded.warnings == ()
+    assert loaded.warnings == ('treadle.toml:8: enabled = false in a rule switches off the tools that match ["get"]',)
     assert [rule.match for rule in loaded.settings.tools.tighten] == [("x",), ("put",), ("get",)]
 
     @tool
@@ -155,6 +155,38 @@ def test_rules_of_a_repository_can_only_tighten_tools(repository: Path, home: Pa
     assert kept.why["approval"] == "treadle.toml [[tools.rule]] #1"
     assert kept.why["timeout_s"] == "[[tools.rule]] #1; treadle.toml [[tools.rule]] #1 may not loosen it"
     assert registry.get("get") is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[[tools.rule]]\nmatch = ["get"]\nenabled = true\n',
+        '[[tools.tighten]]\nmatch = ["get"]\nenabled = true\n',
+        '[[tools.rule]]\nname = "mine"\nmatch = ["put"]\nenabled = false\napproval = "never"\n',
+        "[tools]\nrule = []\ntighten = []\n",
+    ],
+)
+def test_no_rule_of_a_repository_takes_one_of_the_users_away(repository: Path, home: Path, text: str) -> None:
+    """`enabled` is about tools: off is tighter, and on is left out. A rule of the same name is another rule."""
+    ours = '[[tools.rule]]\nname = "mine"\nmatch = ["put", "get"]\napproval = "always"\n'
+    off = '[[tools.tighten]]\nname = "off"\nmatch = ["get"]\nenabled = false\n'
+    (home / "treadle.toml").write_text(ours + off)
+    (repository / "treadle.toml").write_text(text)
+
+    @tool
+    def put() -> str:
+        """Put."""
+        return ""
+
+    @tool
+    def get() -> str:
+        """Get."""
+        return ""
+
+    registry = ToolRegistry([put, get], policies=make_policies(read(home).settings))
+    found = {each.name: (each.is_on, each.policy.approval) for each in registry.everything()}
+    assert found["get"] == (False, "always")
+    assert found["put"][1] == "always"
 
 
 def test_a_file_that_is_named_makes_that_of_the_working_directory_the_repositorys(

@@ -62,8 +62,8 @@ async def test_a_call_that_ends_before_its_words_are_told_tells_nothing() -> Non
 async def test_chunks_are_durable_where_clients_count_on_them() -> None:
     """Those of a run in the background are shown what is stored, and nothing else."""
     for is_durable in (False, True):
-        journal, feed = Telling(), Feed(events=[Numbered(event=TextDelta(index=0, text="a"))])
-        told = Relay(cast("RunJournal", journal), feed, is_durable=is_durable)
+        journal, feed = Telling(), EventFeed(events=[Numbered(event=TextDelta(index=0, text="a"))])
+        told = LiveEventRelay(cast("RunJournal", journal), feed, is_durable=is_durable)
         told._flush()
         await asyncio.wait_for(journal.told.wait(), relay.FLUSH_S * 50)
         assert journal.durable == [is_durable]

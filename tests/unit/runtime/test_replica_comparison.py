@@ -58,6 +58,19 @@ def test_what_differs_is_named(
     assert (differences(here, there), differences(there, here)) == (expected, expected)
 
 
+def test_a_chat_beside_a_server_differs_only_in_what_matters() -> None:
+    """Its own tools, routes and counters are what it is for; another secret or version is said all the same."""
+    other = msgspec.structs.replace(BASE, upstream=(), rates=RatesSection(url="redis://cache:6379/0"))
+    server = facts_of(BASE, [tool("a")], "one")
+    chat = facts_of(other, [tool("b")], "two", is_local=True)
+    assert differences(server, chat) == differences(chat, server) == {"secret": ("TREADLE_SECRET",)}
+    newer = msgspec.structs.replace(chat, secret="", version="99")
+    assert differences(server, newer) == {"version": ("99",)}
+    assert sorted(differences(server, msgspec.structs.replace(newer, is_local=False))) == sorted(
+        ("tools", "routes", "rates", "version")
+    )
+
+
 def test_nothing_secret_is_told() -> None:
     """Credentials in addresses and headers make no difference and are not in what others read."""
     other = msgspec.structs.replace(UP, base_url="https://api.example/v1", headers={})

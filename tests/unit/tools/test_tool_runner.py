@@ -13,7 +13,7 @@ from treadle.core.items import ImagePart, TextPart
 from treadle.core.json import read_json
 from treadle.core.tool_definitions import CallContext, Envelope, Fault, Outcome, ServerTool, ToolSpec
 from treadle.tools import RunnerLimits, ToolContext, ToolRegistry, ToolRunner, tool
-from treadle.tools.function_tools import foreign_tool
+from treadle.tools.function_tools import foreign_tool, function_tool
 
 from .fakes import CONTEXT, StillClock, call, make_runner, outcome
 
@@ -692,3 +692,17 @@ async def test_what_a_sync_function_leaves_to_be_awaited_shares_its_time() -> No
 
     assert (await outcome(outer)).rc == "timeout"
     assert stopped.is_set()
+
+
+@pytest.mark.parametrize(("allowed_at", "rc"), [("", "ok"), ("L1", "ok"), ("L2", "ok"), ("L3", "denied")])
+async def test_a_call_that_was_allowed_at_a_better_level_is_not_run(allowed_at: str, rc: str) -> None:
+    """The person agreed to a command that was confined better than it would be here."""
+    ran: list[str] = []
+
+    def act() -> str:
+        ran.append("act")
+        return "done"
+
+    runner = ToolRunner(ToolRegistry([function_tool(act).placed("L2")]), clock=StillClock())
+    found = await runner.run(call("act"), CallContext(run_id="r", sandbox=allowed_at))
+    assert (found.rc, ran) == (rc, ["act"] if rc == "ok" else [])

@@ -96,7 +96,7 @@ async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.N
         opening = opened_host(args, settings, lambda text: [listen(text) for listen in listeners])
         async with _opened(face) as leaving, opening as host:
             conversation = Conversation(host, command.asked_model(args, settings), folder=root)
-            policy = make_policy(terminal.policy, root, None if args.server else settings.tools.local.writable)
+            policy = make_policy(terminal.policy, root)
             chat = ChatLoop(conversation, face, screen, policy, COMMANDS, root)
             listeners.append(chat.activity.progress)
             interrupts.guard(chat)

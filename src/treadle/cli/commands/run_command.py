@@ -157,6 +157,8 @@ class _Turn:
         self._writer = writer
         self._tasks: set[asyncio.Future[None]] = set()
         self._spending = Spending(args.max_cost)
+        self._following = asyncio.Timeout(None)
+        self._fault: TreadleError | None = None
 
     async def run(self, interrupts: "Interrupts", prompt: "MessageItem") -> int:
         """Answer and return the exit code. Raises: TreadleError, which who reads JSON has then read already."""
@@ -181,6 +183,7 @@ class _Turn:
                 conversation.schema = schema
                 await self._enter(conversation)
                 policy = make_policy(settings.terminal.policy, folder)
+                conversation.cancel_failed = self._leave_running
                 interrupts.guard(conversation)
                 with ticking(writer.tick), self._deadline(conversation):
                     await self._follow(conversation, policy, prompt)
@@ -211,13 +214,17 @@ class _Turn:
     async def _follow(self, conversation: "Conversation", policy: "PermissionPolicy", prompt: "MessageItem") -> None:
         has_begun = False
         try:
-            async with contextlib.aclosing(conversation.send(prompt)) as events:
+            async with self._following, contextlib.aclosing(conversation.send(prompt)) as events:
                 async for event in events:
                     if not has_begun:
                         self._writer.begin(conversation.session, conversation.model)
                         has_begun = True
                     self._writer.write(event)
                     self._handle_event(conversation, policy, event)
+        except TimeoutError:
+            if self._fault is None:
+                raise
+            raise self._fault from None
         finally:
             for task in self._tasks:
                 task.cancel()
@@ -252,9 +259,22 @@ class _Turn:
                 await host.decide(event.approval_id, answer)
             except TreadleError as error:
                 self._writer.note(f"the question about {event.call.name} was not answered: {error.message}")
-                if answer.arguments is not None and not isinstance(error, Conflict):
+                if isinstance(error, Conflict):
+                    return  # somebody else answered it
+                if answer.arguments is not None:
                     continue
+                # The run would wait for an answer that cannot come from here.
+                self._writer.error = error.operator_info
+                conversation.cancel()
             return
+
+    def _leave_running(self, error: TreadleError) -> None:
+        """End the command although its run goes on: the server did not let it be cancelled."""
+        info = error.operator_info
+        message = f"the run could not be cancelled, and goes on at {self._args.server}: {error.message}"
+        hint = info.hint or "cancel it in the console, or with a key of that server: --key-env"
+        self._fault = TreadleError(message, code=info.code, hint=hint)
+        self._following.reschedule(asyncio.get_running_loop().time())
 
     async def _count_cost(self, conversation: "Conversation") -> None:
         """Stop when what the rounds so far cost is over the limit; a cost that is not known can not be limited."""

@@ -254,7 +254,9 @@ class PostgresStore(StoreFacade):
         await self.ping()
         state = self._open_state()
         # Its time runs from its own beginning: it may be much work, which waits behind much other work.
-        return await state.writes.submit(lambda: state.pool.certain(in_transaction(steps), time.monotonic() + FORGET_WAIT_S))
+        return await state.writes.submit(
+            lambda: state.pool.certain(in_transaction(steps), time.monotonic() + FORGET_WAIT_S)
+        )
 
     async def _read_work(self, work: Work[T], within_s: float = REQUEST_WAIT_S) -> T:
         return await self._ready_state().pool.certain(work, time.monotonic() + within_s)

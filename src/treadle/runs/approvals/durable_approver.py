@@ -1,11 +1,17 @@
 """The approver that stores requests as rows, so that a request outlives the process that made it."""
 
+import asyncio
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
+
 import msgspec
 
 from treadle.core.errors import Conflict, StoreError
 from treadle.core.ids import APPROVAL, IdSource
+from treadle.core.json import BadJson, read_json
 from treadle.core.shared_ports import Clock
 from treadle.core.tool_definitions import CallContext
+from treadle.engine.approval_reasons import POLICY
 from treadle.engine.ports import ApprovalVerdict, PendingApproval, PermissionRequest
 from treadle.journal.approvals_interface import ApprovalDecision, ApprovalQuestion, ApprovalRow
 from treadle.journal.journal_interface import RunRow, Store
@@ -16,8 +22,22 @@ from treadle.runs.approvals.unattended import DenyAll
 
 POLL_S = 1.0
 """How long to wait for a change notification before the row is read again."""
+BY_PRECHECK = f"{POLICY}protected"
+"""Who denies a call that would fail whatever a person says."""
 PAUSE_S = 0.05
 """The minimum time between two reads."""
+
+
+class AskedTools(Protocol):
+    """What is known of the tools here before a person is asked about a call of one; a registry fits."""
+
+    def refusal(self, name: str, source: str, arguments: Mapping[str, Any]) -> str:
+        """Return why a call would fail even if a person allowed it, or ""."""
+        ...
+
+    def command_level(self, name: str, source: str) -> str:
+        """Return the sandbox level that a tool runs commands at, or ""."""
+        ...
 
 
 class ApproverRules(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +55,15 @@ class ApproverRules(msgspec.Struct, frozen=True, kw_only=True):
 class DurableApprover:
     """Fits the engine's `Approver` port."""
 
-    def __init__(self, store: Store, clock: Clock, ids: IdSource, rules: ApproverRules | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        ids: IdSource,
+        rules: ApproverRules | None = None,
+        tools: AskedTools | None = None,
+    ) -> None:
+        self._tools = tools
         self._store = store
         self._clock = clock
         self._ids = ids
@@ -49,11 +77,15 @@ class DurableApprover:
         run = await self._store.find_run(context.run_id)
         key_id = "" if run is None else run.key_id
         question = _question(request, context, self._rules.project)
+        if self._tools is not None and (level := self._tools.command_level(question.tool, question.source)):
+            question = msgspec.structs.replace(question, sandbox=level)
         for row in await self._store.approvals.rules(key_id=key_id, tool=question.tool):
             if agrees(row, question):
-                return ApprovalVerdict(approved=True, by=f"rule {row.id}")
+                return ApprovalVerdict(approved=True, by=f"rule {row.id}", sandbox=row.rule.sandbox)
         if not self._rules.is_open:
             return await DenyAll().ask(request, context)
+        if self._tools is not None and (why := await _refusal(question, self._tools)):
+            return ApprovalVerdict(approved=False, by=BY_PRECHECK, reason=why)
         now = self._clock.now()
         asked = ApprovalRow(
             id=self._ids.new(APPROVAL),
@@ -128,7 +160,21 @@ def verdict_of(row: ApprovalRow) -> ApprovalVerdict:
         by=decision.by,
         arguments=decision.arguments,
         approval_id=row.id,
+        sandbox=row.question.sandbox,
     )
+
+
+async def _refusal(question: ApprovalQuestion, tools: AskedTools) -> str:
+    """Return why a call fails whatever a person says: so nobody is asked, and the model reads how to ask."""
+    try:
+        value: Any = read_json(question.arguments)
+    except BadJson:
+        return ""
+    if not isinstance(value, dict):
+        return ""
+    # It looks at the disk, which may be a slow one.
+    arguments = cast("dict[str, Any]", value)
+    return await asyncio.to_thread(tools.refusal, question.tool, question.source, arguments)
 
 
 def _question(request: PermissionRequest, context: CallContext, project: str) -> ApprovalQuestion:

@@ -43,6 +43,8 @@ def agrees(row: RuleRow, question: ApprovalQuestion) -> bool:
     rule = row.rule
     if (rule.tool, rule.source) != (question.tool, question.source):
         return False
+    if rule.sandbox > question.sandbox:
+        return False
     if row.session_id is None and rule.project != question.project:
         return False
     if row.session_id is not None and row.session_id != question.session_id:
@@ -67,6 +69,7 @@ def make_rule(kind: str, question: ApprovalQuestion, patterns: dict[str, str], *
         source=question.source,
         project=question.project if is_everywhere else "",
         covers_taint=question.is_tainted,
+        sandbox=question.sandbox,
     )
     if kind == "call":
         digest = digest_of(question.tool, question.source, question.arguments)

@@ -10,7 +10,7 @@ from treadle.config import Settings
 from treadle.core.errors import ConfigError, RequestError, StoreError, Unauthorised
 from treadle.journal.keys_interface import KeyGrant
 from treadle.runtime import Runtime
-from treadle.server.auth.installation_secret import is_shared, stored_secret, secret_for
+from treadle.server.auth.installation_secret import is_shared, secret_for, stored_secret
 from treadle.server.auth.login_state import SharedLogins
 from treadle.server.auth.page_access import PageGate, is_exposed, is_open
 from treadle.server.auth.request_rate_limits import RequestRateLimiter

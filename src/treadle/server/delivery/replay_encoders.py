@@ -110,7 +110,12 @@ class RunWriter:
     __slots__ = ("_encoder", "_frames", "_is_numbered", "_retell", "_run_id", "_step", "ended")
 
     def __init__(
-        self, encoder: Encoder, retell: EventFilter | None = None, frames: FrameNumbers | None = None, *, step: int = NUMBER_STEP
+        self,
+        encoder: Encoder,
+        retell: EventFilter | None = None,
+        frames: FrameNumbers | None = None,
+        *,
+        step: int = NUMBER_STEP,
     ) -> None:
         self._encoder = encoder
         self._frames = frames or FrameNumbers()

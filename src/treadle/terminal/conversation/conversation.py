@@ -4,7 +4,7 @@ Draws nothing and reads nothing. Where the runs are made is behind the `Conversa
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 import msgspec
@@ -37,6 +37,8 @@ class Conversation:
         self.schema: msgspec.Raw | None = None
         self.run_id: str | None = None
         self.is_running = False
+        self.cancel_failed: Callable[[TreadleError], None] = lambda _: None
+        """Called when a turn could not be cancelled; its events go on then."""
         self._seen: str | None = None
         self._items: list[AnyItem] = []
         self._preface: tuple[AnyItem, ...] = ()
@@ -63,8 +65,10 @@ class Conversation:
     async def _cancel(self, run_id: str) -> None:
         try:
             await self.host.cancel(run_id)
-        except TreadleError:
-            return  # the run has ended or the host is unreachable; the events show which
+        except (NotFound, Conflict):
+            return  # it has ended, and the events say how
+        except TreadleError as error:
+            self.cancel_failed(error)
 
     async def send(self, message: MessageItem) -> AsyncGenerator[RunEvent, None]:
         """Run one turn and yield its events.

@@ -38,17 +38,16 @@ async def opened_host(
     from treadle.runtime.injected_parts import Parts
     from treadle.terminal.conversation.local_host import LocalHost
 
-    async with Runtime(settings, parts=Parts(report=lambda _, text: (on_progress(text), None)[1])) as runtime:
+    parts = Parts(report=lambda _, text: (on_progress(text), None)[1], is_local=True)
+    async with Runtime(settings, parts=parts) as runtime:
         yield LocalHost(runtime)
 
 
-def make_policy(mode: Mode, root: str, writable: tuple[str, ...] | None = None) -> PermissionPolicy:
+def make_policy(mode: Mode, root: str) -> PermissionPolicy:
     """Return the policy of a folder, with what is remembered for it."""
     from treadle.config.loader import data_directory
 
-    return PermissionPolicy(
-        mode, Allowances(os.path.realpath(root), data_directory(os.environ) / FILE_NAME), writable=writable
-    )
+    return PermissionPolicy(mode, Allowances(os.path.realpath(root), data_directory(os.environ) / FILE_NAME))
 
 
 def server_key(args: argparse.Namespace) -> str:

@@ -60,15 +60,6 @@ FAR_REACHING: dict[str, frozenset[str]] = {
 """Programs, with the subcommands that count (none: all), that reach the network or the machine: for a session only."""
 
 
-GIT_WRITERS = words("add am cherry-pick commit merge mv rebase revert rm")
-"""Subcommands of git that do nothing without writing the repository."""
-
-
-def writes_git(words: tuple[str, ...]) -> bool:
-    """Return whether a simple command needs to write a git repository."""
-    return len(words) > 1 and words[0] == "git" and words[1] in GIT_WRITERS
-
-
 def usually_reads(words: tuple[str, ...]) -> bool:
     """Return whether a simple command is usually run to read something."""
     if not words:

@@ -13,10 +13,8 @@ from treadle.core.events import ApprovalRequested
 from treadle.core.json import BadJson, read_json, write_json
 from treadle.engine.approval_reasons import BY_NAME, is_policy_reason, protected_paths
 from treadle.terminal.conversation.host_interface import CallDecision
-from treadle.terminal.permissions.known_programs import writes_git
 from treadle.terminal.permissions.remembered_permissions import Allowances, Allowed, Scope
 from treadle.terminal.permissions.shell_command_analysis import Parsed, parse
-from treadle.tools.sandbox.protected_paths import GIT, find_protected, is_allowed
 
 Mode = Literal["plan", "ask", "auto-edit", "trust"]
 CYCLE: tuple[Mode, ...] = ("plan", "ask", "auto-edit")
@@ -34,7 +32,6 @@ EDITS = frozenset({"file_write", "file_edit"})
 LOCAL = "local"
 PROTECTED = "protected"
 """What stands for the tool in a rule for a protected path."""
-_ASK_AGAIN = "A person is asked about it when you call again with"
 CONFINED_LEVEL = 1
 """The lowest sandbox level that can prevent a command from changing anything."""
 REMEMBERED_LEVEL = 2
@@ -118,23 +115,12 @@ def question_of(event: ApprovalRequested, root: str) -> PermissionQuestion:
 
 
 class PermissionPolicy:
-    """Decides what it may, and knows what could be remembered.
+    """Decides what it may, and knows what could be remembered."""
 
-    `writable` are the paths of `tools.local.writable`; None where the tools run elsewhere and they are not known.
-    """
-
-    def __init__(
-        self,
-        mode: Mode,
-        allowances: Allowances,
-        *,
-        sandbox: int | None = None,
-        writable: tuple[str, ...] | None = None,
-    ) -> None:
+    def __init__(self, mode: Mode, allowances: Allowances, *, sandbox: int | None = None) -> None:
         self.mode: Mode = mode
         self.allowances = allowances
         self.sandbox = sandbox
-        self.writable = writable
 
     def cycle(self) -> Mode:
         """Go to the next mode; from `trust` to the strictest."""
@@ -161,23 +147,7 @@ class PermissionPolicy:
             if question.is_shell and (self.sandbox or 0) >= CONFINED_LEVEL:
                 reason += f". A command that only reads runs with {READ_ONLY} = true"
             return CallDecision(approve=False, by="policy plan", reason=reason, digest=question.digest)
-        if why := self._missing_consent(question):
-            return CallDecision(approve=False, by="policy protected", reason=why, digest=question.digest)
         return None
-
-    def _missing_consent(self, question: PermissionQuestion) -> str:
-        """Return what a call needs beyond an approval (it would fail after a yes), so that one question covers both."""
-        if self.writable is None or question.protected:
-            return ""
-        if question.is_edit:
-            path = os.path.normpath(str(question.arguments.get("path", "")))
-            row = None if os.path.isabs(path) or is_allowed(path, self.writable) else find_protected(path)
-            return "" if row is None else f"{path} is protected, {row.why}. {_ASK_AGAIN} protected=true"
-        if question.parsed is None or question.is_git_write or (self.sandbox or 0) < CONFINED_LEVEL:
-            return ""
-        writes = any(writes_git(each.words) for each in question.parsed.commands)
-        is_free = is_allowed(os.path.normpath(os.path.join(question.cwd, GIT)), self.writable)
-        return f"The git repository is read-only for commands. {_ASK_AGAIN} git=true" if writes and not is_free else ""
 
     def _rule_for(self, question: PermissionQuestion) -> str:
         """Return by which rule a call may run unasked."""

@@ -9,10 +9,10 @@ import msgspec
 
 from treadle.core.errors import ConfigError
 from treadle.core.tool_definitions import LOCAL, ToolPolicy
-from treadle.tools.function_tools import Tool, function_tool
-from treadle.tools.local.bash_tool import TIMEOUT_MAX_S, make_bash
+from treadle.tools.function_tools import Refuses, Tool, function_tool
+from treadle.tools.local.bash_tool import TIMEOUT_MAX_S, git_refusal, make_bash
 from treadle.tools.local.file_read import make_file_read
-from treadle.tools.local.file_write import SeenFiles, make_file_edit, make_file_write
+from treadle.tools.local.file_write import SeenFiles, make_file_edit, make_file_write, write_refusal
 from treadle.tools.local.glob_tool import make_glob
 from treadle.tools.local.grep_tool import find_ripgrep, make_grep
 from treadle.tools.local.outline import make_outline
@@ -79,6 +79,8 @@ def local_tools(  # noqa: PLR0913 - one place makes them all
         "file_edit": lambda: make_file_edit(place, seen, caps),
         "bash": lambda: make_bash(place, box, kept, caps),
     }
+    checks: dict[str, Refuses] = dict.fromkeys(("file_write", "file_edit"), functools.partial(write_refusal, place))
+    checks["bash"] = functools.partial(git_refusal, place, box)
     for name in names:
         if name not in makers:
             hint = f"there are {', '.join(makers)}"
@@ -89,10 +91,12 @@ def local_tools(  # noqa: PLR0913 - one place makes them all
             policy=_policy(name, box, caps, is_trusted=is_trusted),
             source=LOCAL,
             style="s3",
-        ).placed(
+        )
+        .placed(
             functools.partial(_level, box, _BOXED[name]) if name in _BOXED else "root",
             _why(name, box, is_trusted=is_trusted),
         )
+        .prechecked(checks.get(name))
         for name in names
     ]
 

@@ -7,8 +7,9 @@ import asyncio
 import fnmatch
 import os
 import re
+import shlex
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -24,6 +25,7 @@ from treadle.tools.result_rendering import ToolAnswer, write_text
 from treadle.tools.sandbox import CommandSandbox
 from treadle.tools.sandbox.helper_client import CWD_NAME
 from treadle.tools.sandbox.helper_messages import CommandEnded, CommandOrder
+from treadle.tools.sandbox.protected_paths import GIT, is_allowed
 from treadle.tools.tool_context import ToolContext
 
 SHELL = "/bin/bash"
@@ -40,12 +42,27 @@ PROTECTED_MAX = 20
 READ_ONLY_WORDS = (
     "The git repository is read-only for commands. A person can allow writing it: call again with git=true."
 )
+GIT_WRITERS = frozenset(["add", "am", "cherry-pick", "commit", "merge", "mv", "rebase", "revert", "rm"])
+"""Subcommands of git that do nothing without writing the repository."""
+_CONTROL = frozenset(";&|()")
 _SCRIPT = 'trap \'pwd -P > "$TREADLE_CWD"\' EXIT\neval "$1"'
 READ_ONLY_NOTE = (
     "This ran read-only: it could not write, change or send anything. If it has to, call bash again with "
     '"read_only": false; a person is asked then.'
 )
-_REFUSED = re.compile("Read-only file system|Permission denied|Operation not permitted")
+NETWORK_OFF = "Commands have no network here. Whoever runs Treadle can allow it: tools.local.network."
+NETWORK_ASKED = (
+    'This ran without a network. If it needs one, call bash again with "network": true; a person is asked then.'
+)
+_NO_NETWORK = re.compile(
+    rb"could not resolve|name resolution|name or service not known|network is unreachable|getaddrinfo|enotfound"
+    rb"|eai_again|socket: operation not permitted",
+    re.IGNORECASE,
+)
+"""What programs say that find no network."""
+SEARCHED_BYTES = 65_536
+"""How much of an output is searched for such words."""
+_REFUSED = re.compile(rb"Read-only file system|Permission denied|Operation not permitted")
 _ENDINGS = {
     "timeout": "The command did not finish within {timeout_s:g} s and was ended.",
     "processes": "The command started too many processes and was ended.",
@@ -82,6 +99,11 @@ class CommandOutput:
     def is_whole(self) -> bool:
         """Tell whether all of it is kept."""
         return self.bytes <= len(self.kept)
+
+    @property
+    def end(self) -> bytes:
+        """Return the end of what is kept."""
+        return bytes(self.kept[-SEARCHED_BYTES:])
 
     def take(self, piece: bytes) -> bool:
         """Take what was written and tell whether more is wanted."""
@@ -170,8 +192,7 @@ class Bash:
     ) -> ToolAnswer:
         """Run one command and answer with what it wrote and its exit code."""
         if network and not self._sandbox.rules.network:
-            words = "Commands have no network here. Whoever runs Treadle can allow it: tools.local.network."
-            raise ToolError(words, code="network_off")
+            raise ToolError(NETWORK_OFF, code="network_off")
         folder = self._folder(cwd)
         place = self._sandbox.scratch(session_of(context))
         order = self._sandbox.command(
@@ -237,9 +258,11 @@ class Bash:
         if order.read_only:
             body["read_only"] = True
             level += ", read-only"
-            warnings = (*warnings, READ_ONLY_NOTE) if _REFUSED.search(shown.text) else warnings
+            warnings = (*warnings, READ_ONLY_NOTE) if _REFUSED.search(written.end) else warnings
         else:
             warnings = (*warnings, *self._advice(written, ended))
+        if ended.code != 0 and not order.network and _NO_NETWORK.search(written.end):
+            warnings = (*warnings, NETWORK_ASKED if self._sandbox.rules.network else NETWORK_OFF)
         ending = "output" if written.is_too_much else ended.ending
         if ending == "exited":
             return answer(body, f"exit {ended.code}, sandbox {level}", warnings=warnings)
@@ -356,6 +379,30 @@ def make_bash(
         return await tool.run(context, command, cwd, timeout_s, network=network, git=git, protected=protected or ())
 
     return bash
+
+
+def git_refusal(root: Root, sandbox: CommandSandbox, arguments: Mapping[str, Any]) -> str:
+    """Return why a command would fail even if a person allowed it: it writes a repository and does not ask to."""
+    command, cwd = arguments.get("command"), arguments.get("cwd") or "."
+    if not isinstance(command, str) or not isinstance(cwd, str) or sandbox.found.level == 0:
+        return ""
+    if arguments.get("git") or arguments.get("read_only") or not _writes_git(command):
+        return ""
+    return "" if is_allowed(os.path.normpath(os.path.join(cwd, GIT)), root.writable) else READ_ONLY_WORDS
+
+
+def _writes_git(command: str) -> bool:
+    """Tell whether one of the simple commands of a line is a git write. A line that is hard to read counts as none."""
+    if "git" not in command or "<<" in command or "\n" in command:
+        return False
+    lexer = shlex.shlex(command, posix=True, punctuation_chars="".join(_CONTROL))
+    lexer.whitespace_split, lexer.commenters = True, ""
+    try:
+        words = [";", *lexer]
+    except ValueError:
+        return False
+    simple = zip(words, words[1:], words[2:], strict=False)
+    return any(set(a) <= _CONTROL and b == "git" and c in GIT_WRITERS for a, b, c in simple)
 
 
 def _argv(command: str) -> list[str]:

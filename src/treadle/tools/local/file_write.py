@@ -13,7 +13,7 @@ import re
 import secrets
 import stat
 from collections import OrderedDict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from difflib import unified_diff
 from typing import Annotated, Any
 
@@ -232,6 +232,12 @@ def make_file_edit(root: Root, seen: SeenFiles, caps: LocalCaps = DEFAULT_CAPS) 
             return _answer(body, target.old, content, path, context, caps.diff_lines_max)
 
     return file_edit
+
+
+def write_refusal(root: Root, arguments: Mapping[str, Any]) -> str:
+    """Return why a call of either tool would fail even if a person allowed it."""
+    path = arguments.get("path")
+    return root.write_refusal(path, protected=bool(arguments.get("protected"))) if isinstance(path, str) else ""
 
 
 @contextlib.contextmanager

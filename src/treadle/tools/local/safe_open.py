@@ -52,6 +52,9 @@ _REFUSALS = {
     errno.EXDEV: (OUTSIDE_ROOT, "Outside the root: {}"),
 }
 
+_UNWRITABLE = frozenset({"read_only", "masked", "invalid_path", OUTSIDE_ROOT})
+"""Codes of refusals that stand whatever a person says."""
+
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
     """An open descriptor, and the name it really has below the root once links are followed."""
@@ -225,6 +228,14 @@ class Root:
             raise
         return opened, name
 
+    def write_refusal(self, path: str, *, protected: bool) -> str:
+        """Return why a write would be refused even if a person allowed it; "" when it may succeed."""
+        try:
+            os.close(self.open_folder_of(path, protected=protected)[0].fd)
+        except ToolError as error:
+            return error.message if error.info.code in _UNWRITABLE else ""
+        return ""
+
     def _open_or_make(self, folder: str, path: str, allowed: Sequence[str]) -> Opened:
         names = [each for each in folder.split("/") if each not in ("", ".")]
         for missing in range(min(len(names), PARENTS_MAX) + 1):
@@ -261,7 +272,9 @@ class Root:
         if is_allowed(name, allowed) or is_on_the_way:
             return
         if why := self._protection(name):
-            words = f"Protected, {why}: {path}. A person can allow it: call again with protected=true."
+            # A person allows the path that they read, so a link is replaced by what it leads to.
+            how = "" if is_folder or name == os.path.normpath(self._inner(path)) else f'path="{name}" and '
+            words = f"Protected, {why}: {path}. A person can allow it: call again with {how}protected=true."
             raise ToolError(words, code="read_only")
 
     def _protection(self, name: str) -> str:

@@ -28,6 +28,7 @@ class Protected(NamedTuple):
 _GIT_WHY = "git runs hooks, filters, pagers and monitors that it names"
 _SHELL_WHY = "a shell runs it when it starts"
 _EDITOR_WHY = "an editor runs tasks and settings in it"
+_MISE_WHY = "mise runs hooks and takes programs and variables from it"
 _AGENT_WHY = "coding agents obey it"
 _PACKAGE_WHY = "a package manager takes its registry and programs from it"
 
@@ -48,18 +49,30 @@ PROTECTED = (
         )
     ),
     Protected(".envrc", "direnv runs it when a shell enters the folder"),
-    Protected(".vscode", _EDITOR_WHY),
-    Protected(".idea", _EDITOR_WHY),
+    *(Protected(name, _MISE_WHY, is_held=False) for name in ("mise.toml", ".mise.toml", "mise.local.toml")),
+    *(Protected(name, _MISE_WHY) for name in (".mise", ".config/mise")),
+    *(Protected(name, _EDITOR_WHY) for name in (".vscode", ".idea", ".zed", ".fleet")),
+    *(Protected(name, _EDITOR_WHY, is_held=False) for name in (".vimrc", ".exrc", ".nvimrc", ".nvim.lua")),
+    *(Protected(name, _EDITOR_WHY, is_held=False) for name in (".dir-locals.el", ".dir-locals-2.el")),
     Protected(".devcontainer", "an editor builds and starts a container by it"),
     Protected(".github", "GitHub runs the workflows in it"),
-    Protected(".gitlab-ci.yml", "GitLab runs the jobs in it"),
+    *(Protected(name, "GitLab runs the jobs in it") for name in (".gitlab-ci.yml", ".gitlab-ci.yaml")),
     Protected(".circleci", "CircleCI runs the jobs in it"),
+    Protected(".travis.yml", "Travis CI runs the jobs in it"),
+    Protected("Jenkinsfile", "Jenkins runs the stages in it"),
     Protected(".pre-commit-config.yaml", "pre-commit runs the hooks that it names"),
+    *(
+        Protected(f"{dot}lefthook{local}.{kind}", "lefthook runs the commands in it", is_held=False)
+        for dot in ("", ".")
+        for local in ("", "-local")
+        for kind in ("yml", "yaml", "toml", "json")
+    ),
     Protected(".husky", "git runs the hooks in it"),
     Protected(".githooks", "git runs the hooks in it, where it is told so"),
-    *(Protected(name, _AGENT_WHY) for name in ("AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md")),
-    *(Protected(name, _AGENT_WHY) for name in (".cursor", ".cursorrules", ".windsurfrules", ".clinerules")),
-    *(Protected(name, _AGENT_WHY) for name in (".claude", ".codex", ".gemini", ".opencode", ".aider.conf.yml")),
+    *(Protected(name, _AGENT_WHY) for name in ("AGENTS.md", "AGENTS.override.md", "CLAUDE.md", "CLAUDE.local.md")),
+    *(Protected(name, _AGENT_WHY) for name in ("GEMINI.md", ".cursor", ".cursorrules", ".clinerules")),
+    *(Protected(name, _AGENT_WHY) for name in (".windsurf", ".windsurfrules", ".kiro", ".codex", ".gemini")),
+    *(Protected(name, _AGENT_WHY) for name in (".claude", ".opencode", ".aider.conf.yml")),
     Protected(".mcp.json", "coding agents start the servers that it names"),
     *(Protected(name, _PACKAGE_WHY, is_held=False) for name in (".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs")),
 )

@@ -187,3 +187,14 @@ def test_what_a_person_must_allow_by_name_is_remembered_by_name_only() -> None:
     assert not agrees(row(ApprovalRule(kind="tool", tool="put", source="local", project="/p")), git)
     pattern = ApprovalRule(kind="pattern", tool="put", source="local", project="/p", patterns={"command": "git add ."})
     assert not agrees(row(pattern), git)
+
+
+@pytest.mark.parametrize(
+    ("given_at", "asked_at", "expected"),
+    [("L3", "L3", True), ("L3", "L2", False), ("L1", "L3", True), ("", "L0", True), ("L3", "", False)],
+)
+@pytest.mark.parametrize("kind", ["call", "tool"])
+def test_a_rule_for_a_command_holds_at_no_lower_level(kind: str, given_at: str, asked_at: str, expected: bool) -> None:
+    """It was given for a command that was confined so well; one of an older version names none."""
+    rule = make_rule(kind, question(sandbox=given_at), {}, is_everywhere=False)
+    assert agrees(row(rule, "sess_1"), question(sandbox=asked_at)) is expected

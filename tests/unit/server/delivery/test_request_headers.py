@@ -11,9 +11,9 @@ from treadle.http.asgi import AsgiMessage
 from treadle.server.delivery.request_headers import (
     answers_plainly,
     asks_plainly,
+    default_options,
     read_idempotency,
     read_options,
-    default_options,
 )
 from treadle.server.delivery.stream_event_ids import Position
 from treadle.server.http_exchange import Exchange

@@ -281,47 +281,6 @@ def test_a_protected_path_is_asked_about_by_its_name(tmp_path: Path, mode: Mode)
     assert not planned.approve
 
 
-def here(mode: Mode = "ask", *writable: str, sandbox: int | None = 3) -> PermissionPolicy:
-    """Return the policy of a chat whose tools run here."""
-    return PermissionPolicy(mode, Allowances("/w"), sandbox=sandbox, writable=writable)
-
-
-@pytest.mark.parametrize(
-    ("question", "words"),
-    [
-        (ask("file_write", path="./AGENTS.md", content="x"), "AGENTS.md is protected, coding agents obey it"),
-        (ask("file_edit", path="a/.git/config", old="x", new="y"), "protected=true"),
-        (bash("touch x && git commit -m y"), "git=true"),
-    ],
-)
-def test_what_would_fail_after_a_yes_is_not_asked_about(question: PermissionQuestion, words: str) -> None:
-    """The model reads how to ask for it, so that a person is asked once."""
-    decided = here().decide(question)
-    assert decided is not None
-    assert (decided.approve, decided.by) == (False, "policy protected")
-    assert words in decided.reason
-    assert policy().decide(question) is None
-
-
-@pytest.mark.parametrize(
-    ("question", "made"),
-    [
-        (ask("file_write", path="AGENTS.md", content="x"), here("ask", "AGENTS.md")),
-        (ask("file_write", path="AGENTS.md", content="x", protected=True), here()),
-        (ask("file_write", path="/srv/.config/git/w/a.txt", content="x"), here()),
-        (ask("file_write", path="a.txt", content="x"), here()),
-        (bash("git commit -m y", git=True), here()),
-        (bash("git commit -m y"), here("ask", ".git")),
-        (bash("git commit -m y"), here(sandbox=0)),
-        (bash("git init n && git -C n commit", protected=["n/.git"]), here()),
-        (bash("git stash list"), here()),
-    ],
-)
-def test_what_could_succeed_is_asked_about(question: PermissionQuestion, made: PermissionPolicy) -> None:
-    """The settings allow it, it asks already, or it is not known to write what is protected."""
-    assert made.decide(question) is None
-
-
 def test_a_git_write_is_asked_about_whatever_was_remembered() -> None:
     """Also a command that only reads is one when it asks to write."""
     reasons = ("bash always needs approval", "it asks to write the git repository")

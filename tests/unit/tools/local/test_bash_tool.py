@@ -132,6 +132,27 @@ async def test_a_network_is_only_there_where_it_was_allowed(shell: Shell) -> Non
     assert caught.value.info.code == "network_off"
 
 
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("is_allowed", [True, False])
+async def test_a_command_that_misses_a_network_is_told_how_to_get_one(
+    tmp_path: pathlib.Path, read_only: bool, is_allowed: bool
+) -> None:
+    """Whatever it looked for: the model asks for a network, or tells the user that there is none."""
+    sandbox = CommandSandbox(SandboxRules(network=is_allowed))
+    if not can_read_only(sandbox.found):
+        pytest.skip("nothing keeps a command from a network here")
+    shell = Shell(tmp_path, sandbox)
+    lookup = "python3 -c \"import socket; socket.getaddrinfo('example.com', 443)\""
+    for command in (lookup, "cat < /dev/tcp/192.0.2.1/80"):
+        done = await shell.run(command, read_only=read_only)
+        assert done["exit_code"] != 0
+        warning = done["warnings"][-1]
+        assert ('"network": true' in warning, "tools.local.network" in warning) == (is_allowed, not is_allowed), done
+    quiet = await shell.run("echo getaddrinfo", read_only=read_only)
+    assert "warnings" not in quiet
+    await asyncio.to_thread(sandbox.close)
+
+
 async def test_sessions_have_scratch_space_of_their_own(shell: Shell) -> None:
     """What one keeps there lasts for itself and is not seen by others."""
     await shell.run('echo mine > "$TMPDIR/note"; echo kept > ~/kept')

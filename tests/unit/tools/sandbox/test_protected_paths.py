@@ -36,3 +36,34 @@ def test_every_row_is_found_wherever_it_stands_and_says_why() -> None:
 def test_what_is_allowed_is_that_path_and_what_lies_in_it() -> None:
     """Not what only begins alike."""
     assert [is_allowed(path, ["a/b"]) for path in ("a/b", "a/b/c", "a/bc", "a")] == [True, True, False, False]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            ".vimrc",
+            ".exrc",
+            ".nvim.lua",
+            ".dir-locals.el",
+            ".zed/tasks.json",
+            "mise.toml",
+            ".mise.toml",
+            ".mise/config.toml",
+        ),
+        *(
+            "lefthook.yml",
+            ".lefthook-local.toml",
+            "Jenkinsfile",
+            ".travis.yml",
+            ".gitlab-ci.yml",
+            ".circleci/config.yml",
+        ),
+        *(".windsurf/rules/a.md", ".windsurfrules", ".kiro/steering/a.md", "AGENTS.override.md", "GEMINI.md"),
+        *(".gemini/settings.json", ".codex/config.toml", ".husky/pre-commit", ".pre-commit-config.yaml"),
+    ],
+)
+def test_what_editors_hooks_builds_and_agents_obey_is_protected(path: str) -> None:
+    """Named one by one, so that no row gets lost."""
+    assert find_protected(path) is not None
+    assert find_protected(f"deep/{path.upper()}") is not None
