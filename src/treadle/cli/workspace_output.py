@@ -8,7 +8,7 @@ from treadle.terminal.rendering.sanitize import clean
 
 if TYPE_CHECKING:
     from treadle.workspace.workspace_state import WorkspaceRecord
-    from treadle.workspace.workspace_store import Standing
+    from treadle.workspace.workspace_store import ProposalStanding
 
 
 def print_lines(lines: Iterable[str]) -> None:
@@ -17,7 +17,7 @@ def print_lines(lines: Iterable[str]) -> None:
         print(clean(line))
 
 
-def standing_lines(standing: "Standing") -> list[str]:
+def standing_lines(standing: "ProposalStanding") -> list[str]:
     """Return a decided proposal in one or two lines."""
     proposal, decision = standing.proposal, standing.decision
     lines = [f"{proposal.id}  {standing.status}  {len(proposal.changes)} changes  {proposal.reason}".rstrip()]

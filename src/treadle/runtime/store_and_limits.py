@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.access.rate_limiter import Limiter
+from treadle.access.rate_limiter import RateLimiter
 from treadle.access.sliding_window import SlidingWindow
 from treadle.config import Settings, sqlite_path
 from treadle.config import mcp_settings as mcp
@@ -84,7 +84,7 @@ def account_limits(settings: Settings) -> KeyRates:
 
 def make_limiter(
     settings: Settings, clock: Clock, metrics: Metrics, env: Mapping[str, str], workers: int = 1
-) -> Limiter:
+) -> RateLimiter:
     """Return what counts requests and tokens: alone, or with others where the settings name a Redis.
 
     Of several workers without one each keeps to its part of a limit.
@@ -93,14 +93,14 @@ def make_limiter(
     """
     rates, local = settings.rates, SlidingWindow(clock.monotonic)
     if not rates.url:
-        return Limiter(local, clock.monotonic, replicas=workers)
+        return RateLimiter(local, clock.monotonic, replicas=workers)
     try:
-        from treadle.access.redis_counters import RedisRates
+        from treadle.access.redis_counters import RedisCounter
     except ImportError as error:
         message = f"rates.url needs a library that is not installed ({error.name})"
         raise ConfigError(message, param="rates.url", hint="pip install 'treadle[redis]'") from error
-    shared = RedisRates(rates.url, env.get(rates.password_env, ""))
-    return Limiter(
+    shared = RedisCounter(rates.url, env.get(rates.password_env, ""))
+    return RateLimiter(
         local, clock.monotonic, shared=shared, replicas=rates.replicas * workers, fell_back=metrics.counted_alone
     )
 
