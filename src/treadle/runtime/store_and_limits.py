@@ -23,10 +23,9 @@ from treadle.providers.provider_endpoint import Endpoint
 from treadle.runs import RunsOptions
 from treadle.runs.approvals.durable_approver import ApproverRules
 from treadle.runs.response_cache import CacheRules
-from treadle.runs.runners.local_runner import LocalRunner
 from treadle.runs.runners.runner_interface import RunDriver as RunsRunner
 from treadle.runs.runners.runner_interface import RunnerTerms
-from treadle.runs.runners.shared_store_runner import SharedStoreRunner
+from treadle.runs.runners.store_runners import LocalRunner, SharedStoreRunner
 from treadle.runs.tool_offers import OfferRules
 from treadle.telemetry import Metrics
 from treadle.tools import RunnerLimits

@@ -85,7 +85,7 @@ class WorkspaceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
-    """The immutable state of a workspace. `version` counts every step, `facts_version` only those that changed facts."""
+    """The immutable state of a workspace. `version` counts all steps, `facts_version` those that changed facts."""
 
     facts: dict[str, Json] = {}
     draft: dict[str, Json] = {}

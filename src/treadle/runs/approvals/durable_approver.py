@@ -11,7 +11,6 @@ from treadle.journal.approvals_interface import ApprovalDecision, ApprovalQuesti
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.providers.direct_call_model import DIRECT_MODEL
 from treadle.runs.approvals.remembered_rules import agrees, canonical_arguments, digest_of
-from treadle.runs.approvals.unattended import DenyAll
 
 HOLDS_CONNECTION = frozenset({"chat", "messages", "gemini", "responses"})
 """APIs whose client holds its connection while the run waits."""
@@ -19,6 +18,20 @@ POLL_S = 1.0
 """How long to wait for a change notification before the row is read again."""
 PAUSE_S = 0.05
 """The minimum time between two reads."""
+
+
+class DenyAll:
+    """Denies every request, for processes where no person can be asked. Fits the engine's `Approver` port."""
+
+    async def ask(self, request: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
+        """Deny the call, with the reason for the model."""
+        why = "; ".join(request.reasons)
+        reason = f"The tool {request.call.name!r} needs a person's approval ({why}), and there is nobody to ask here."
+        return ApprovalVerdict(approved=False, reason=reason)
+
+    async def wait(self, approval_id: str, context: CallContext) -> ApprovalVerdict:
+        """Deny a request that another approver made."""
+        return ApprovalVerdict(approved=False, reason="There is nobody to ask here.")
 
 
 class ApproverRules(msgspec.Struct, frozen=True, kw_only=True):
