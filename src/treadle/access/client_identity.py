@@ -72,7 +72,7 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 LOCAL = Client(may_decide=False)
 """A local program without a credential, where none is needed."""
 
-ANYBODY = Client(name="anybody", grant=KeyGrant(), may_decide=False)
+PUBLIC_CLIENT = Client(name="anybody", grant=KeyGrant(), may_decide=False)
 """The client of public routes, such as the liveness probe."""
 
 

@@ -1,4 +1,4 @@
-"""Cancels the active runs of a revoked key, in all processes, and tells revocation from other cancellations."""
+"""Cancels the active runs of a revoked key, in all processes, and finds out which cancellations were revocations."""
 
 from collections.abc import Iterable
 from typing import get_args

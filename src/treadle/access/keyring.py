@@ -135,7 +135,7 @@ class Keyring:
         return row
 
     def _log_unproved(self, row: KeyRow) -> None:
-        """Log once for each key that it exists but its secret does not match; the client is not told."""
+        """Log once for each key that it exists but its secret does not match; the client gets no such detail."""
         if row.id not in self._logged:
             self._logged.add(row.id)
             log.warning(

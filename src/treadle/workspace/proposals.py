@@ -66,8 +66,8 @@ def propose(
         reason=proposal.reason,
         expires_at=proposal.expires_at,
     )
-    kept = replace(proposal, changes=edits, version=workspace.version, base_version=workspace.facts_version)
-    return WorkspaceStep(replace(workspace, proposals=(*workspace.proposals, kept), version=record.version), record)
+    opened = replace(proposal, changes=edits, version=workspace.version, base_version=workspace.facts_version)
+    return WorkspaceStep(replace(workspace, proposals=(*workspace.proposals, opened), version=record.version), record)
 
 
 def confirm(  # noqa: PLR0913 - the parts of a decision
