@@ -12,7 +12,7 @@ from redis.asyncio import Redis as AsyncRedis
 
 from places import socket_folder
 from treadle.access.client_identity import Client
-from treadle.access.redis_counters import RedisRates
+from treadle.access.redis_counters import RedisCounter
 from treadle.access.sliding_window import SlidingWindow, Window
 from treadle.config import Settings, StoreSection
 from treadle.config.access_settings import RatesSection
@@ -80,15 +80,15 @@ def redis(tmp_path: Path) -> Iterator[Redis]:
 
 
 @pytest.fixture
-async def pair(redis: Redis) -> AsyncIterator[tuple[RedisRates, RedisRates]]:
+async def pair(redis: Redis) -> AsyncIterator[tuple[RedisCounter, RedisCounter]]:
     """Two processes' counters."""
-    one, two = RedisRates(redis.url), RedisRates(redis.url)
+    one, two = RedisCounter(redis.url), RedisCounter(redis.url)
     yield one, two
     await one.close()
     await two.close()
 
 
-async def test_forty_of_eighty_pass_at_forty_a_minute(pair: tuple[RedisRates, RedisRates]) -> None:
+async def test_forty_of_eighty_pass_at_forty_a_minute(pair: tuple[RedisCounter, RedisCounter]) -> None:
     """Exactly, however many ask at once, and more of them than there are connections."""
     hits = await asyncio.gather(*(pair[number % 2].take("a", 40, 60.0) for number in range(80)))
     assert sum(hit.allowed for hit in hits) == 40
@@ -100,7 +100,7 @@ async def test_forty_of_eighty_pass_at_forty_a_minute(pair: tuple[RedisRates, Re
 
 async def test_the_last_minute_fades_as_it_does_in_one_process(redis: Redis) -> None:
     """By the clock of Redis: of what was done in the last minute the part counts that lies within sixty seconds."""
-    server, rates = redis_client(redis), RedisRates(redis.url)
+    server, rates = redis_client(redis), RedisCounter(redis.url)
     before = await seconds(server)
     span = {"span": int(before / 60), "count": 40, "before": 0}
     await server.hset("treadle:window:a", mapping={**span, "span": span["span"] - 1})
@@ -117,7 +117,7 @@ async def test_the_last_minute_fades_as_it_does_in_one_process(redis: Redis) -> 
     await server.aclose()
 
 
-async def test_tokens_of_one_count_for_the_other(pair: tuple[RedisRates, RedisRates]) -> None:
+async def test_tokens_of_one_count_for_the_other(pair: tuple[RedisCounter, RedisCounter]) -> None:
     """Also beyond the limit."""
     assert (await pair[1].left("tokens:a", 10, 60.0)).remaining == 10
     await pair[0].add("tokens:a", 60.0, 7)
@@ -130,7 +130,7 @@ async def test_tokens_of_one_count_for_the_other(pair: tuple[RedisRates, RedisRa
 
 async def test_a_redis_that_dies_is_told_at_once_and_found_again(redis: Redis) -> None:
     """As a store that is away; when it is back it counts from nothing."""
-    rates = RedisRates(redis.url)
+    rates = RedisCounter(redis.url)
     assert (await rates.take("a", 1, 60.0)).allowed
     redis.stop()
     with pytest.raises(StoreError, match="Redis does not answer"):
@@ -142,7 +142,7 @@ async def test_a_redis_that_dies_is_told_at_once_and_found_again(redis: Redis) -
     await rates.close()
 
 
-async def test_places_are_shared_and_free_again_when_their_holder_died(pair: tuple[RedisRates, RedisRates]) -> None:
+async def test_places_are_shared_and_free_again_when_their_holder_died(pair: tuple[RedisCounter, RedisCounter]) -> None:
     """Three of three, whoever asks; a place that nobody keeps is gone after its time, and one that is kept is not."""
     one, two = pair
     asked = [await each.enter("runs:a", f"run_{number}", 3, 60.0) for number, each in enumerate((one, two, one, two))]

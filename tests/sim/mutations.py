@@ -37,7 +37,7 @@ def no_start_mark(patch: pytest.MonkeyPatch) -> None:
         announce(self, wave)
         self._steps[before:] = [(event, None) for event, _ in self._steps[before:] if event is not None]
 
-    patch.setattr(RunLoop, "_announce", tell_only)
+    patch.setattr(RunLoop, "_add_starts", tell_only)
 
 
 def blind_retry(patch: pytest.MonkeyPatch) -> None:

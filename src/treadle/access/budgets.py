@@ -1,4 +1,4 @@
-"""What a key may use in a day, a month or altogether, and what it has used. The calendar is that of UTC."""
+"""The budget of a key for a day, a month or in total, and its usage so far. Periods are in UTC."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -21,50 +21,50 @@ from treadle.journal.keys_interface import (
 TOTAL = "total"
 DAY_S = 86_400
 OUTPUT_TOKENS = 4_096
-"""What a run is taken to answer that sets no bound itself."""
+"""The expected output of a run that sets no bound."""
 
 INPUT_BYTES_PER_TOKEN = 3
-"""Of most text there are four: a run shall reserve rather more than it will use."""
+"""Most text has four; a run should rather reserve too much."""
 
 HELD_RETRY_S = 1.0
-"""When to ask again where the rest of a budget is reserved: nobody knows when a run ends."""
+"""When to retry if the rest of a budget is reserved: the end of a run cannot be predicted."""
 
 HOLD_S = 60.0
-"""How long a reservation counts of which no run and no debt is there: its process may have died before that."""
+"""How long a reservation without a run counts: its process may have died before the run was stored."""
 
 TOKENS_MAX = 2**40
-"""More than any run can use: whatever an upstream says, eight million such runs still fit into a number of 64 bits."""
+"""More than any run can use; keeps the sum of eight million runs within 64 bits, whatever a provider reports."""
 
 
 def periods_at(now: float) -> Mapping[Period, str]:
-    """Return the names under which what is used now is added up."""
+    """Return the names of the current periods."""
     return _periods_of(int(now // DAY_S))
 
 
 @lru_cache(maxsize=8)
 def _periods_of(day: int) -> Mapping[Period, str]:
-    """Return the names of a day, counted from 1970: UTC, as computers count it, has days of one length."""
+    """Return the period names of a day, counted from 1970."""
     date = datetime.fromtimestamp(day * DAY_S, UTC)
     return {"day": f"{date:%Y-%m-%d}", "month": f"{date:%Y-%m}", "total": TOTAL}
 
 
 def used_by(usage: Usage | None, usd: float | None) -> Spent:
-    """Return what one run used."""
+    """Return the usage of one run."""
     used = usage or Usage()
-    taken, given = min(used.input_tokens, TOKENS_MAX), min(used.output_tokens, TOKENS_MAX)
-    return Spent(runs=1, input_tokens=taken, output_tokens=given, usd=usd or 0.0)
+    input_tokens, output_tokens = min(used.input_tokens, TOKENS_MAX), min(used.output_tokens, TOKENS_MAX)
+    return Spent(runs=1, input_tokens=input_tokens, output_tokens=output_tokens, usd=usd or 0.0)
 
 
 class BudgetLedger:
-    """Adds up what keys use, and says when it is too much."""
+    """Adds up the usage of keys, and checks it against their budgets."""
 
     def __init__(self, keys: KeyStore) -> None:
         self._keys = keys
 
     async def check(self, client: Client, now: float) -> None:
-        """Let a client start a run as long as its budget lasts. The last one may go over it.
+        """Check that a client's budget is not used up. The last run may exceed it.
 
-        Raises: Exhausted, saying which budget; StoreError.
+        Raises: Exhausted, naming the budget; StoreError.
         """
         budget = client.grant.budget
         if not client.key_id or not (budget.tokens or budget.usd):
@@ -73,9 +73,9 @@ class BudgetLedger:
         _check(client, spent)
 
     async def reserve(self, client: Client, run_id: str, expected: Spent, now: float) -> ReservationResult:
-        """Reserve what a run is expected to use, if the budget has room for another beside those that go on.
+        """Reserve the expected usage of a run, if the budget has room beside the reservations of active runs.
 
-        Raises: Exhausted, where the budget is used up, and waiting for other runs is of no use; StoreError.
+        Raises: Exhausted, if the budget is used up and waiting for other runs does not help; StoreError.
         """
         budget = client.grant.budget
         wanted = Reservation(
@@ -87,11 +87,11 @@ class BudgetLedger:
         return standing
 
     async def release(self, run_id: str) -> None:
-        """Give back what was reserved for a run that never began. Raises: StoreError."""
+        """Release the reservation of a run that was not started. Raises: StoreError."""
         await self._keys.release(run_id)
 
     async def settle(self, ended: Mapping[str, tuple[Spent, float]]) -> set[str]:
-        """Charge runs to their keys, each once, in the periods in which they ended; return which were charged now.
+        """Charge runs to their keys, each once, in the periods in which they ended; return those charged now.
 
         Raises: StoreError.
         """
@@ -103,19 +103,19 @@ class BudgetLedger:
         return await self._keys.debts(before)
 
     async def spent(self, key_id: str, period: Period, now: float) -> Spent:
-        """Return what a key used in the period that is now. Raises: StoreError."""
+        """Return the usage of a key in the current period. Raises: StoreError."""
         return await self._keys.spent(key_id, periods_at(now)[period])
 
 
 def expected_tokens(input_bytes: int, output_tokens_max: int | None) -> Usage:
-    """Return what a run is expected to use, as far as its request says."""
-    given = min(input_bytes // INPUT_BYTES_PER_TOKEN, TOKENS_MAX)
-    made = OUTPUT_TOKENS if output_tokens_max is None else min(max(output_tokens_max, 0), TOKENS_MAX)
-    return Usage(input_tokens=given, output_tokens=made)
+    """Return the expected usage of a run, from the size of its input and its output bound."""
+    input_tokens = min(input_bytes // INPUT_BYTES_PER_TOKEN, TOKENS_MAX)
+    output_tokens = OUTPUT_TOKENS if output_tokens_max is None else min(max(output_tokens_max, 0), TOKENS_MAX)
+    return Usage(input_tokens=input_tokens, output_tokens=output_tokens)
 
 
 def held_back(client: Client, standing: ReservationResult) -> Exhausted:
-    """Say that what is left of a budget is reserved by runs that go on, so that asking again helps."""
+    """Return the error for a budget whose rest is reserved by active runs, so that a retry helps."""
     message = (
         f"What is left of the budget of the key {client.name!r} is reserved by {standing.reserved.runs} of its runs."
     )
@@ -123,7 +123,7 @@ def held_back(client: Client, standing: ReservationResult) -> Exhausted:
 
 
 def _check(client: Client, spent: Spent) -> None:
-    """Let another run begin as long as something is left. Raises: Exhausted."""
+    """Check that something of the budget is left. Raises: Exhausted."""
     budget: KeyBudget = client.grant.budget
     if budget.tokens and spent.tokens >= budget.tokens:
         raise _over(client, f"{spent.tokens} of {budget.tokens} tokens", budget.period)

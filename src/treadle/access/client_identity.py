@@ -1,4 +1,4 @@
-"""Who is asking, and what they may reach. Pure."""
+"""The identity of a client and its permissions: APIs, models, tools and role. Pure."""
 
 from fnmatch import fnmatchcase
 
@@ -8,13 +8,14 @@ from treadle.core.errors import Forbidden, Unauthorised
 from treadle.journal.keys_interface import KeyGrant, KeyRow, Role
 
 ROLES: tuple[Role, ...] = ("none", "viewer", "operator", "admin")
-"""What each may do in the console, each more than the one before."""
+"""The console roles, from the least to the most permissions."""
 
 
 class Client(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks: the holder of a key, a person, or any program on this machine where no keys are needed.
+    """The sender of a request: the holder of a key, a person, or a local program where no keys are needed.
 
-    Who showed no credential decides nothing (`may_decide`): a command that a model runs can send such a request too.
+    Without a credential a client cannot decide approvals (`may_decide`), since a command run by a model could send such
+    a request too.
     """
 
     key_id: str = ""
@@ -23,29 +24,29 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
     may_decide: bool = True
 
     def check_api(self, api: str) -> None:
-        """Let the client use an API. Raises: Forbidden."""
+        """Check that the client may use an API. Raises: Forbidden."""
         if not fits(api, self.grant.apis):
             raise self._refused(f"the {api} API", "apis")
 
     def check_model(self, model: str) -> None:
-        """Let the client ask a model. Raises: Forbidden."""
+        """Check that the client may use a model. Raises: Forbidden."""
         if not fits(model, self.grant.models):
             raise self._refused(f"the model {model[:100]!r}", "models", param="model")
 
     def check_role(self, role: Role) -> None:
-        """Let the client look at, work, or manage what is everybody's. Raises: Forbidden."""
+        """Check that the client has at least this role. Raises: Forbidden."""
         if ROLES.index(self.grant.role) < ROLES.index(role):
             raise self._refused(f"what needs the role {role!r}", "role")
 
     def reach(self, *, is_read: bool) -> str | None:
-        """Return whose things the client may look at or change: those of its own key, or with a role everybody's."""
+        """Return the key whose data the client may read or change: its own, or None for all if its role permits."""
         if not (is_read or self.may_decide):
             return self.key_id
         needed: Role = "viewer" if is_read else "operator"
         return None if ROLES.index(self.grant.role) >= ROLES.index(needed) else self.key_id
 
     def check_decides(self, what: str = "This") -> None:
-        """Let the client decide something for a person. Raises: Unauthorised."""
+        """Check that the client may decide for a person. Raises: Unauthorised."""
         if not self.may_decide:
             raise Unauthorised(
                 f"{what} needs a person's login or a key: a request without one can come from a tool.",
@@ -69,10 +70,10 @@ class Client(msgspec.Struct, frozen=True, kw_only=True):
 
 
 LOCAL = Client(may_decide=False)
-"""A program that shows no credential, where none is needed."""
+"""A local program without a credential, where none is needed."""
 
-ANYBODY = Client(name="anybody", grant=KeyGrant(), may_decide=False)
-"""Whoever asks for what is open to all, such as whether the server lives."""
+PUBLIC_CLIENT = Client(name="anybody", grant=KeyGrant(), may_decide=False)
+"""The client of public routes, such as the liveness probe."""
 
 
 def client_of(row: KeyRow) -> Client:
@@ -81,5 +82,5 @@ def client_of(row: KeyRow) -> Client:
 
 
 def fits(name: str, patterns: tuple[str, ...]) -> bool:
-    """Return whether a name fits one of some patterns."""
+    """Return whether a name matches one of the patterns."""
     return "*" in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,10 +1,10 @@
-"""The accounts of keys: whether another run may begin, which ones go on, and what those that ended have used.
+"""Enforces the limits and budgets of keys: admits runs, reserves and charges their budget, and counts active runs.
 
-Runs that go on at once are counted in this process, or with others where they share a counter: there a run holds a
-place that is free again soon after its process died. Budgets are in the store, and so everybody's: a run reserves what
-it is expected to use before it begins, and its charge takes the place of that in one step. That a run is to be charged
-is written with its end. Who told its end charges it right after if its key is bounded, else together with others in a
-moment, and whoever finds that this was not done does it later: no run is charged twice, and none is forgotten.
+Concurrent runs are counted in this process, or in a shared counter where each run holds a slot that expires soon after
+its process dies. Budgets are in the store and shared by all processes: a run reserves its expected usage before it
+starts, and its charge replaces the reservation in one step. The end of a run records that it must be charged. The
+process that wrote the end charges it at once if its key is bounded, else in a batch; any process charges runs that were
+missed. So no run is charged twice, and none is lost.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ import msgspec
 
 from treadle.access.budgets import BudgetLedger, expected_tokens, held_back, used_by
 from treadle.access.client_identity import Client
-from treadle.access.rate_limiter import Limiter
+from treadle.access.rate_limiter import RateLimiter
 from treadle.access.sliding_window import Hit
 from treadle.core.errors import Exhausted, TreadleError
 from treadle.core.journal_entries import Entry
@@ -35,34 +35,34 @@ MINUTE_S = 60.0
 UNBOUNDED = KeyBudget()
 NO_LIMITS = Limits()
 LIMITS_MAX = 1_024
-"""Of how many keys is remembered what their limits and those of all come to."""
+"""How many keys have their effective limits cached."""
 
 LATE_S = 30.0
-"""How long after a run's end somebody else than who told it looks whether it was charged."""
+"""How long after a run's end any process may charge it, if its own has not."""
 
 COLLECT_S = 0.25
-"""How long runs wait to be charged together, where nobody looks at what their key has used before it uses more."""
+"""How long runs of unbounded keys wait to be charged in a batch."""
 
 RESERVE_WAIT_S = 20.0
-"""How long a run waits for others of its key, where what is left of the budget is reserved by them."""
+"""How long a run waits for other runs of its key that have reserved the rest of the budget."""
 
 RESERVE_POLL_S = 0.05
-"""How often it asks meanwhile whether one of them has ended, in whatever process."""
+"""How often it checks during that wait whether one of them has ended."""
 
 RUNS_RETRY_S = 1.0
-"""When to come back for a place: nobody knows when a run ends."""
+"""When to retry for a slot: the end of a run cannot be predicted."""
 
 _ADMITTED: ContextVar[Client | None] = ContextVar("treadle_admitted", default=None)
-"""Who was admitted last in the task that now begins a run."""
+"""The client that was last admitted in the current task."""
 
 Cost = Callable[[str, Usage | None], float | None]
-"""Says what a model's usage costs, if that is known."""
+"""Returns the cost of a model's usage, if known."""
 
 
-class Accounts:
-    """Fits the runs room's `Tolls`. `limits` hold for keys that have none of their own, and for whoever has no key."""
+class KeyAccounts:
+    """Fits `Quotas` of the runs. `limits` apply to keys without their own, and to clients without a key."""
 
-    def __init__(self, keys: KeyStore, limiter: Limiter, clock: Clock, cost: Cost, limits: Limits) -> None:
+    def __init__(self, keys: KeyStore, limiter: RateLimiter, clock: Clock, cost: Cost, limits: Limits) -> None:
         self._ledger = BudgetLedger(keys)
         self._limiter = limiter
         self._clock = clock
@@ -85,11 +85,11 @@ class Accounts:
 
     @property
     def ledger(self) -> BudgetLedger:
-        """Return what keys have used."""
+        """Return the ledger of usage."""
         return self._ledger
 
     def limits_of(self, client: Client) -> Limits:
-        """Return the client's limits: its own where it has any."""
+        """Return the client's limits: its own, with defaults for those it does not set."""
         own = client.grant.rates
         return self._limits if own == NO_LIMITS else self._merged.of(own)
 
@@ -98,18 +98,18 @@ class Accounts:
         return Limits(**{name: getattr(own, name) or getattr(others, name) for name in Limits.__struct_fields__})
 
     def bounds(self, client: Client) -> bool:
-        """Return whether anything bounds the runs of a client: then they are to be admitted."""
+        """Return whether a client must be admitted, because something bounds its runs."""
         return bool(client.key_id) or self._bounds_all
 
     async def tokens_left(self, client: Client) -> Hit | None:
-        """Return how many tokens the client may still use; None where there is no bound."""
+        """Return how many tokens the client may still use; None if unbounded."""
         limit = self.limits_of(client).tokens_per_min
         return await self._limiter.left(_tokens(client.key_id), limit, MINUTE_S) if limit else None
 
     async def admit(self, client: Client) -> None:
-        """Let a client begin a run.
+        """Check that a client may start a run.
 
-        Raises: Exhausted, saying what is used up and when there is more; StoreError.
+        Raises: Exhausted, naming the limit and when it resets; StoreError.
         """
         limits = self.limits_of(client)
         self._admitted[client.key_id] = limits
@@ -130,12 +130,12 @@ class Accounts:
             await self._ledger.check(client, self._clock.now())
 
     async def take(self, row: RunRow, entries: Sequence[Entry], output_tokens_max: int | None) -> None:
-        """Take a place for a run beside those that go on, and reserve what it is expected to use of its budget.
+        """Take a slot for a run, and reserve its expected usage from the budget.
 
         Raises: Exhausted, StoreError.
         """
         admitted = _ADMITTED.get()
-        # An operator may act for a key whose budget is not asked then; the key itself is known by its last request.
+        # An operator may act for a key that was not admitted by this request; its last admitted client is used then.
         client = admitted if admitted is not None and admitted.key_id == row.key_id else self._budgeted.get(row.key_id)
         limits = self._admitted.get(row.key_id)
         most = 0 if limits is None else limits.runs_max
@@ -145,29 +145,29 @@ class Accounts:
             if most and not await self._limiter.enter(_runs(row.key_id), row.id, most, self._runs.get(row.key_id, 0)):
                 raise _too_many(most)
         except BaseException:
-            self.release(row)  # also when the client left meanwhile
+            self.release(row)  # also when the client has disconnected
             raise
 
     def release(self, row: RunRow) -> None:
-        """Give back what was reserved for a run, unless it has begun: then its end does."""
+        """Release the reservation of a run that was not started; for a started one its charge does."""
         if row.id in self._reserved:
             self._reserved.discard(row.id)
-            self._begin(self._release(row.id))
+            self._start_task(self._release(row.id))
 
     async def _reserve(
         self, client: Client, row: RunRow, entries: Sequence[Entry], output_tokens_max: int | None
     ) -> None:
-        """Reserve what a run is expected to use; where others have reserved what is left, wait for them.
+        """Reserve the expected usage of a run; if other runs have reserved the rest of the budget, wait for them.
 
         Raises: Exhausted, StoreError.
         """
         asked = expected_tokens(sum(_size(entry) for entry in entries), output_tokens_max)
         expected = _at_least(used_by(asked, self._cost(row.model, asked)), self._largest.get(row.key_id))
         standing = None
-        self._reserved.add(row.id)  # before it is: a reservation that nobody waits for any more is made all the same
+        self._reserved.add(row.id)  # before the call: a cancelled reservation may still be made
         with self._queue(row.key_id) as queue:
             try:
-                # Those of one process ask one after the other, in the order in which they came.
+                # One at a time and in order of arrival within this process.
                 async with asyncio.timeout(RESERVE_WAIT_S), queue.turn:
                     while True:
                         standing = await self._ledger.reserve(client, row.id, expected, self._clock.now())
@@ -192,23 +192,23 @@ class Accounts:
         try:
             await self._ledger.release(run_id)
         except TreadleError as error:
-            # It does not count any more after a while.
+            # The reservation expires by itself.
             log.warning("reservation not given back", extra={"run_id": run_id, "code": error.info.code})
 
     def _runs_max(self, key_id: str) -> int:
-        """Return how many runs of a key may go on at once, as was known when it last began one; 0 sets no bound."""
+        """Return how many concurrent runs a key may have, as of its last admission; 0 is unbounded."""
         return self._admitted.get(key_id, NO_LIMITS).runs_max
 
     def enter(self, row: RunRow) -> None:
-        """Count a run that goes on."""
+        """Count an active run."""
         self._runs[row.key_id] = self._runs.get(row.key_id, 0) + 1
         if self._limiter.is_shared:
             self._places[row.id] = row.key_id
 
     def record_usage(self, row: RunRow, usage: Usage | None) -> None:
-        """Note what a run used at once, before anybody hears of its end and asks for more.
+        """Record the usage of a run before its end is published, so that the key's next request counts it.
 
-        Who has no key owes nothing, unless there is a bound on what those may use together.
+        Without a key nothing is recorded, unless there is a bound on all such clients together.
         """
         if not row.key_id and not self._limits.tokens_per_min:
             return
@@ -218,7 +218,7 @@ class Accounts:
         self._owed[row.id] = _Debt(row.key_id, used)
 
     async def settle(self, row: RunRow) -> None:
-        """Charge what a run owes, at once if its key is bounded."""
+        """Charge the recorded usage of a run, at once if its key is bounded."""
         debt = self._owed.get(row.id)
         if debt is None:
             return
@@ -234,10 +234,10 @@ class Accounts:
             await self.collect()
         elif self._timer is None:
             loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(COLLECT_S, lambda: self._begin(self.collect()))
+            self._timer = loop.call_later(COLLECT_S, lambda: self._start_task(self.collect()))
 
     async def collect(self) -> None:
-        """Charge all runs that are to be; where that cannot be written it is logged, for they are over."""
+        """Charge all runs that are due; a failure is logged, since the runs have ended."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -256,13 +256,13 @@ class Accounts:
                 queue.changed.set()
 
     async def close(self) -> None:
-        """Charge what is left, and wait for what has begun."""
+        """Charge what is due, and wait for running tasks."""
         await self.collect()
         if self._tasks:
             await asyncio.wait(self._tasks)
 
     async def maintain(self) -> None:
-        """Keep the places of the runs that go on, and charge what others left: to be done every few seconds."""
+        """Renew the slots of active runs, and charge runs that other processes missed; called every few seconds."""
         held: dict[str, list[str]] = {}
         for run_id, key_id in self._places.items():
             if self._runs_max(key_id):
@@ -284,38 +284,38 @@ class Accounts:
             log.warning("run charged late", extra={"run_id": run_id, **msgspec.structs.asdict(late[run_id][0])})
 
     def leave(self, row: RunRow) -> None:
-        """Count it out."""
+        """Stop counting the run."""
         debt = self._owed.get(row.id)
         if debt is not None and not debt.is_due:
             self._forget(row.id)
         if self._reserved:
             self.release(row)
         if self._places and self._places.pop(row.id, None) is not None and self._runs_max(row.key_id):
-            self._begin(self._limiter.leave(_runs(row.key_id), row.id))
+            self._start_task(self._limiter.leave(_runs(row.key_id), row.id))
         left = self._runs.pop(row.key_id) - 1
         if left:
             self._runs[row.key_id] = left
 
-    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     def _forget(self, run_id: str) -> None:
-        # What was reserved went with the charge; where that could not be written it counts until it is.
+        # The charge replaced the reservation; if it could not be written, the reservation counts until it is.
         self._reserved.discard(run_id)
         debt = self._owed.pop(run_id, None)
         if debt is not None and debt.settled is not None:
             debt.settled.set()
 
     async def _settled(self, key_id: str) -> None:
-        """Wait until all is written down that a key is known to owe: that takes as long as a commit."""
+        """Wait until all recorded usage of a key is charged, which takes as long as a commit."""
         if self._due:
             await self.collect()
         waits: list[asyncio.Event] = []
         for debt in self._owed.values():
             if debt.key_id == key_id:
-                # All are there before the first is waited for: of one that is settled meanwhile nobody hears later.
+                # Collected before the first wait: one that is settled during a wait is removed from the dict.
                 debt.settled = debt.settled or asyncio.Event()
                 waits.append(debt.settled)
         for settled in waits:
@@ -323,7 +323,7 @@ class Accounts:
 
 
 class _Debt:
-    """What a run used and is not written down yet, what `is_due` soon is; `settled` is there once somebody waits."""
+    """The usage of a run that is not charged yet; `is_due` when it will be soon, `settled` exists if a task waits."""
 
     __slots__ = ("is_due", "key_id", "settled", "used")
 
@@ -335,7 +335,7 @@ class _Debt:
 
 
 class _BudgetQueue:
-    """The runs of one key that wait for room in its budget, here: one asks at a time."""
+    """The runs of one key in this process that wait for its budget; one checks at a time."""
 
     __slots__ = ("changed", "turn", "waiting")
 
@@ -345,7 +345,7 @@ class _BudgetQueue:
         self.waiting = 0
 
     async def wait(self, seconds: float) -> None:
-        """Wait until a run of this process was charged, or so long: others end elsewhere."""
+        """Wait until a run of this process was charged, or for the timeout, as runs of other processes also end."""
         self.changed.clear()
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):

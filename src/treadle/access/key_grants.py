@@ -1,4 +1,4 @@
-"""What a key may be given: checked before it is made, so that nobody gets one that fits nothing."""
+"""Validates the grant of a key before the key is made."""
 
 import math
 
@@ -13,7 +13,7 @@ PATTERN_CHARS_MAX = 200
 
 
 def check_grant(grant: KeyGrant) -> None:
-    """Say what is wrong with a grant.
+    """Validate a grant.
 
     Raises: ProtocolError, naming the field.
     """

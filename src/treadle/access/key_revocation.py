@@ -1,4 +1,4 @@
-"""What a revoked key leaves behind: the runs it has begun are asked to end, wherever they are driven, and say why."""
+"""Cancels the active runs of a revoked key, in all processes, and finds out which cancellations were revocations."""
 
 from collections.abc import Iterable
 from typing import get_args
@@ -13,7 +13,7 @@ _LIVE: tuple[Status, ...] = tuple(each for each in get_args(Status) if each not 
 
 
 async def stop_runs(store: Store, key_id: str) -> int:
-    """Ask for the end of every run of a key that goes on; return how many there were.
+    """Request the cancellation of every active run of a key; return how many there were.
 
     Raises: StoreError.
     """
@@ -29,7 +29,7 @@ async def stop_runs(store: Store, key_id: str) -> int:
 
 
 async def why_cancelled(store: Store, rows: Iterable[RunRow]) -> dict[str, ErrorInfo | None]:
-    """Return what each of these runs, which were asked to end, ends in: None where somebody cancelled it.
+    """Return the error that each of these cancelled runs ends with: `REVOKED`, or None if it was cancelled by a person.
 
     Raises: StoreError.
     """

@@ -1,4 +1,4 @@
-"""A key as people and programs are shown it: what it may do and has used, never the key itself."""
+"""The public view of a key: its permissions, limits and usage, never the key itself."""
 
 import msgspec
 
@@ -33,7 +33,7 @@ class MadeKey(KeyView, frozen=True, kw_only=True):
 
 
 async def view_of(row: KeyRow, ledger: BudgetLedger, now: float) -> KeyView:
-    """Return a key as it is shown. Raises: StoreError."""
+    """Return the view of a key. Raises: StoreError."""
     grant = row.grant
     return KeyView(
         id=row.id,
@@ -53,7 +53,7 @@ async def view_of(row: KeyRow, ledger: BudgetLedger, now: float) -> KeyView:
 
 
 def state_of(row: KeyRow, now: float) -> str:
-    """Say whether a key can be used."""
+    """Return the state of a key: `active`, `expired` or `revoked`."""
     if row.revoked_at is not None:
         return "revoked"
     return "expired" if row.expires_at is not None and row.expires_at <= now else "active"

@@ -1,4 +1,4 @@
-"""The keyring: makes keys, checks the ones that clients bring, revokes them."""
+"""The keyring: creates, verifies, lists and revokes API keys."""
 
 import asyncio
 import hashlib
@@ -19,27 +19,27 @@ from treadle.journal.keys_interface import KeyGrant, KeyRow, KeyStore
 log = logging.getLogger("treadle.access")
 
 KNOWN_S = 2.0
-"""How long what was read of a key is relied on: a key revoked elsewhere is refused here after that."""
+"""How long a key that was read is cached: a key revoked by another process is refused here after that."""
 KNOWN_MAX = 4_096
 OUTAGE_S = 600.0
-"""How long a key that was read is relied on where the store is away, by routes that must answer then."""
+"""How long a cached key is used while the store is unavailable, by routes that must answer then."""
 OUTAGE_WAIT_S = 0.5
 NAME_CHARS_MAX = 100
 EXPIRES_S_MAX = 100 * 366 * 86_400.0
-"""A century: what lives longer need not expire, and later days than the year 9999 nobody can write."""
+"""A century: a key that lives longer need not expire, and dates after the year 9999 cannot be formatted."""
 
 _ANOTHER = "ask whoever runs the server for another: `treadle keys create NAME`"
 
 
 def fingerprint_of(pepper: bytes) -> str:
-    """Return what tells secrets apart and nothing else of them."""
+    """Return a fingerprint of the server's secret, which reveals nothing else of it."""
     return hmac.digest(pepper, b"treadle:fingerprint", hashlib.sha256).hex()[:16]
 
 
 class Keyring:
-    """Fits one store. `pepper` is a secret of the server's: without it, what is stored proves no key.
+    """The keys of one store. `pepper` is the server's secret, without which stored hashes cannot be verified.
 
-    `proved` is called once with the fingerprint of the secret that a key was made or proved under.
+    `proved` is called once, with the fingerprint of the secret under which a key was made or verified.
     """
 
     def __init__(
@@ -58,12 +58,12 @@ class Keyring:
         self._clock = clock
         self._ids = ids
         self._known: OrderedDict[str, tuple[float, KeyRow | None]] = OrderedDict()
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._revoked = 0
         self._proved = proved
 
     async def create(self, name: str, grant: KeyGrant, *, expires_in_s: float | None = None) -> tuple[KeyRow, Token]:
-        """Make a key and keep what proves it. The token is shown now or never.
+        """Create a key and store its hash. The token can only be shown now.
 
         Raises: ProtocolError, naming the field; Conflict, where the name is taken; StoreError.
         """
@@ -89,9 +89,9 @@ class Keyring:
         return row, token
 
     async def check(self, text: str | None, *, outlives_store: bool = False) -> Client:
-        """Return whose key this is; as it was known last, where the store is away and the answer needs none of it.
+        """Return the client of a key. With `outlives_store` a cached key is accepted while the store is unavailable.
 
-        Raises: Unauthorised, saying no more to who does not hold the key; StoreError.
+        Raises: Unauthorised, with details only for the holder of the key; StoreError.
         """
         if not text:
             raise Unauthorised(
@@ -104,7 +104,7 @@ class Keyring:
         row = None if token is None else await find(token.lookup)
         if token is None or not is_proved(token, None if row is None else row.mac, self._pepper) or row is None:
             if token is not None and row is not None:
-                self._tell_unproved(row)
+                self._log_unproved(row)
             raise Unauthorised(
                 "The key is not one of this server's.",
                 hint="check that it was copied whole; `treadle keys list` shows which there are, `treadle doctor "
@@ -123,7 +123,7 @@ class Keyring:
         return await self._keys.page(limit, before=before)
 
     async def revoke(self, id_or_name: str) -> KeyRow:
-        """Revoke a key, for ever; where this process checks it, at once.
+        """Revoke a key permanently; in this process it takes effect at once.
 
         Raises: NotFound, StoreError.
         """
@@ -134,17 +134,17 @@ class Keyring:
         self._known.pop(row.lookup, None)
         return row
 
-    def _tell_unproved(self, row: KeyRow) -> None:
-        """Tell the operator, once a key, what a stranger is not told: that there is such a key, made otherwise."""
-        if row.id not in self._told:
-            self._told.add(row.id)
+    def _log_unproved(self, row: KeyRow) -> None:
+        """Log once for each key that it exists but its secret does not match; the client gets no such detail."""
+        if row.id not in self._logged:
+            self._logged.add(row.id)
             log.warning(
                 "the key %s is refused: it was copied wrongly, or made when TREADLE_SECRET or secret.key was another",
                 row.id,
             )
 
     async def _note_secret(self) -> None:
-        """Note that keys are proved under this secret, once; where that fails, the next key tries again."""
+        """Record once that keys are verified under this secret; if that fails, the next key tries again."""
         proved, self._proved = self._proved, None
         if proved is None:
             return
@@ -154,10 +154,10 @@ class Keyring:
         except StoreError:
             pass
         finally:
-            self._proved = proved  # also where the client left meanwhile
+            self._proved = proved  # also when the client has disconnected
 
     async def _find_quickly(self, lookup: str) -> KeyRow | None:
-        """Return the key as it was read last, where it cannot be read at once and that is not too long ago."""
+        """Return the key, or the recently cached one if it cannot be read quickly."""
         with suppress(StoreError, TimeoutError):
             async with asyncio.timeout(OUTAGE_WAIT_S):
                 return await self._find(lookup)
@@ -167,7 +167,7 @@ class Keyring:
         raise StoreError("the key cannot be read just now")
 
     async def _find(self, lookup: str) -> KeyRow | None:
-        """Return the key with this lookup, as it was a moment ago."""
+        """Return the key with this lookup, at most KNOWN_S old."""
         now = self._clock.monotonic()
         read_at, row = self._known.get(lookup, (-KNOWN_S, None))
         if now - read_at < KNOWN_S:
@@ -175,7 +175,7 @@ class Keyring:
         revoked = self._revoked
         row = await self._keys.find(lookup)
         if revoked != self._revoked:
-            return row  # it may have been read before what was revoked just now, and is not relied on
+            return row  # a key was revoked during the read, so the row may be outdated: do not cache it
         self._known[lookup] = now, row
         self._known.move_to_end(lookup)
         if len(self._known) > KNOWN_MAX:

@@ -1,5 +1,4 @@
-"""Counters in Redis or Valkey: the windows of `rates`, each kept and changed by a script there. Imported only where the
-settings name one."""
+"""Shared rate limits and slots in Redis or Valkey, changed atomically by Lua scripts. Imported only if configured."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -12,10 +11,10 @@ from treadle.access.sliding_window import Hit, Window
 from treadle.core.errors import StoreError
 
 ANSWER_S = 0.5
-"""How long an answer may take: no request waits longer for being counted."""
+"""The timeout of one command: no request waits longer to be counted."""
 
 CONNECTIONS_MAX = 32
-"""Connections at once; further counts wait for one, since a pool without waiting fails under load."""
+"""The size of the pool; further commands wait, since a pool that does not wait fails under load."""
 
 PREFIX = "treadle"
 _NO_LIMIT = 0
@@ -40,8 +39,8 @@ if limit == 0 or (cost > 0 and used + cost <= limit) then
 end
 return {{count, before, over}}
 """
-"""Counts if the limit allows it, and always without a limit; returns what was counted before, and the time in the span.
-The rule is that of `Window.take`, which then says what came of it."""
+"""Counts if the limit allows it, or always without a limit; returns the counts before, and the time within the span.
+The rule is that of `Window.take`, which computes the result from them."""
 
 _ENTER = f"""{_NOW}
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', now)
@@ -54,11 +53,11 @@ _KEEP = f"""{_NOW}
 for place = 2, #ARGV do redis.call('ZADD', KEYS[1], now + ARGV[1], ARGV[place]) end
 redis.call('PEXPIRE', KEYS[1], ARGV[1])
 """
-"""Places are a set whose members go when their time is over, by the clock of Redis: nobody else's is asked."""
+"""Slots are a sorted set whose members expire by the clock of Redis, so that the clocks of processes do not matter."""
 
 
-class RedisRates:
-    """Fits `Shared`, by the clock of Redis."""
+class RedisCounter:
+    """Fits `SharedCounter`, by the clock of Redis."""
 
     def __init__(self, url: str, password: str = "") -> None:
         address = url.replace("valkey", "redis", 1) if url.startswith("valkey") else url
@@ -77,48 +76,48 @@ class RedisRates:
         self._keep = self._redis.register_script(_KEEP)
 
     async def take(self, name: str, limit: int, window_s: float) -> Hit:
-        """Do one thing if the limit allows it. Raises: StoreError."""
+        """Count one event if the limit allows it. Raises: StoreError."""
         return await self._hit(name, window_s, limit, 1)
 
     async def left(self, name: str, limit: int, window_s: float) -> Hit:
-        """Return what is left of what `add` counts. Raises: StoreError."""
+        """Return what is left of the limit. Raises: StoreError."""
         return await self._hit(name, window_s, limit, 0)
 
     async def add(self, name: str, window_s: float, cost: int) -> None:
-        """Count what was done already. Raises: StoreError."""
+        """Count a cost that was incurred already. Raises: StoreError."""
         await self._hit(name, window_s, _NO_LIMIT, cost)
 
     async def _hit(self, name: str, window_s: float, limit: int, cost: int) -> Hit:
         window_ms = int(window_s * 1000)
-        async with _answering():
+        async with _store_errors():
             key = f"{PREFIX}:window:{name}"
             count, before, over_ms = await self._count(keys=[key], args=[window_ms, limit, cost])
         window = Window(count=int(count), before=int(before))
         return window.take(limit, cost, int(over_ms) / window_ms, window_s)
 
     async def enter(self, name: str, member: str, limit: int, hold_s: float) -> bool:
-        """Take one of so many places, for so long unless it is kept. Raises: StoreError."""
-        async with _answering():
+        """Take one of `limit` slots, for `hold_s` unless renewed. Raises: StoreError."""
+        async with _store_errors():
             return bool(await self._enter(keys=[f"{PREFIX}:{name}"], args=[int(hold_s * 1000), member, limit]))
 
     async def keep(self, name: str, members: Sequence[str], hold_s: float) -> None:
-        """Keep the places of these for so long from now. Raises: StoreError."""
-        async with _answering():
+        """Renew the slots of these members. Raises: StoreError."""
+        async with _store_errors():
             await self._keep(keys=[f"{PREFIX}:{name}"], args=[int(hold_s * 1000), *members])
 
     async def leave(self, name: str, member: str) -> None:
-        """Give a place back. Raises: StoreError."""
-        async with _answering():
+        """Release a slot. Raises: StoreError."""
+        async with _store_errors():
             await self._redis.zrem(f"{PREFIX}:{name}", member)  # pyright: ignore[reportUnknownMemberType]
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         await self._pool.disconnect()
 
 
 @asynccontextmanager
-async def _answering() -> AsyncGenerator[None, None]:
-    """Bound an exchange, and say in our words that it failed."""
+async def _store_errors() -> AsyncGenerator[None, None]:
+    """Bound a command in time, and turn its failure into a StoreError."""
     try:
         async with asyncio.timeout(2 * ANSWER_S):
             yield

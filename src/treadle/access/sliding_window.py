@@ -1,9 +1,8 @@
-"""How much may be done in a while: a sliding window, in the memory of this process. Pure, but for the time given.
+"""Sliding-window rate limits in the memory of this process. Pure, with an injected clock.
 
-A window is two counters: what was done in this minute, and what was done in the last one, of which the part counts
-that still lies within sixty seconds, in whole numbers. It needs no list of times, and is never off by more than the
-last minute was uneven. What went over the limit in a minute counts as the limit in the next one, so that nobody waits
-longer than a minute.
+A window has two counters: the current minute, and the previous one, weighted by the part of it that is within the last
+sixty seconds. It needs no list of timestamps, and its error is bounded by how uneven the previous minute was. A count
+above the limit is carried over as the limit only, so that no wait is longer than a minute.
 """
 
 from collections import OrderedDict
@@ -12,13 +11,13 @@ from collections.abc import Callable
 import msgspec
 
 NAMES_MAX = 100_000
-"""Windows kept; the one that was not asked for longest is forgotten first."""
+"""The number of windows kept; the least recently used is dropped first."""
 
 
 class Hit(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether something may be done, what is left of the limit, and after how many seconds there is more.
+    """Whether an event is allowed, what is left of the limit, and after how many seconds it resets.
 
-    For what is refused that is when the same would be allowed, if nobody else did anything meanwhile.
+    For a refused event `reset_s` is when it would be allowed if no other were counted before.
     """
 
     allowed: bool
@@ -28,7 +27,7 @@ class Hit(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Window:
-    """One counter for this span and one for the last."""
+    """The counters of the current and the previous span."""
 
     __slots__ = ("before", "count", "span")
 
@@ -38,7 +37,7 @@ class Window:
         self.before = before
 
     def take(self, limit: int, cost: int, part: float, window_s: float) -> Hit:
-        """Count something of this cost if the limit allows it when so much of the span is over."""
+        """Count a cost if the limit allows it; `part` is how much of the span is over."""
         room = limit - max(cost, 1)
         allowed = self.used(part, limit) <= room
         spans = 1.0 - part if allowed else self.wait(room, part, limit)
@@ -47,19 +46,19 @@ class Window:
         remaining = max(0, limit - self.used(part, limit))
         return Hit(allowed=allowed, limit=limit, remaining=remaining, reset_s=window_s * spans)
 
-    def turn(self, span: int) -> None:
-        """Go on to a span: what was counted in the one before it begins to fade."""
+    def advance(self, span: int) -> None:
+        """Move on to a span; the count of the one before it becomes `before`."""
         if span != self.span:
             self.before = self.count if span == self.span + 1 else 0
             self.count = 0
             self.span = span
 
     def used(self, part: float, limit: int) -> int:
-        """Return what counts when so much of the span is over."""
+        """Return the weighted count when `part` of the span is over."""
         return self.count + int(min(self.before, limit) * (1.0 - part))
 
     def wait(self, room: int, part: float, limit: int) -> float:
-        """Return after what part of a span no more than `room` is used: within this one, or when the next begins."""
+        """Return after what part of a span at most `room` is used: within this span, or when the next starts."""
         faded = 1.0 - (room - self.count + 1) / (min(self.before, limit) or 1)
         return max(0.0, min(1.0, faded) - part)
 
@@ -73,19 +72,19 @@ class SlidingWindow:
         self._windows: OrderedDict[str, Window] = OrderedDict()
 
     def take(self, name: str, limit: int, window_s: float, cost: int = 1) -> Hit:
-        """Do something of this cost if the limit allows it; what is refused does not count.
+        """Count a cost if the limit allows it; a refused one does not count.
 
-        A cost of 0 only asks whether anything is left.
+        A cost of 0 only checks whether anything is left.
         """
-        window, part = self._look(name, window_s)
+        window, part = self._current(name, window_s)
         return window.take(limit, cost, part, window_s)
 
     def add(self, name: str, window_s: float, cost: int) -> None:
-        """Count what was done already, whatever the limit."""
-        self._look(name, window_s)[0].count += cost
+        """Count a cost that was incurred already, whatever the limit."""
+        self._current(name, window_s)[0].count += cost
 
-    def _look(self, name: str, window_s: float) -> tuple[Window, float]:
-        """Return a window as it is now, and how much of the present span is over."""
+    def _current(self, name: str, window_s: float) -> tuple[Window, float]:
+        """Return the window advanced to the current span, and how much of that is over."""
         place = self._monotonic() / window_s
         span = int(place)
         window = self._windows.get(name)
@@ -95,5 +94,5 @@ class SlidingWindow:
                 self._windows.popitem(last=False)
         else:
             self._windows.move_to_end(name)
-        window.turn(span)
+        window.advance(span)
         return window, place - span

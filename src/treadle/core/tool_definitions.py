@@ -82,7 +82,7 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """How Treadle may run a server tool.
 
     `resources` name what a call works on (`file:{path}`, from its arguments; `*` is everything). What an `untrusted`
-    tool gives may have been written by anybody. `rate_per_min` bounds the calls of one key; 0 is without bound.
+    tool returns may have been written by anyone. `rate_per_min` bounds the calls of one key; 0 is without bound.
     """
 
     effect: Effect = "write"
@@ -104,7 +104,7 @@ class ToolPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def taints(self) -> bool:
-        """Return whether what this tool gives may have been written by anybody."""
+        """Return whether the output of this tool may have been written by anyone."""
         return self.untrusted or self.egress
 
     @property

@@ -43,7 +43,7 @@ class Deadline(msgspec.Struct):
 class TimeLimit(msgspec.Struct):
     """Cancels the body of its `with` after so many seconds, as `asyncio.timeout` does, but without awaiting.
 
-    The cancellation does not propagate; `has_cut_off` tells that it happened.
+    The cancellation does not propagate; `has_cut_off` is true if it happened.
     """
 
     seconds: float | None

@@ -36,7 +36,7 @@ class StartedRead:
 class EarlyReads(msgspec.Struct):
     """The reads of a round that started before the model call ended: those `running`, and all ever `seen`.
 
-    `is_marked` tells whether any call is waiting to be started.
+    `is_marked` is true while a call is waiting to be started.
     """
 
     clock: Clock

@@ -232,9 +232,9 @@ class RunLoop:
             await stream.aclose()
         if not state.is_round_over:
             state.fail(BrokenStream("The upstream ended without a finish.").info)
-        if self._is_holding and (kept := await discard_for_retry(stream, state, self._early, self._deadline, attempt)):
+        if self._is_holding and (notes := await discard_for_retry(stream, state, self._early, self._deadline, attempt)):
             self._steps.clear()
-            self._feed(kept)
+            self._feed(notes)
             return await self._stream_call(ask, attempt + 1)
         if closing := state.closing_events():
             self._feed(closing)
@@ -369,14 +369,14 @@ class RunLoop:
         """Request the approval that a call needs, unless it was requested before or is answered already."""
         if planned.outcome is not None or not planned.reasons or planned.decision is not None or planned.is_deferred:
             return planned
-        call_id, past = planned.call.call_id, self._recorded
-        record = None if past is None else past.request(call_id)
-        decision = None if past is None else past.decision(call_id)
-        if past is not None and record is None and decision is None:
-            if past.result(call_id) is not None and not past.is_aborted_before(call_id):
+        call_id, recorded = planned.call.call_id, self._recorded
+        record = None if recorded is None else recorded.request(call_id)
+        decision = None if recorded is None else recorded.decision(call_id)
+        if recorded is not None and record is None and decision is None:
+            if recorded.result(call_id) is not None and not recorded.is_aborted_before(call_id):
                 return planned
-            if past.abort is not None:
-                raise LoopStopped(past.abort.error)
+            if recorded.abort is not None:
+                raise LoopStopped(recorded.abort.error)
         if record is None and decision is None:
             self._go_live()
             if self._deadline.is_over:

@@ -15,10 +15,10 @@ from treadle.engine.ports import Approver, Model, Toolbox
 from treadle.engine.run_loop import Ports
 from treadle.journal.journal_interface import RunRow, Store
 from treadle.runs.approvals.bound_toolbox import BoundToolbox
-from treadle.runs.approvals.unattended import DenyAll
+from treadle.runs.approvals.durable_approver import DenyAll
 from treadle.runs.response_cache import CacheRules
-from treadle.runs.runners.local_runner import LocalRunner
 from treadle.runs.runners.runner_interface import RunDriver
+from treadle.runs.runners.store_runners import LocalRunner
 from treadle.runs.tool_offers import OfferRules
 from treadle.telemetry import Metrics
 from treadle.telemetry.run_observer import Tracer

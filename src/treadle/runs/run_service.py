@@ -25,7 +25,7 @@ from treadle.runs.conversation_history import ConversationHistory, JoinedHistory
 from treadle.runs.dependencies import NO_OVERRIDES, RunDependencies, RunOverrides, RunsOptions, ports_of
 from treadle.runs.history_validation import log_pairs
 from treadle.runs.idempotency import Idempotency, check_same, last_try
-from treadle.runs.recovery.revive_runs import RunRecovery
+from treadle.runs.recovery.recover_runs import RunRecovery
 from treadle.runs.recovery.run_record import RunRecord, UnreadableRun, read_record
 from treadle.runs.remote_run_reader import after_number, tail
 from treadle.runs.replay.event_replay import replay_journal

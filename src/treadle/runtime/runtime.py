@@ -9,7 +9,7 @@ from typing import Any, Self
 import msgspec
 
 from treadle.access.client_identity import LOCAL, Client
-from treadle.access.key_accounts import Accounts
+from treadle.access.key_accounts import KeyAccounts
 from treadle.config import Settings, load_settings
 from treadle.config import mcp_settings as mcp
 from treadle.core.errors import ConfigError, Conflict, RequestError, ToolFailed
@@ -139,7 +139,7 @@ class Runtime:
             self.store, self.clock, self.ids, arguments_bytes_max=self.settings.limits.arguments_bytes_max
         )
         self.limiter = make_limiter(self.settings, self.clock, self.metrics, env, parts.workers)
-        self.accounts = Accounts(
+        self.accounts = KeyAccounts(
             self.store.keys, self.limiter, self.clock, self.prices.cost, account_limits(self.settings)
         )
         options = runs_options(self.settings)

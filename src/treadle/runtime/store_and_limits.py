@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from treadle.access.rate_limiter import Limiter
+from treadle.access.rate_limiter import RateLimiter
 from treadle.access.sliding_window import SlidingWindow
 from treadle.config import Settings, sqlite_path
 from treadle.config import mcp_settings as mcp
@@ -23,10 +23,9 @@ from treadle.providers.provider_endpoint import Endpoint
 from treadle.runs import RunsOptions
 from treadle.runs.approvals.durable_approver import ApproverRules
 from treadle.runs.response_cache import CacheRules
-from treadle.runs.runners.local_runner import LocalRunner
 from treadle.runs.runners.runner_interface import RunDriver as RunsRunner
 from treadle.runs.runners.runner_interface import RunnerTerms
-from treadle.runs.runners.shared_store_runner import SharedStoreRunner
+from treadle.runs.runners.store_runners import LocalRunner, SharedStoreRunner
 from treadle.runs.tool_offers import OfferRules
 from treadle.telemetry import Metrics
 from treadle.tools import RunnerLimits
@@ -84,7 +83,7 @@ def account_limits(settings: Settings) -> KeyRates:
 
 def make_limiter(
     settings: Settings, clock: Clock, metrics: Metrics, env: Mapping[str, str], workers: int = 1
-) -> Limiter:
+) -> RateLimiter:
     """Return what counts requests and tokens: alone, or with others where the settings name a Redis.
 
     Of several workers without one each keeps to its part of a limit.
@@ -93,14 +92,14 @@ def make_limiter(
     """
     rates, local = settings.rates, SlidingWindow(clock.monotonic)
     if not rates.url:
-        return Limiter(local, clock.monotonic, replicas=workers)
+        return RateLimiter(local, clock.monotonic, replicas=workers)
     try:
-        from treadle.access.redis_counters import RedisRates
+        from treadle.access.redis_counters import RedisCounter
     except ImportError as error:
         message = f"rates.url needs a library that is not installed ({error.name})"
         raise ConfigError(message, param="rates.url", hint="pip install 'treadle[redis]'") from error
-    shared = RedisRates(rates.url, env.get(rates.password_env, ""))
-    return Limiter(
+    shared = RedisCounter(rates.url, env.get(rates.password_env, ""))
+    return RateLimiter(
         local, clock.monotonic, shared=shared, replicas=rates.replicas * workers, fell_back=metrics.counted_alone
     )
 

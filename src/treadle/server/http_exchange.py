@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
-from treadle.access.client_identity import ANYBODY, Client
+from treadle.access.client_identity import PUBLIC_CLIENT, Client
 from treadle.access.sliding_window import Hit
 from treadle.core.errors import ErrorInfo, LimitExceeded, ProtocolError, RequestError
 from treadle.core.json import type_errors, write_json
@@ -121,7 +121,7 @@ class Exchange:
     """
 
     params: dict[str, str] = _NO_PARAMS
-    client: Client = ANYBODY
+    client: Client = PUBLIC_CLIENT
     also: tuple[Header, ...] = ()
     hits: tuple[Hit, ...] = ()
     begun = False

@@ -1,6 +1,6 @@
-"""A part of a workspace as a model can read it: no deeper than asked, no larger than allowed, the rest by the page.
+"""Cuts a part of a workspace to what a model can read: bounded depth and size, with paging.
 
-Pure. What is left out is named with its size and where to read it, so that nothing seems to be missing.
+Pure. What is left out is replaced by its size and path, so that the model knows that there is more.
 """
 
 from collections.abc import Iterator
@@ -22,8 +22,8 @@ class ExcerptPage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     next_offset: int | None = None
 
 
-class Glance(msgspec.Struct, frozen=True, kw_only=True):
-    """How much of a value is wanted."""
+class ExcerptRange(msgspec.Struct, frozen=True, kw_only=True):
+    """The depth, page and size of an excerpt."""
 
     depth: int = DEPTH_DEFAULT
     offset: int = 0
@@ -31,35 +31,35 @@ class Glance(msgspec.Struct, frozen=True, kw_only=True):
     bytes_max: int = 16_384
 
 
-def look(value: Json, path: str, glance: Glance) -> ExcerptPage:
-    """Return what fits of the value at a path."""
+def excerpt(value: Json, path: str, bounds: ExcerptRange) -> ExcerptPage:
+    """Return the excerpt of the value at a path."""
     match value:
         case str():
-            return _text(value, glance)
+            return _text(value, bounds)
         case dict() | list():
-            return _container(value, path, glance)
+            return _container(value, path, bounds)
         case _:
             return ExcerptPage(value=value)
 
 
-def _text(text: str, glance: Glance) -> ExcerptPage:
-    shown = cut_text(text[glance.offset :], glance.bytes_max)
-    end = glance.offset + len(shown)
-    if glance.offset == 0 and end == len(text):
+def _text(text: str, bounds: ExcerptRange) -> ExcerptPage:
+    shown = cut_text(text[bounds.offset :], bounds.bytes_max)
+    end = bounds.offset + len(shown)
+    if bounds.offset == 0 and end == len(text):
         return ExcerptPage(value=text)
     return ExcerptPage(value=shown, total=len(text), next_offset=end if end < len(text) else None)
 
 
-def _container(value: dict[str, Json] | list[Json], path: str, glance: Glance) -> ExcerptPage:
-    """Fill a page member by member; one that is too large for it is named instead."""
+def _container(value: dict[str, Json] | list[Json], path: str, bounds: ExcerptRange) -> ExcerptPage:
+    """Fill a page member by member; one that is too large is replaced by its size and path."""
     tokens = read_pointer(path)
     named: dict[str, Json] = {}
     listed: list[Json] = []
-    size, position = 2, glance.offset
-    for name, member in _members(value, glance):
-        shown = _shrunk(member, (*tokens, name), glance)
+    size, position = 2, bounds.offset
+    for name, member in _members(value, bounds):
+        shown = _shrunk(member, (*tokens, name), bounds)
         added = len(write_json(shown)) + (len(write_json(name)) + 1 if isinstance(value, dict) else 0) + 1
-        if size + added > glance.bytes_max and position > glance.offset:
+        if size + added > bounds.bytes_max and position > bounds.offset:
             break
         size += added
         position += 1
@@ -68,25 +68,25 @@ def _container(value: dict[str, Json] | list[Json], path: str, glance: Glance) -
         else:
             listed.append(shown)
     page: Json = named if isinstance(value, dict) else listed
-    if glance.offset == 0 and position == len(value):
+    if bounds.offset == 0 and position == len(value):
         return ExcerptPage(value=page)
     return ExcerptPage(value=page, total=len(value), next_offset=position if position < len(value) else None)
 
 
-def _members(value: dict[str, Json] | list[Json], glance: Glance) -> Iterator[tuple[str, Json]]:
-    end = glance.offset + glance.limit
+def _members(value: dict[str, Json] | list[Json], bounds: ExcerptRange) -> Iterator[tuple[str, Json]]:
+    end = bounds.offset + bounds.limit
     if isinstance(value, dict):
-        yield from list(value.items())[glance.offset : end]
+        yield from list(value.items())[bounds.offset : end]
     else:
-        for index, element in enumerate(value[glance.offset : end], glance.offset):
+        for index, element in enumerate(value[bounds.offset : end], bounds.offset):
             yield str(index), element
 
 
-def _shrunk(value: Json, tokens: tuple[str, ...], glance: Glance) -> Json:
-    """Return the value as deep as asked, and less deep as long as it takes more than half of a page."""
-    for depth in range(max(0, glance.depth - 1), -1, -1):
+def _shrunk(value: Json, tokens: tuple[str, ...], bounds: ExcerptRange) -> Json:
+    """Return the value at the given depth, or less deep if it takes more than half of a page."""
+    for depth in range(max(0, bounds.depth - 1), -1, -1):
         shown = _cut(value, tokens, depth)
-        if len(write_json(shown)) <= glance.bytes_max // 2:
+        if len(write_json(shown)) <= bounds.bytes_max // 2:
             return shown
     return _named(value, tokens)
 

@@ -1,7 +1,6 @@
-"""JSON Pointers (RFC 6901) into documents that are never changed in place.
+"""JSON Pointers (RFC 6901): read, set, remove, append and insert in immutable JSON documents.
 
-A write copies the containers on its path and shares the rest, so a document once handed out stays as it was.
-Documents are whatever JSON is; nothing here knows what they mean.
+A write copies the containers on its path and shares the rest, so earlier versions of a document stay unchanged.
 """
 
 import re
@@ -19,7 +18,7 @@ else:
     Json = Any  # msgspec decodes structs that hold JSON, and knows no recursive alias
 
 Edit: TypeAlias = "Callable[[Json, str], Json]"
-"""Turns a container and the last token of a pointer into the container's successor."""
+"""Returns the changed container, given a container and the last token of a pointer."""
 
 POINTER_CHARS_MAX = 1_024
 _BAD_ESCAPE = re.compile(r"~(?![01])")
@@ -44,7 +43,7 @@ def read_pointer(pointer: str) -> tuple[str, ...]:
 
 
 def write_pointer(tokens: Sequence[str]) -> str:
-    """Spell the tokens as a pointer."""
+    """Return the tokens as a pointer."""
     return "".join("/" + token.replace("~", "~0").replace("/", "~1") for token in tokens)
 
 

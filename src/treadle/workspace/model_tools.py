@@ -1,7 +1,7 @@
-"""What a model may do with a workspace: read it, patch the draft, propose facts, see the locks, open a panel.
+"""The tools with which a model reads a workspace, patches the draft, proposes facts, lists locks and opens panels.
 
-There is no tool that commits facts. A refusal reaches the model with its code, the name of the lock in the way, and
-what to do; what a person decided since reaches it as a warning with the next result, once.
+No tool commits facts. A refused call returns its code, the lock that prevents it, and a hint. A person's decisions are
+delivered to the model once, as a warning with its next result.
 """
 
 from collections import OrderedDict
@@ -18,21 +18,21 @@ from treadle.engine.approval_reasons import NEVER_READ
 from treadle.journal.journal_interface import Store
 from treadle.tools import Tool, ToolContext
 from treadle.tools.function_tools import function_tool
-from treadle.workspace.excerpts import DEPTH_DEFAULT, PAGE_DEFAULT, Glance, look
+from treadle.workspace.excerpts import DEPTH_DEFAULT, PAGE_DEFAULT, ExcerptRange, excerpt
 from treadle.workspace.json_pointer import get_at
 from treadle.workspace.run_binding import Binding
 from treadle.workspace.workspace_service import Workspaces
 from treadle.workspace.workspace_state import Change
-from treadle.workspace.workspace_store import Author, Held, Standing
+from treadle.workspace.workspace_store import Author, ProposalStanding, StoredWorkspace
 
 SOURCE = "workspace"
 DEPTH_MAX = 16
 PAGE_MAX = 1_000
 NEWS_REASON_CHARS = 500
-BEARERS_MAX = 1_000
-"""Workspaces whose last news are remembered until it is known that a model read them."""
+WORKSPACES_MAX = 1_000
+"""The number of workspaces whose last notices are kept until a model is known to have read them."""
 SLACK_S = 10.0
-"""What a call that waits for a person gets beside that time."""
+"""The time that a call gets in addition to its wait for a person."""
 
 _READ = ToolPolicy(effect="read", parallel=True)
 _SHOW = ToolPolicy(effect="idempotent")
@@ -42,7 +42,7 @@ T = TypeVar("T")
 
 
 class ProposalTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """How the tools work.
+    """The options of the tools.
 
     `default` is the workspace of runs that have none; `wait_s` is how long a proposal waits for a person before the
     run goes on; `read_bytes_max` bounds what is read at once.
@@ -54,29 +54,31 @@ class ProposalTerms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def workspace_tools(workspaces: Workspaces, store: Store, terms: ProposalTerms | None = None) -> list[Tool]:
-    """Return the tools on the workspaces of a store."""
+    """Return the tools for the workspaces of a store."""
     terms = terms or ProposalTerms()
     binding = Binding(workspaces, store, default=terms.default)
-    hands = _Hands(workspaces, binding, terms, _Bearers(store))
+    functions = _WorkspaceTools(workspaces, binding, terms, _NoticeDelivery(store))
     proposing = ToolPolicy(effect="idempotent", timeout_s=terms.wait_s + SLACK_S)
     rows: tuple[tuple[str, Callable[..., Any], ToolPolicy], ...] = (
-        ("state.get", hands.get_state, _READ),
-        ("locks.list", hands.list_locks, _READ),
-        ("draft.patch", hands.patch_draft, _WRITE),
-        ("facts.propose", hands.propose_facts, proposing),
-        ("ui.show", hands.show, _SHOW),
+        ("state.get", functions.get_state, _READ),
+        ("locks.list", functions.list_locks, _READ),
+        ("draft.patch", functions.patch_draft, _WRITE),
+        ("facts.propose", functions.propose_facts, proposing),
+        ("ui.show", functions.show, _SHOW),
     )
     return [function_tool(function, name=name, policy=policy, source=SOURCE) for name, function, policy in rows]
 
 
-class _Hands:
+class _WorkspaceTools:
     """The functions behind the tools."""
 
-    def __init__(self, workspaces: Workspaces, binding: Binding, terms: ProposalTerms, bearers: "_Bearers") -> None:
+    def __init__(
+        self, workspaces: Workspaces, binding: Binding, terms: ProposalTerms, notices: "_NoticeDelivery"
+    ) -> None:
         self._workspaces = workspaces
         self._binding = binding
         self._terms = terms
-        self._bearers = bearers
+        self._notices = notices
 
     async def get_state(
         self,
@@ -95,14 +97,14 @@ class _Hands:
             limit: How many members or elements at most.
         """
         held = await self._held(context)
-        value = _told(lambda: get_at(held.workspace.document(), path))
-        glance = Glance(
+        value = _refusing(lambda: get_at(held.workspace.document(), path))
+        bounds = ExcerptRange(
             depth=_within("depth", depth, 1, DEPTH_MAX),
             offset=_within("offset", offset, 0, 2**31),
             limit=_within("limit", limit, 1, PAGE_MAX),
             bytes_max=min(self._terms.read_bytes_max, context.output_bytes_max // 2),
         )
-        page = msgspec.to_builtins(look(value, path, glance))
+        page = msgspec.to_builtins(excerpt(value, path, bounds))
         now = held.workspace
         return {"path": path, "version": now.version, "facts_version": now.facts_version, **page}
 
@@ -120,7 +122,9 @@ class _Hands:
             reason: Why, in one line.
         """
         held = await self._held(context)
-        taken = await _asked(self._desk(held).patch_draft(held.row.id, changes, author=_author(context, reason)))
+        taken = await _refusing_async(
+            self._workspaces_of(held).patch_draft(held.row.id, changes, author=_author(context, reason))
+        )
         return {"version": taken.record.version, "changed": [each.path for each in taken.record.diff]}
 
     async def propose_facts(
@@ -134,14 +138,16 @@ class _Hands:
             base_version: The facts_version that you have read; if what you change has changed since, it is refused.
         """
         held = await self._held(context)
-        standing = await _asked(
-            self._desk(held).propose(held.row.id, changes, author=_author(context, reason), base=base_version)
+        standing = await _refusing_async(
+            self._workspaces_of(held).propose(held.row.id, changes, author=_author(context, reason), base=base_version)
         )
         if self._terms.wait_s and standing.status == "open":
             context.progress("waiting for a person to decide")
-            standing = await self._desk(held).wait_decision(held.row.id, standing.proposal.id, self._terms.wait_s)
+            standing = await self._workspaces_of(held).wait_decision(
+                held.row.id, standing.proposal.id, self._terms.wait_s
+            )
         if standing.status != "open":
-            await self._workspaces.told(standing.proposal.id)
+            await self._workspaces.mark_delivered(standing.proposal.id)
         return _outcome(standing)
 
     async def show(self, context: ToolContext, panel: str, path: str = "") -> Any:
@@ -153,44 +159,48 @@ class _Hands:
         """
         held = await self._held(context)
         changes = [Change(path="/ui/panel", value=panel), Change(path="/ui/path", value=path)]
-        taken = await _asked(self._desk(held).show(held.row.id, changes, author=_author(context, "")))
+        taken = await _refusing_async(self._workspaces_of(held).show(held.row.id, changes, author=_author(context, "")))
         return {"version": taken.record.version, "panel": panel}
 
-    async def _held(self, context: ToolContext) -> Held:
-        """Return the workspace of the run, and let the model hear what was decided meanwhile."""
+    async def _held(self, context: ToolContext) -> StoredWorkspace:
+        """Return the workspace of the run, and add the decisions since the last call as warnings."""
         held = await self._binding.find(context.run_id, context.session_id)
-        missed = await self._bearers.missed(held.row.id, context)
-        for words in [*missed, *(_news(each) for each in await self._desk(held).news(held.row.id))]:
-            self._bearers.bear(held.row.id, words, context)
-            context.warn(words)
+        unread = await self._notices.take_unread(held.row.id, context)
+        decided = await self._workspaces_of(held).take_undelivered(held.row.id)
+        for notice in [*unread, *map(_notice, decided)]:
+            self._notices.add(held.row.id, notice, context)
+            context.warn(notice)
         return held
 
-    def _desk(self, held: Held) -> Workspaces:
-        """Return the desk of whoever's workspace it is."""
+    def _workspaces_of(self, held: StoredWorkspace) -> Workspaces:
+        """Return the workspaces of the key that owns this one."""
         return self._workspaces.of(held.row.key_id)
 
 
-class _Bearers:
-    """Which calls bear news to the model. Not every call that runs is read: one that began before its turn was whole
-    is dropped when that breaks off. Then the next run hears the news it bore."""
+class _NoticeDelivery:
+    """Tracks which calls delivered notices to the model.
+
+    A model does not read every call's result: an early read is dropped if its model call is interrupted. Its notices
+    are then delivered again in the next run.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._borne: OrderedDict[str, dict[str, tuple[str, str]]] = OrderedDict()
+        self._sent: OrderedDict[str, dict[str, tuple[str, str]]] = OrderedDict()
 
-    def bear(self, workspace_id: str, words: str, context: ToolContext) -> None:
-        """Note that a call tells something."""
-        self._borne.setdefault(workspace_id, {})[words] = (context.run_id, context.call_id)
-        while len(self._borne) > BEARERS_MAX:
-            self._borne.popitem(last=False)
+    def add(self, workspace_id: str, notice: str, context: ToolContext) -> None:
+        """Record that a call delivers a notice."""
+        self._sent.setdefault(workspace_id, {})[notice] = (context.run_id, context.call_id)
+        while len(self._sent) > WORKSPACES_MAX:
+            self._sent.popitem(last=False)
 
-    async def missed(self, workspace_id: str, context: ToolContext) -> list[str]:
-        """Return what calls of other runs told and no model read, and forget them."""
-        borne = self._borne.get(workspace_id, {})
-        others = {words: call for words, call in borne.items() if call[0] != context.run_id}
-        for words in others:
-            del borne[words]
-        return [words for words, call in others.items() if not await self._is_read(*call)]
+    async def take_unread(self, workspace_id: str, context: ToolContext) -> list[str]:
+        """Return the notices of other runs' calls that no model has read, and drop them."""
+        sent = self._sent.get(workspace_id, {})
+        others = {notice: call for notice, call in sent.items() if call[0] != context.run_id}
+        for notice in others:
+            del sent[notice]
+        return [notice for notice, call in others.items() if not await self._is_read(*call)]
 
     async def _is_read(self, run_id: str, call_id: str) -> bool:
         """Return whether a call has a result that the model has read; a run without entries is trusted."""
@@ -206,21 +216,21 @@ def _author(context: ToolContext, reason: str) -> Author:
     return Author(actor="model", reason=reason, run_id=context.run_id or None, call_id=context.call_id or None)
 
 
-def _outcome(standing: Standing) -> dict[str, Any]:
-    """Return how a proposal stands, in the words of a result."""
-    said: dict[str, Any] = {"proposal_id": standing.proposal.id, "status": standing.status}
+def _outcome(standing: ProposalStanding) -> dict[str, Any]:
+    """Return the state of a proposal as the result of a call."""
+    fields: dict[str, Any] = {"proposal_id": standing.proposal.id, "status": standing.status}
     decision = standing.decision
     if standing.status == "open":
-        return {**said, "waiting_for": "a person", "facts_version": standing.proposal.base_version}
+        return {**fields, "waiting_for": "a person", "facts_version": standing.proposal.base_version}
     if decision is not None and decision.reason:
-        said["reason"] = decision.reason
+        fields["reason"] = decision.reason
     if standing.status == "confirmed" and decision is not None:
-        said["changes"] = msgspec.to_builtins(decision.changes)
-        said["as_proposed"] = decision.changes == standing.proposal.changes
-    return said
+        fields["changes"] = msgspec.to_builtins(decision.changes)
+        fields["as_proposed"] = decision.changes == standing.proposal.changes
+    return fields
 
 
-def _news(standing: Standing) -> str:
+def _notice(standing: ProposalStanding) -> str:
     """Return a decision as one line for the model."""
     words = f"Proposal {standing.proposal.id} was {standing.status}"
     decision = standing.decision
@@ -231,14 +241,14 @@ def _news(standing: Standing) -> str:
     return words + ("" if words.endswith((".", "!", "?")) else ".")
 
 
-async def _asked(work: Awaitable[T]) -> T:
+async def _refusing_async(work: Awaitable[T]) -> T:
     try:
         return await work
     except TreadleError as error:
         raise _refusal(error) from None
 
 
-def _told(work: Callable[[], T]) -> T:
+def _refusing(work: Callable[[], T]) -> T:
     try:
         return work()
     except TreadleError as error:
@@ -246,7 +256,7 @@ def _told(work: Callable[[], T]) -> T:
 
 
 def _refusal(error: TreadleError) -> ToolFailed:
-    """Return a refusal of the workspace as something that the model can read and act on."""
+    """Return an error of the workspace as a tool failure with its hint, which the model can act on."""
     hint = f" ({error.hint})" if error.hint else ""
     return ToolFailed(f"{error.message}{hint}", code=error.info.code)
 

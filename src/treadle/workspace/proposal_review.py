@@ -1,6 +1,6 @@
-"""A proposal as a person reads it before deciding: what it would change, and what happened to the facts meanwhile.
+"""Builds the review of a proposal that a person reads before deciding: its changes, and the facts' changes since.
 
-Pure: the workspace as it is and as it was when the proposal was made go in, the review comes out.
+Pure: a function of the current workspace and the one that the proposal was made on.
 """
 
 import msgspec
@@ -30,7 +30,7 @@ class Review(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def review(proposal: Proposal, current: Workspace, made_on: Workspace) -> Review:
-    """Return a proposal as a person reads it."""
+    """Return the review of a proposal."""
     moved = moved_paths(current, proposal.base_version, proposal.changes, made_on.facts)
     is_stale = bool(moved)
     fields = Review(proposal=proposal, sha256=proposal.sha256, facts_version=current.facts_version, is_stale=is_stale)

@@ -1,9 +1,9 @@
-"""How facts change: somebody proposes, a person decides, on the very facts they have seen, once.
+"""The steps that change facts: anyone proposes, and a person confirms or rejects, on the facts that they were shown.
 
-A proposal is stale when what it touches was changed since the facts it was made for, its base; what others did
-elsewhere does not matter. Who calls brings that base; without it any change of the facts makes a proposal stale.
+A proposal is stale if what it touches has changed since its base, the facts it was made for. The caller passes the
+base; without it any change of the facts makes the proposal stale.
 
-As in `state` every step takes a frozen workspace and returns a new one with its record; a refused one changes nothing.
+As in `workspace_state`, each step takes a frozen workspace and returns a new one with its record, or raises.
 """
 
 from collections.abc import Mapping, Sequence
@@ -31,15 +31,15 @@ from treadle.workspace.workspace_state import (
 PROPOSAL_BYTES_MAX = 262_144
 NAMED_MAX = 5
 STALE = "workspace_conflict"
-"""The code of the WorkspaceConflict that says that the facts have moved on."""
+"""The code of the WorkspaceConflict for facts that have changed."""
 
 
 def propose(
     workspace: Workspace, proposal: Proposal, *, actor: Actor, base: Mapping[str, Json] | None = None
 ) -> WorkspaceStep:
-    """Put a proposal before a person; the facts stay as they are. `base` are the facts that it was made for.
+    """Open a proposal for a person to decide; the facts stay unchanged. `base` are the facts it was made for.
 
-    Raises: WorkspaceConflict, when the facts it touches have moved on or are locked, or when it changes nothing;
+    Raises: WorkspaceConflict, when the facts it touches have changed or are locked, or when it changes nothing;
     ProtocolError, LimitExceeded.
     """
     if any(known.id == proposal.id for known in workspace.proposals):
@@ -66,11 +66,11 @@ def propose(
         reason=proposal.reason,
         expires_at=proposal.expires_at,
     )
-    kept = replace(proposal, changes=edits, version=workspace.version, base_version=workspace.facts_version)
-    return WorkspaceStep(replace(workspace, proposals=(*workspace.proposals, kept), version=record.version), record)
+    opened = replace(proposal, changes=edits, version=workspace.version, base_version=workspace.facts_version)
+    return WorkspaceStep(replace(workspace, proposals=(*workspace.proposals, opened), version=record.version), record)
 
 
-def confirm(  # noqa: PLR0913 - what a person may say with a decision
+def confirm(  # noqa: PLR0913 - the parts of a decision
     workspace: Workspace,
     proposal_id: str,
     version: int,
@@ -80,8 +80,8 @@ def confirm(  # noqa: PLR0913 - what a person may say with a decision
     changes: Sequence[Change] | None = None,
     base: Mapping[str, Json] | None = None,
 ) -> WorkspaceStep:
-    """Make a proposal fact. `version` is the version of the facts that the person was shown, `base` are the facts that
-    it was made for.
+    """Apply a proposal to the facts. `version` is the version of the facts that the person was shown, `base` are the
+    facts that it was made for.
 
     `only` names the changes to take, counted from 0; the others are dropped. `changes` are the person's own in place
     of the proposed ones: made for the facts as they are now, so that a stale proposal can be settled by hand.
@@ -127,7 +127,7 @@ def reject(workspace: Workspace, proposal_id: str, *, actor: Actor, reason: str 
 
 
 def expire(workspace: Workspace, proposal_id: str) -> WorkspaceStep:
-    """Drop a proposal that nobody decided in time: that is not a person's no.
+    """Drop a proposal that was not decided in time, which is not a rejection.
 
     Raises: NotFound.
     """
@@ -137,7 +137,7 @@ def expire(workspace: Workspace, proposal_id: str) -> WorkspaceStep:
 
 
 def proposed_facts(workspace: Workspace, changes: Sequence[Change]) -> dict[str, Json]:
-    """Return the facts as they would be, without making them so.
+    """Return the facts that the changes would give.
 
     Raises: ProtocolError, LimitExceeded, WorkspaceConflict.
     """
@@ -156,7 +156,7 @@ def find_open(workspace: Workspace, proposal_id: str) -> Proposal:
 
 
 def without(workspace: Workspace, proposal_id: str) -> tuple[Proposal, ...]:
-    """Return the open proposals but for one."""
+    """Return the open proposals except one."""
     return tuple(proposal for proposal in workspace.proposals if proposal.id != proposal_id)
 
 
@@ -171,7 +171,7 @@ def _chosen(proposal: Proposal, only: Sequence[int]) -> tuple[Change, ...]:
 def moved_paths(
     workspace: Workspace, base_version: int, changes: Sequence[Change], base: Mapping[str, Json] | None
 ) -> tuple[str, ...]:
-    """Return the paths of the facts that these changes touch and that were changed since their base."""
+    """Return the paths that these changes touch and that have changed since their base."""
     if base_version == workspace.facts_version:
         return ()
     if base is None:
@@ -183,7 +183,7 @@ def moved_paths(
 
 
 def _touched(before: Json, change: Change) -> str:
-    """Return the path that a change touches: a place taken out of an array or put into it moves all of its elements."""
+    """Return the path that a change touches: removing or inserting an element touches the whole array."""
     parent = change.path.rpartition("/")[0]
     is_element = change.op in ("insert", "delete") and isinstance(find_at(before, parent), list)
     return parent if is_element else change.path
@@ -192,7 +192,7 @@ def _touched(before: Json, change: Change) -> str:
 def _check_base(
     workspace: Workspace, proposal: Proposal, edits: Sequence[Change], base: Mapping[str, Json] | None
 ) -> None:
-    """Refuse a proposal that was made for other facts; nothing of it exists yet that words could name."""
+    """Check that a new proposal was made for the current facts."""
     now = workspace.facts_version
     if not 0 <= proposal.base_version <= now:
         raise WorkspaceConflict(

@@ -1,4 +1,4 @@
-"""Which workspace a run works on: the one its request names, else its session's, else the configured one."""
+"""Finds the workspace of a run: the one its request names, else its session's, else the configured default."""
 
 from typing import cast
 
@@ -8,7 +8,7 @@ from treadle.core.errors import Conflict, ToolFailed
 from treadle.core.json import OptionalRaw, type_errors
 from treadle.journal.journal_interface import Store
 from treadle.workspace.workspace_service import Workspaces
-from treadle.workspace.workspace_store import PROGRAM, Held
+from treadle.workspace.workspace_store import PROGRAM, StoredWorkspace
 
 METADATA_KEY = "treadle_workspace"
 """The member of a request's metadata that names a workspace."""
@@ -18,20 +18,20 @@ class _Surface(msgspec.Struct, frozen=True, kw_only=True):
     metadata: OptionalRaw = None
 
 
-class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+class _RequestSurface(msgspec.Struct, frozen=True, kw_only=True):
     surface: _Surface = _Surface()
 
 
 class Binding:
-    """Finds the workspace of a run. `default` is made when a run first needs it; empty is none."""
+    """Finds the workspace of a run. `default` is created on first use; empty is none."""
 
     def __init__(self, workspaces: Workspaces, store: Store, *, default: str = "") -> None:
         self._workspaces = workspaces
         self._store = store
         self._default = default
 
-    async def find(self, run_id: str, session_id: str | None) -> Held:
-        """Return the workspace of a run, one of the run's own key.
+    async def find(self, run_id: str, session_id: str | None) -> StoredWorkspace:
+        """Return the workspace of a run, which belongs to the run's key.
 
         Raises: ToolFailed, when there is none.
         """
@@ -50,7 +50,7 @@ class Binding:
             raise ToolFailed("This run has no workspace.", code="no_workspace")
         return held
 
-    async def _made(self, workspaces: Workspaces) -> Held:
+    async def _made(self, workspaces: Workspaces) -> StoredWorkspace:
         held = await workspaces.find(self._default)
         if held is None:
             try:
@@ -63,7 +63,7 @@ class Binding:
 def _named(request: msgspec.Raw) -> str | None:
     """Return the workspace that a request names in its metadata."""
     try:
-        metadata = msgspec.json.decode(request, type=_Asked).surface.metadata
+        metadata = msgspec.json.decode(request, type=_RequestSurface).surface.metadata
         members: object = None if metadata is None else msgspec.json.decode(metadata)
     except type_errors:
         return None

@@ -1,6 +1,6 @@
-"""What was: a workspace is made again from the records of its steps, and any version of it can come back.
+"""Replays a workspace from the records of its steps, and restores sections of an older version.
 
-The records form a chain of hashes. Replaying it from a snapshot gives the same workspace, or somebody changed it.
+The records form a hash chain. If a replay from a snapshot gives a different workspace, the history was tampered with.
 """
 
 import hashlib
@@ -32,7 +32,7 @@ from treadle.workspace.workspace_state import (
 def restore(
     workspace: Workspace, old: Workspace, *, actor: Actor, sections: Sequence[Section] = SECTIONS, reason: str = ""
 ) -> WorkspaceStep:
-    """Bring back what some sections were in an older version. Locks and open proposals stay as they are now.
+    """Restore some sections of an older version. Locks and open proposals stay unchanged.
 
     Raises: Forbidden, unless a person restores; WorkspaceConflict, which names the lock in the way, or when nothing
     differs; ProtocolError, LimitExceeded.
@@ -67,7 +67,7 @@ def restore(
 
 
 def replay(workspace: Workspace, record: WorkspaceRecord) -> Workspace:
-    """Return the workspace after a step that was recorded. It was checked when it was made, and is not again.
+    """Return the workspace after a recorded step, without checking it again.
 
     Raises: ProtocolError, for a record that does not fit.
     """
@@ -99,7 +99,7 @@ def is_of_facts(record: WorkspaceRecord) -> bool:
 
 
 def link(before: str, record: bytes) -> str:
-    """Return the hash of a record, as it is kept, that follows the one with the hash `before`."""
+    """Return the chained hash of a stored record that follows the one with the hash `before`."""
     return hashlib.sha256(before.encode() + record).hexdigest()
 
 

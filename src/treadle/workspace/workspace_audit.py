@@ -1,4 +1,4 @@
-"""Proves that a workspace is what its history leads to: every hash, every difference, and the state itself."""
+"""Verifies that a workspace equals the replay of its history: every hash, every difference, and the state."""
 
 from collections.abc import Sequence
 
@@ -10,19 +10,19 @@ from treadle.journal.workspaces_interface import ChangeRow
 from treadle.workspace import versions as history
 from treadle.workspace.workspace_diff import compare
 from treadle.workspace.workspace_state import Workspace
-from treadle.workspace.workspace_store import Held, record_of
+from treadle.workspace.workspace_store import StoredWorkspace, record_of
 
 
 class WorkspaceFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What an audit says: how many versions there are, and what is wrong with which."""
+    """The result of an audit: the number of versions, and the problems found."""
 
     workspace_id: str
     versions: int
     problems: tuple[str, ...]
 
 
-def audit(held: Held, rows: Sequence[ChangeRow], first: Workspace | None) -> WorkspaceFinding:
-    """Replay all versions from the first one and say what does not fit."""
+def audit(held: StoredWorkspace, rows: Sequence[ChangeRow], first: Workspace | None) -> WorkspaceFinding:
+    """Replay all versions from the first one, and return the problems found."""
     problems: list[str] = []
     workspace, sha256 = Workspace(), ""
     for expected, row in enumerate(rows):

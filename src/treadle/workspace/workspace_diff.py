@@ -1,7 +1,7 @@
-"""What differs between two documents, place by place, and between three. Pure: values in, differences out.
+"""Differences between two JSON documents, and three-way differences between a base and two changes of it. Pure.
 
-Objects are compared by member, arrays of equal length by element; any other array that changed is one difference.
-So setting every `after` and deleting what has none makes the second document of the first, in any order.
+Objects are compared by member, arrays of equal length by element; any other changed array is one difference. So
+setting every `after` and deleting paths without one turns the first document into the second, in any order.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from treadle.workspace.json_pointer import Json, find_at, write_pointer
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One place where a value was added (no `before`), removed (no `after`) or replaced (both)."""
+    """One path at which a value was added (no `before`), removed (no `after`) or replaced (both)."""
 
     path: str
     before: Json | UnsetType = UNSET
@@ -22,9 +22,9 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Triple(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One place seen three ways: as it was when a proposal was made, as it is, and as it was proposed to be.
+    """One path in three versions: when the proposal was made, now, and as proposed.
 
-    `is_clash` says that both have changed it since, and differently.
+    `is_clash` if both have changed it, and differently.
     """
 
     path: str
@@ -35,17 +35,17 @@ class Triple(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def compare(before: Json, after: Json) -> tuple[Difference, ...]:
-    """Return what differs, in the order of the documents."""
+    """Return the differences, in the order of the documents."""
     return tuple(_compared((), before, after))
 
 
 def compare_three(base: Json, current: Json, proposed: Json) -> tuple[Triple, ...]:
-    """Return every place that `proposed` changes, with all three values; what else changed is not shown."""
+    """Return every path that `proposed` changes, with all three values."""
     return tuple(_triple(each.path, base, current, proposed) for each in compare(base, proposed))
 
 
 def is_inside(path: str, other: str) -> bool:
-    """Return whether a place is another one, or inside it."""
+    """Return whether a path equals another one, or is inside it."""
     return path == other or path.startswith(f"{other}/")
 
 

@@ -1,8 +1,7 @@
-"""Workspaces as they live in a store: every step is taken on the newest version and kept, or not taken at all.
+"""The workspace service: creates, reads, changes, reviews and audits workspaces, with a clock, ids and a store.
 
-The rules are in `state`, `proposals` and `history`; here are the clock, the ids and the store. Of several who write
-at once each takes its step on what the one before left; who names the version that they have seen is told when it
-is gone. No wire word, no model here.
+The rules of the steps are in `workspace_state`, `proposals` and `versions`. A caller that names the version it has read
+gets a conflict if that is no longer current. Nothing here depends on a protocol or a model.
 """
 
 import asyncio
@@ -40,26 +39,26 @@ from treadle.workspace.workspace_store import (
     PERSON,
     PROGRAM,
     Author,
-    Held,
-    Standing,
+    ProposalStanding,
+    StoredWorkspace,
     Taken,
     WorkspaceHistory,
-    held_of,
     record_of,
     snapshot_of,
     standing_of,
+    stored_of,
 )
 
 WORKSPACE = "ws"
 PROPOSAL = "prop"
 POLL_S = 0.5
-"""How often to look for a decision that another process may have made."""
+"""How often to check for a decision by another process."""
 EXPIRES_S = 604_800.0
 HISTORY_PAGE = 100
 
 
 class Consent(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person agrees to: the version of the facts that they were shown, and what of the proposal they take.
+    """A person's confirmation: the version of the facts that they were shown, and which changes they accept.
 
     `only` names changes, counted from 0; `changes` are the person's own in their place; `sha256` is that of the
     proposal that was read.
@@ -72,7 +71,7 @@ class Consent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Workspaces:
-    """The workspaces of one key in a store; with `key_id` None those of all keys. Use it from one event loop."""
+    """The workspaces of one key in a store, or of all keys if `key_id` is None. Use it from one event loop."""
 
     def __init__(
         self,
@@ -87,7 +86,7 @@ class Workspaces:
         self._ids = ids
         self._clock = clock
         self._key_id = key_id
-        self._shelf = WorkspaceHistory(store.workspaces, clock, key_id)
+        self._stored = WorkspaceHistory(store.workspaces, clock, key_id)
         self._expires_s = expires_s
         self._decided: dict[str, asyncio.Event] = {}
 
@@ -96,7 +95,7 @@ class Workspaces:
         if key_id == self._key_id:
             return self
         other = Workspaces(self._store, ids=self._ids, clock=self._clock, expires_s=self._expires_s, key_id=key_id)
-        other._decided = self._decided  # a decision wakes whoever waits for it
+        other._decided = self._decided  # shared, so that a decision wakes every waiter
         return other
 
     async def create(
@@ -107,8 +106,8 @@ class Workspaces:
         locks: Sequence[str] = (),
         session_id: str | None = None,
         author: Author = PERSON,
-    ) -> Held:
-        """Make a workspace; only a person brings facts along.
+    ) -> StoredWorkspace:
+        """Create a workspace; only a person may create one with facts.
 
         Raises: Conflict (the name or the session is taken), NotFound (the session), ProtocolError, LimitExceeded.
         """
@@ -125,33 +124,35 @@ class Workspaces:
             updated_at=0.0,
             state=msgspec.Raw(b"{}"),
         )
-        return await self._shelf.put(row, workspace, author)
+        return await self._stored.put(row, workspace, author)
 
-    async def get(self, id_or_name: str) -> Held:
+    async def get(self, id_or_name: str) -> StoredWorkspace:
         """Return a workspace.
 
         Raises: NotFound.
         """
-        return await self._shelf.get(id_or_name)
+        return await self._stored.get(id_or_name)
 
-    async def find(self, id_or_name: str) -> Held | None:
+    async def find(self, id_or_name: str) -> StoredWorkspace | None:
         """Return a workspace, if there is one."""
-        return await self._shelf.find(id_or_name)
+        return await self._stored.find(id_or_name)
 
-    async def find_of_session(self, session_id: str) -> Held | None:
+    async def find_of_session(self, session_id: str) -> StoredWorkspace | None:
         """Return the workspace that the runs of a session work on, if there is one."""
         row = await self._store.workspaces.find_of_session(session_id)
-        return held_of(row) if row is not None and self._key_id in (None, row.key_id) else None
+        return stored_of(row) if row is not None and self._key_id in (None, row.key_id) else None
 
     async def page(self, limit: int = 50, *, before: str | None = None) -> list[WorkspaceRow]:
-        """Return workspaces, the one changed last first.
+        """Return workspaces, the most recently changed first.
 
         Raises: NotFound.
         """
         return await self._store.workspaces.page(limit, key_id=self._key_id, before=before)
 
-    async def update(self, id_or_name: str, *, name: str | None = None, session_id: str | None = None) -> Held:
-        """Give a workspace another name, or let the runs of a session work on it; an empty value takes it away.
+    async def update(
+        self, id_or_name: str, *, name: str | None = None, session_id: str | None = None
+    ) -> StoredWorkspace:
+        """Rename a workspace, or bind it to a session; an empty value removes the name or the binding.
 
         Raises: NotFound, Conflict, ProtocolError.
         """
@@ -160,10 +161,10 @@ class Workspaces:
         new_session = session_id if session_id != held.row.session_id else None
         await self._check_new(new_name or "", new_session or None)
         row = await self._store.workspaces.update(held.row.id, name=new_name, session_id=new_session)
-        return held_of(row)
+        return stored_of(row)
 
     async def delete(self, id_or_name: str) -> None:
-        """Forget a workspace with its history and its proposals.
+        """Delete a workspace with its history and its proposals.
 
         Raises: NotFound.
         """
@@ -176,7 +177,7 @@ class Workspaces:
 
         Raises: as `state.patch_draft`; WorkspaceConflict too when the workspace is at another version.
         """
-        return await self._shelf.take(
+        return await self._stored.take(
             id_or_name, lambda now: state.patch_draft(now, changes, actor=author.actor), author, base
         )
 
@@ -187,33 +188,33 @@ class Workspaces:
 
         Raises: as `patch_draft`.
         """
-        return await self._shelf.take(
+        return await self._stored.take(
             id_or_name, lambda now: state.show(now, changes, actor=author.actor), author, base
         )
 
     async def lock(self, id_or_name: str, path: str, *, author: Author = PERSON) -> Taken:
-        """Hold the value at a path.
+        """Lock the value at a path.
 
         Raises: as `state.lock`.
         """
-        return await self._shelf.take(id_or_name, lambda now: state.lock(now, path, actor=author.actor), author)
+        return await self._stored.take(id_or_name, lambda now: state.lock(now, path, actor=author.actor), author)
 
     async def unlock(self, id_or_name: str, path: str, *, author: Author = PERSON) -> Taken:
         """Release a lock.
 
         Raises: as `state.unlock`.
         """
-        return await self._shelf.take(id_or_name, lambda now: state.unlock(now, path, actor=author.actor), author)
+        return await self._stored.take(id_or_name, lambda now: state.unlock(now, path, actor=author.actor), author)
 
     async def propose(
         self, id_or_name: str, changes: Sequence[Change], *, author: Author, base: int | None = None
-    ) -> Standing:
-        """Put changes to the facts before a person; the same ones while they wait are the same proposal.
+    ) -> ProposalStanding:
+        """Propose changes to the facts; the same changes as in an open proposal return that one.
 
-        `base` is the version of the facts that they were made for; without one the facts as they are.
+        `base` is the version of the facts that they were made for, by default the current one.
         Raises: as `proposals.propose`.
         """
-        held = await self._swept(await self.get(id_or_name))
+        held = await self._with_expired(await self.get(id_or_name))
         facts = held.workspace.facts if base is None else await self._facts_at(held, base)
         now = self._clock()
         proposal = Proposal(
@@ -228,14 +229,14 @@ class Workspaces:
         )
         for known in held.workspace.proposals:
             if known.changes == proposal.changes and await self._is_fresh(held, known):
-                return Standing(workspace_id=held.row.id, status="open", proposal=known)
-        taken = await self._shelf.take(
+                return ProposalStanding(workspace_id=held.row.id, status="open", proposal=known)
+        taken = await self._stored.take(
             held.row.id, lambda current: proposals.propose(current, proposal, actor=author.actor, base=facts), author
         )
         return await self.standing(held.row.id, taken.record.proposal_id or proposal.id)
 
     async def confirm(self, id_or_name: str, proposal_id: str, consent: Consent, *, author: Author = PERSON) -> Taken:
-        """Make a proposal fact, in whole, in part or as the person edited it; see `proposals.confirm`.
+        """Confirm a proposal, in whole, in part or with a person's own changes; see `proposals.confirm`.
 
         Raises: Forbidden, NotFound, ProtocolError; Conflict, when it is decided or expired; WorkspaceConflict.
         """
@@ -261,7 +262,7 @@ class Workspaces:
         return await self._decide(held, proposal_id, step, author)
 
     async def reject(self, id_or_name: str, proposal_id: str, *, author: Author = PERSON) -> Taken:
-        """Drop a proposal; the author's reason is what the model reads next.
+        """Reject a proposal; the author's reason is delivered to the model.
 
         Raises: Forbidden, NotFound, LimitExceeded; Conflict, when it is decided or expired.
         """
@@ -275,19 +276,19 @@ class Workspaces:
             author,
         )
 
-    async def standing(self, id_or_name: str, proposal_id: str) -> Standing:
-        """Return a proposal and what became of it.
+    async def standing(self, id_or_name: str, proposal_id: str) -> ProposalStanding:
+        """Return the standing of a proposal.
 
         Raises: NotFound.
         """
         held = await self.get(id_or_name)
         standing = await self._standing(held, proposal_id)
         if standing.status == "open" and self._is_over(standing.proposal):
-            await self._swept(held)
+            await self._with_expired(held)
             standing = await self._standing(held, proposal_id)
         return standing
 
-    async def _standing(self, held: Held, proposal_id: str) -> Standing:
+    async def _standing(self, held: StoredWorkspace, proposal_id: str) -> ProposalStanding:
         row = await self._store.workspaces.find_proposal(proposal_id)
         if row is None or row.workspace_id != held.row.id:
             raise NotFound(f"there is no proposal `{proposal_id}` in this workspace", param="proposal_id")
@@ -295,14 +296,14 @@ class Workspaces:
 
     async def standings(
         self, id_or_name: str | None = None, *, status: ProposalStatus | None = None, limit: int = 100
-    ) -> list[Standing]:
-        """Return the proposals of a workspace, or of all, newest first; those past their time are expired first.
+    ) -> list[ProposalStanding]:
+        """Return the proposals of a workspace, or of all, newest first; overdue ones are expired first.
 
         Raises: NotFound.
         """
         workspace_id = None
         if id_or_name is not None:
-            workspace_id = (await self._swept(await self.get(id_or_name))).row.id
+            workspace_id = (await self._with_expired(await self.get(id_or_name))).row.id
         rows = await self._store.workspaces.proposals(
             workspace_id=workspace_id, key_id=self._key_id, status=status, limit=limit
         )
@@ -311,11 +312,11 @@ class Workspaces:
         if not over:
             return standings
         for each in over:
-            await self._swept(await self.get(each))
+            await self._with_expired(await self.get(each))
         return await self.standings(id_or_name, status=status, limit=limit)
 
     async def review(self, id_or_name: str, proposal_id: str) -> Review:
-        """Return an open proposal as a person reads it before deciding.
+        """Return the review of an open proposal.
 
         Raises: NotFound; Conflict, when it is decided or expired.
         """
@@ -324,8 +325,8 @@ class Workspaces:
         made_on = await self.at(held.row.id, standing.proposal.version)
         return review(standing.proposal, held.workspace, made_on)
 
-    async def wait_decision(self, id_or_name: str, proposal_id: str, timeout_s: float) -> Standing:
-        """Wait until a proposal is decided, wherever, or the time is over, and return how it stands.
+    async def wait_decision(self, id_or_name: str, proposal_id: str, timeout_s: float) -> ProposalStanding:
+        """Wait until a proposal is decided, in any process, or the timeout, and return its standing.
 
         Raises: NotFound.
         """
@@ -342,8 +343,8 @@ class Workspaces:
         finally:
             self._decided.pop(proposal_id, None)
 
-    async def news(self, id_or_name: str) -> list[Standing]:
-        """Return the decisions that no model has heard of yet, oldest first, and count them as heard.
+    async def take_undelivered(self, id_or_name: str) -> list[ProposalStanding]:
+        """Return the decisions that were not delivered to a model yet, oldest first, and mark them as delivered.
 
         Raises: NotFound.
         """
@@ -353,8 +354,8 @@ class Workspaces:
             await self._store.workspaces.mark_told([row.id for row in rows])
         return [standing_of(row) for row in rows]
 
-    async def told(self, proposal_id: str) -> None:
-        """Remember that the model has heard what became of a proposal."""
+    async def mark_delivered(self, proposal_id: str) -> None:
+        """Mark the decision of a proposal as delivered to the model."""
         await self._store.workspaces.mark_told([proposal_id])
 
     async def history(self, id_or_name: str, *, before: int | None = None, limit: int = 50) -> list[WorkspaceRecord]:
@@ -367,7 +368,7 @@ class Workspaces:
         return [record_of(row) for row in rows]
 
     async def at(self, id_or_name: str, version: int) -> Workspace:
-        """Return the workspace as it was at a version.
+        """Return the workspace at a version.
 
         Raises: NotFound.
         """
@@ -384,7 +385,7 @@ class Workspaces:
         return workspace
 
     async def diff(self, id_or_name: str, start: int, end: int | None = None) -> tuple[Difference, ...]:
-        """Return what differs between two versions; without an end, from a version to now.
+        """Return the differences between two versions, by default between `start` and the current one.
 
         Raises: NotFound.
         """
@@ -395,19 +396,19 @@ class Workspaces:
     async def restore(
         self, id_or_name: str, version: int, *, author: Author = PERSON, sections: Sequence[Section] = SECTIONS
     ) -> Taken:
-        """Bring back what some sections were at a version, as a new version.
+        """Restore some sections of a version, as a new version.
 
         Raises: as `history.restore`; NotFound.
         """
         old = await self.at(id_or_name, version)
-        return await self._shelf.take(
+        return await self._stored.take(
             id_or_name,
             lambda now: history.restore(now, old, actor=author.actor, sections=sections, reason=author.reason),
             author,
         )
 
     async def audit(self, id_or_name: str) -> WorkspaceFinding:
-        """Replay the whole history and say what does not fit.
+        """Replay the whole history, and return the problems found.
 
         Raises: NotFound.
         """
@@ -417,10 +418,10 @@ class Workspaces:
         return audit(held, rows, snapshot_of(await store.snapshot(held.row.id, 0)))
 
     async def _decide(
-        self, held: Held, proposal_id: str, step: Callable[[Workspace], WorkspaceStep], author: Author
+        self, held: StoredWorkspace, proposal_id: str, step: Callable[[Workspace], WorkspaceStep], author: Author
     ) -> Taken:
         try:
-            taken = await self._shelf.take(held.row.id, step, author)
+            taken = await self._stored.take(held.row.id, step, author)
         except NotFound:
             await self._open(held, proposal_id)
             raise
@@ -428,7 +429,7 @@ class Workspaces:
             event.set()
         return taken
 
-    async def _open(self, held: Held, proposal_id: str) -> Standing:
+    async def _open(self, held: StoredWorkspace, proposal_id: str) -> ProposalStanding:
         """Return a proposal that can be decided.
 
         Raises: NotFound; Conflict, which says how it was decided.
@@ -439,23 +440,23 @@ class Workspaces:
         by = f" by {standing.decision.who}" if standing.decision is not None and standing.decision.who else ""
         raise Conflict(f"proposal `{proposal_id}` is {standing.status}{by} already", code=DECIDED, param="proposal_id")
 
-    async def _swept(self, held: Held) -> Held:
-        """Return the workspace without the proposals that nobody decided in time."""
+    async def _with_expired(self, held: StoredWorkspace) -> StoredWorkspace:
+        """Expire the overdue proposals, and return the workspace."""
         for proposal in held.workspace.proposals:
             if self._is_over(proposal):
                 step = partial(proposals.expire, proposal_id=proposal.id)
                 with suppress(NotFound):  # another process was first
-                    held = (await self._shelf.take(held.row.id, step, PROGRAM)).held
+                    held = (await self._stored.take(held.row.id, step, PROGRAM)).held
         return held
 
-    async def _base(self, held: Held, proposal: Proposal) -> dict[str, Json] | None:
-        """Return the facts that a proposal was made for, as far as the history goes back."""
+    async def _base(self, held: StoredWorkspace, proposal: Proposal) -> dict[str, Json] | None:
+        """Return the facts that a proposal was made for, if the history still has them."""
         with suppress(NotFound):
             return (await self.at(held.row.id, proposal.version)).facts
         return None
 
-    async def _facts_at(self, held: Held, facts_version: int) -> dict[str, Json] | None:
-        """Return a version of the facts, if there was one: as they were before the change of them that followed."""
+    async def _facts_at(self, held: StoredWorkspace, facts_version: int) -> dict[str, Json] | None:
+        """Return a version of the facts, found as the state before the next change of them."""
         left, before = held.workspace.facts_version - facts_version, held.row.version + 1
         if left <= 0:
             return held.workspace.facts if left == 0 else None
@@ -467,7 +468,7 @@ class Workspaces:
             before = rows[-1].version
         return None
 
-    async def _is_fresh(self, held: Held, proposal: Proposal) -> bool:
+    async def _is_fresh(self, held: StoredWorkspace, proposal: Proposal) -> bool:
         base = await self._base(held, proposal)
         return not proposals.moved_paths(held.workspace, proposal.base_version, proposal.changes, base)
 
@@ -490,7 +491,7 @@ class Workspaces:
 
 
 def _first(sections: Mapping[Section, Mapping[str, Json]], locks: Sequence[str]) -> Workspace:
-    """Return a new workspace that holds these sections and locks."""
+    """Return a new workspace with these sections and locks."""
     changes = [Change(path=f"/{name}", value=dict(value)) for name, value in sections.items()]
     edits = state.owned(changes) if changes else ()
     document: Json = Workspace().document()

@@ -1,8 +1,8 @@
-"""The workspace: facts, draft, locks and UI state, and the only ways in which they change.
+"""The state of a workspace (facts, draft, locks, UI) and the steps that change draft, locks and UI.
 
-Every way takes a frozen workspace and returns a new one with the record of what happened; a refused one raises and
-changes nothing. A locked value stays what it is until a person unlocks it; facts change in `proposals` and in
-`history`, by a person's decision only. No clock, no storage, no random id: the caller brings those.
+Each step takes a frozen workspace and returns a new one with its record, or raises. A locked value cannot change until
+a person unlocks it. Facts change in `proposals` and `versions`, by a person's decision only. Pure: clock, ids and
+storage are the caller's.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
 
 
 class Proposal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Changes to the facts that wait for a person; `base_version` is the version of the facts they were made for.
+    """Changes to the facts that wait for a decision; `base_version` is the version of the facts they were made for.
 
     `version` is that of the workspace in which it was made, `who` and `run_id` say who made it.
     """
@@ -57,15 +57,15 @@ class Proposal(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def sha256(self) -> str:
-        """Return what identifies these very changes on these very facts: what was read is what is confirmed."""
+        """Return a hash of these changes on these facts, so that a person confirms exactly what was shown."""
         changes = [(change.path, change.op, change.value) for change in self.changes]
         return fingerprint({"changes": changes, "base_version": self.base_version})
 
 
 class WorkspaceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What happened, as it is kept: who did what and why, in which run, what differs, and the version that came of it.
+    """The record of a step: who did what and why, in which run, with the difference and the new version.
 
-    A step makes the first half; whoever keeps the record adds the rest. `restored` names the version that came back.
+    The step sets the fields up to `expires_at`, the store adds the rest. `restored` is the version that was restored.
     """
 
     version: int
@@ -85,7 +85,7 @@ class WorkspaceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
 
 
 class Workspace(msgspec.Struct, frozen=True, kw_only=True):
-    """One moment of a workspace. `version` counts every step, `facts_version` only those that changed facts."""
+    """The immutable state of a workspace. `version` counts all steps, `facts_version` those that changed facts."""
 
     facts: dict[str, Json] = {}
     draft: dict[str, Json] = {}
@@ -96,7 +96,7 @@ class Workspace(msgspec.Struct, frozen=True, kw_only=True):
     facts_version: int = 0
 
     def document(self) -> dict[str, Json]:
-        """Return what pointers point into."""
+        """Return the document that pointers refer to."""
         return {"facts": self.facts, "draft": self.draft, "locks": list(self.locks), "ui": self.ui}
 
     def get(self, pointer: str) -> Json:
@@ -137,7 +137,7 @@ def show(workspace: Workspace, changes: Sequence[Change], *, actor: Actor) -> Wo
 
 
 def lock(workspace: Workspace, path: str, *, actor: Actor) -> WorkspaceStep:
-    """Hold the value at the path, also one that does not exist yet, until a person unlocks it.
+    """Lock the value at the path, which need not exist, until a person unlocks it.
 
     Raises: ProtocolError, for a path outside facts, draft and ui; LimitExceeded.
     """
@@ -163,7 +163,7 @@ def unlock(workspace: Workspace, path: str, *, actor: Actor) -> WorkspaceStep:
 
 
 def applied(workspace: Workspace, changes: tuple[Change, ...], section: Section) -> dict[str, Json]:
-    """Return a section with all of the changes made, which must lie in it and leave locked values alone.
+    """Return a section with all of the changes made; they must be inside it and not change locked values.
 
     Raises: ProtocolError, LimitExceeded, WorkspaceConflict.
     """
@@ -178,7 +178,7 @@ def applied(workspace: Workspace, changes: tuple[Change, ...], section: Section)
 
 
 def checked_section(value: object, section: Section) -> dict[str, Json]:
-    """Return a value that may be a section.
+    """Return the value if it is a valid section.
 
     Raises: ProtocolError, LimitExceeded.
     """
@@ -206,7 +206,7 @@ def apply(document: Json, change: Change) -> Json:
 
 
 def check_locks(before: Json, after: Json, locks: tuple[str, ...]) -> None:
-    """Refuse a change of locked values: a removed element also moves its neighbours, a parent takes its children along.
+    """Check that no locked value has changed, not even by removing an element before it or its parent.
 
     Raises: WorkspaceConflict, which names the lock.
     """
@@ -221,7 +221,7 @@ def check_locks(before: Json, after: Json, locks: tuple[str, ...]) -> None:
 
 
 def check_person(actor: Actor, deed: str) -> None:
-    """Refuse what only a person may do.
+    """Check that the actor is a person.
 
     Raises: Forbidden.
     """
@@ -241,7 +241,7 @@ def section_of(path: str) -> str:
 
 
 def owned(changes: Sequence[Change]) -> tuple[Change, ...]:
-    """Copy the values, so that nobody outside can change what the workspace holds, and refuse what is not JSON.
+    """Copy the values, so that the caller cannot change them later, and check that they are JSON.
 
     Raises: ProtocolError, LimitExceeded.
     """

@@ -1,7 +1,7 @@
-"""Workspaces in a store: read whole, and changed by steps that are kept or not taken at all.
+"""Loads workspaces from a store, and commits steps atomically with optimistic concurrency.
 
-Of several who write at once each takes its step on what the one before left. Here are the clock and the store; what a
-step may do is said elsewhere.
+A step that loses a race is applied again to the newest version. The rules of the steps are in `workspace_state`,
+`proposals` and `versions`.
 """
 
 from collections.abc import Callable
@@ -35,11 +35,11 @@ from treadle.workspace.workspace_state import (
 
 NAME_CHARS_MAX = 200
 SNAPSHOT_EVERY = 64
-"""Every so many versions the whole state is kept, so that no version costs more than that many records to make."""
+"""A snapshot is stored every so many versions, which bounds the records needed to rebuild a version."""
 TRIES_MAX = 64
-"""How often a step is taken anew because another writer was first."""
+"""How often a step is applied again because another writer was first."""
 KEY_ID = ""
-"""The key of whoever needs none."""
+"""The key id of clients without a key."""
 
 _DECISIONS: dict[RecordKind, ProposalStatus] = {
     "confirmed": "confirmed",
@@ -52,7 +52,7 @@ _proposal = msgspec.json.Decoder(Proposal)
 
 
 class Author(msgspec.Struct, frozen=True, kw_only=True):
-    """Who takes a step, why, and in which call of which run."""
+    """The author of a step: who, why, and in which call of which run."""
 
     actor: Actor
     who: str = ""
@@ -65,8 +65,8 @@ PERSON = Author(actor="person")
 PROGRAM = Author(actor="program")
 
 
-class Held(NamedTuple):
-    """A workspace as it is kept, and as it is."""
+class StoredWorkspace(NamedTuple):
+    """The row of a workspace, and its decoded state."""
 
     row: WorkspaceRow
     workspace: Workspace
@@ -75,12 +75,12 @@ class Held(NamedTuple):
 class Taken(NamedTuple):
     """A workspace after a step, and the record of the step."""
 
-    held: Held
+    held: StoredWorkspace
     record: WorkspaceRecord
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A proposal and what became of it; `decision` is the record of that."""
+class ProposalStanding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A proposal and its status; `decision` is the record of the step that decided it."""
 
     workspace_id: str
     status: ProposalStatus
@@ -89,19 +89,19 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class WorkspaceHistory:
-    """The workspaces of one key in a store, one step at a time; without a key those of all."""
+    """The workspaces of one key in a store, or of all keys without one."""
 
     def __init__(self, store: WorkspaceStore, clock: Callable[[], float], key_id: str | None) -> None:
         self._store = store
         self._clock = clock
         self._key_id = key_id
 
-    async def find(self, id_or_name: str) -> Held | None:
+    async def find(self, id_or_name: str) -> StoredWorkspace | None:
         """Return a workspace, if there is one."""
         row = await self._store.find(id_or_name, key_id=self._key_id)
-        return None if row is None else held_of(row)
+        return None if row is None else stored_of(row)
 
-    async def get(self, id_or_name: str) -> Held:
+    async def get(self, id_or_name: str) -> StoredWorkspace:
         """Return a workspace.
 
         Raises: NotFound.
@@ -111,8 +111,8 @@ class WorkspaceHistory:
             raise NotFound(f"there is no workspace {id_or_name!r}", param="workspace")
         return held
 
-    async def put(self, row: WorkspaceRow, workspace: Workspace, author: Author) -> Held:
-        """Keep a new workspace; the row says all but its state.
+    async def put(self, row: WorkspaceRow, workspace: Workspace, author: Author) -> StoredWorkspace:
+        """Store a new workspace; the row has everything but its state.
 
         Raises: Conflict, NotFound, LimitExceeded.
         """
@@ -121,10 +121,10 @@ class WorkspaceHistory:
         record = self._stamped(WorkspaceRecord(version=0, kind="created", actor=author.actor), author, diff)
         written, raw = _raw(record), _raw(workspace)
         sha256 = history.link("", bytes(written))
-        kept = replace(row, sha256=sha256, state=raw, created_at=record.at, updated_at=record.at)
+        stored = replace(row, sha256=sha256, state=raw, created_at=record.at, updated_at=record.at)
         change = ChangeRow(workspace_id=row.id, version=0, record=written, sha256=sha256, snapshot=raw)
-        await self._store.create(kept, change)
-        return Held(kept, workspace)
+        await self._store.create(stored, change)
+        return StoredWorkspace(stored, workspace)
 
     async def take(
         self,
@@ -133,9 +133,9 @@ class WorkspaceHistory:
         author: Author,
         base: int | None = None,
     ) -> Taken:
-        """Take a step on the newest version, anew as long as others are first; a call of a run takes it once.
+        """Apply a step to the newest version, again if another writer was first; at most once for a call of a run.
 
-        `base` is the version that the step was made for, if it is for no other.
+        `base` is the only version that the step may be applied to, if given.
         Raises: NotFound, LimitExceeded, WorkspaceConflict, and what the step raises.
         """
         _check_author(author)
@@ -163,7 +163,7 @@ class WorkspaceHistory:
                     raise
         raise AssertionError("the last attempt returns or raises")
 
-    async def _keep(self, held: Held, after: Workspace, record: WorkspaceRecord) -> Taken:
+    async def _keep(self, held: StoredWorkspace, after: Workspace, record: WorkspaceRecord) -> Taken:
         written, raw = _raw(record), _raw(after)
         sha256 = history.link(held.row.sha256, bytes(written))
         row = replace(held.row, state=raw, version=after.version, sha256=sha256, updated_at=record.at)
@@ -178,7 +178,7 @@ class WorkspaceHistory:
         )
         changed = _proposal_rows(held, after, record)
         await self._store.commit(row, change, changed, base=held.row.version)
-        return Taken(Held(row, after), record)
+        return Taken(StoredWorkspace(row, after), record)
 
     def _stamped(self, record: WorkspaceRecord, author: Author, diff: tuple[Difference, ...]) -> WorkspaceRecord:
         return replace(
@@ -192,9 +192,9 @@ class WorkspaceHistory:
         )
 
 
-def held_of(row: WorkspaceRow) -> Held:
-    """Return a workspace as it is kept and as it is."""
-    return Held(row, _state.decode(row.state))
+def stored_of(row: WorkspaceRow) -> StoredWorkspace:
+    """Return the stored workspace of a row."""
+    return StoredWorkspace(row, _state.decode(row.state))
 
 
 def record_of(row: ChangeRow) -> WorkspaceRecord:
@@ -203,13 +203,13 @@ def record_of(row: ChangeRow) -> WorkspaceRecord:
 
 
 def snapshot_of(row: ChangeRow | None) -> Workspace | None:
-    """Return the whole state that a version keeps, if it does."""
+    """Return the snapshot of a version, if it has one."""
     return None if row is None or row.snapshot is None else _state.decode(row.snapshot)
 
 
-def standing_of(row: ProposalRow) -> Standing:
-    """Return a proposal and what became of it."""
-    return Standing(
+def standing_of(row: ProposalRow) -> ProposalStanding:
+    """Return the standing of a proposal row."""
+    return ProposalStanding(
         workspace_id=row.workspace_id,
         status=row.status,
         proposal=_proposal.decode(row.proposal),
@@ -217,8 +217,8 @@ def standing_of(row: ProposalRow) -> Standing:
     )
 
 
-def _proposal_rows(held: Held, after: Workspace, record: WorkspaceRecord) -> list[ProposalRow]:
-    """Return the rows of the proposal that a step makes or decides."""
+def _proposal_rows(held: StoredWorkspace, after: Workspace, record: WorkspaceRecord) -> list[ProposalRow]:
+    """Return the rows of the proposal that a step opens or decides."""
     if record.kind == "proposed":
         made = after.proposals[-1]
         row = ProposalRow(id=made.id, workspace_id=held.row.id, proposal=_raw(made), created_at=record.at)
@@ -239,7 +239,7 @@ def _proposal_rows(held: Held, after: Workspace, record: WorkspaceRecord) -> lis
 
 
 def _dated(workspace: Workspace, record: WorkspaceRecord) -> Workspace:
-    """Give a proposal that was just made what its record says of it, so that a replay makes the same one."""
+    """Copy the record's fields to a new proposal, so that a replay gives the same one."""
     if record.kind != "proposed":
         return workspace
     *others, made = workspace.proposals
@@ -255,7 +255,7 @@ def _check_author(author: Author) -> None:
 
 
 def _plain(text: str) -> str:
-    """Return a text that JSON can hold."""
+    """Return a text without lone surrogates, which JSON cannot encode."""
     return text.encode("utf-8", "replace").decode()
 
 

@@ -10,8 +10,8 @@ import pytest
 from treadle.access import key_accounts as access_accounts
 from treadle.access.budgets import OUTPUT_TOKENS
 from treadle.access.client_identity import Client
-from treadle.access.key_accounts import Accounts
-from treadle.access.rate_limiter import Limiter
+from treadle.access.key_accounts import KeyAccounts
+from treadle.access.rate_limiter import RateLimiter
 from treadle.access.sliding_window import SlidingWindow
 from treadle.core.errors import Exhausted, StoreError
 from treadle.core.events import RunEnded
@@ -50,9 +50,11 @@ async def store(tmp_path: Path):
     await opened.close()
 
 
-def accounts(store: Store, clock: Clock, **limits: int) -> Accounts:
+def accounts(store: Store, clock: Clock, **limits: int) -> KeyAccounts:
     """Accounts with these limits for all."""
-    return Accounts(store.keys, Limiter(SlidingWindow(clock.monotonic), clock.monotonic), clock, cost, Limits(**limits))
+    return KeyAccounts(
+        store.keys, RateLimiter(SlidingWindow(clock.monotonic), clock.monotonic), clock, cost, Limits(**limits)
+    )
 
 
 def client(**grant: object) -> Client:
@@ -79,7 +81,7 @@ async def end(store: Store, ended: RunRow, usage: Usage) -> None:
     await journal.finish([], RunEnded(status="completed", usage=usage, ended_at=Clock.at))
 
 
-async def pay(store: Store, found: Accounts, ended: RunRow, usage: Usage) -> None:
+async def pay(store: Store, found: KeyAccounts, ended: RunRow, usage: Usage) -> None:
     """Let a run begin, end and be charged."""
     found.enter(ended)
     await end(store, ended, usage)
@@ -131,12 +133,12 @@ async def test_tokens_are_counted_where_anything_bounds_them(store: Store) -> No
     clock = Clock()
     counted: list[str] = []
 
-    class Listener(Limiter):
+    class Listener(RateLimiter):
         async def add(self, name: str, window_s: float, cost: int) -> None:
             counted.append(name)
 
-    def of(**limits: int) -> Accounts:
-        return Accounts(
+    def of(**limits: int) -> KeyAccounts:
+        return KeyAccounts(
             store.keys, Listener(SlidingWindow(clock.monotonic), clock.monotonic), clock, cost, Limits(**limits)
         )
 

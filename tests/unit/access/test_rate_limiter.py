@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from treadle.access.rate_limiter import AWAY_S, Limiter
+from treadle.access.rate_limiter import AWAY_S, RateLimiter
 from treadle.access.sliding_window import Hit, SlidingWindow
 from treadle.core.errors import StoreError
 
@@ -60,7 +60,9 @@ class Bench:
         self.alone = 0
         self.shared = Together()
         rates = SlidingWindow(self.monotonic)
-        self.limiter = Limiter(rates, self.monotonic, shared=self.shared, replicas=replicas, fell_back=self.fell_back)
+        self.limiter = RateLimiter(
+            rates, self.monotonic, shared=self.shared, replicas=replicas, fell_back=self.fell_back
+        )
 
     def monotonic(self) -> float:
         return self.now
@@ -71,7 +73,7 @@ class Bench:
 
 async def test_alone_it_counts_in_memory() -> None:
     """Two of two, and no more; what is added counts too."""
-    limiter = Limiter(SlidingWindow(lambda: 0.0), lambda: 0.0)
+    limiter = RateLimiter(SlidingWindow(lambda: 0.0), lambda: 0.0)
     assert [(await limiter.take("a", 2, 60.0)).allowed for _ in range(3)] == [True, True, False]
     await limiter.add("b", 60.0, 5)
     assert (await limiter.left("b", 7, 60.0)).remaining == 2

@@ -16,7 +16,7 @@ from treadle.core.events import (
 )
 from treadle.core.items import AnyItem, CallItem, MessageItem, ReasoningItem, RefusalPart, TextPart
 from treadle.core.request import Note
-from treadle.engine import delta_log as tape
+from treadle.engine import delta_log
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
 
@@ -40,11 +40,11 @@ def rounds(draw: st.DrawFn) -> list[RunEvent]:
     lanes: list[list[RunEvent]] = []
     for index in range(draw(st.integers(0, 4))):
         item = draw(items(index))
-        lane: list[RunEvent] = [ItemAdded(index=index, item=tape.empty_item(item))]
-        for place, text in tape.texts_of_item(item).items():
+        lane: list[RunEvent] = [ItemAdded(index=index, item=delta_log.empty_item(item))]
+        for place, text in delta_log.texts_of_item(item).items():
             while text:
                 cut = draw(st.integers(1, len(text)))
-                lane.append(tape.make_delta(place, index, text[:cut]))
+                lane.append(delta_log.make_delta(place, index, text[:cut]))
                 text = text[cut:]
         if draw(st.integers(0, 4)):
             lane.append(ItemDone(index=index, item=item))
@@ -69,7 +69,7 @@ def numbered(events: list[RunEvent]) -> list[Numbered]:
     return [Numbered(event=event, seq=next(seqs) if isinstance(event, ItemDone | Noted) else 0) for event in events]
 
 
-def kept(recorded: tape.DeltaLog) -> tape.DeltaLog:
+def kept(recorded: delta_log.DeltaLog) -> delta_log.DeltaLog:
     """Return a tape as it is read back from the journal."""
     return msgspec.json.decode(msgspec.json.encode(recorded), type=list[list])
 
@@ -77,15 +77,15 @@ def kept(recorded: tape.DeltaLog) -> tape.DeltaLog:
 @given(rounds())
 def test_a_tape_tells_every_event_again_in_its_place_and_its_pieces(events):
     """However items overlap, whether or not they end."""
-    assert tape.replay_events(kept(tape.encode_deltas(events)), entries_of(events)) == numbered(events)
+    assert delta_log.replay_events(kept(delta_log.encode_deltas(events)), entries_of(events)) == numbered(events)
 
 
 def test_pieces_are_kept_as_lengths_only():
     """A long answer in small pieces costs a few bytes for each of them and none of its text."""
     item = MessageItem(id="msg_1", role="assistant", content=(TextPart(text="abc" * 1000),))
     deltas: list[RunEvent] = [TextDelta(index=0, text="abc") for _ in range(1000)]
-    recorded = tape.encode_deltas(
-        [ItemAdded(index=0, item=tape.empty_item(item)), *deltas, ItemDone(index=0, item=item)]
+    recorded = delta_log.encode_deltas(
+        [ItemAdded(index=0, item=delta_log.empty_item(item)), *deltas, ItemDone(index=0, item=item)]
     )
     assert recorded == [["+", 0], ["t", 0, 0, *[3] * 1000], ["=", 0]]
 
@@ -104,22 +104,22 @@ UNDERIVABLE: dict[str, list[RunEvent]] = {
 def test_what_cannot_be_cut_out_of_the_item_is_kept_word_for_word(case):
     """So the events told again are never others than the first ones."""
     item = MessageItem(id="msg_1", role="assistant", content=(TextPart(text="ab"),))
-    events = [ItemAdded(index=0, item=tape.empty_item(item)), *UNDERIVABLE[case], ItemDone(index=0, item=item)]
-    recorded = tape.encode_deltas(events)
+    events = [ItemAdded(index=0, item=delta_log.empty_item(item)), *UNDERIVABLE[case], ItemDone(index=0, item=item)]
+    recorded = delta_log.encode_deltas(events)
     assert [token[0] for token in recorded][-1] == "="
     assert all(token[0] == "x" for token in recorded[:-1])
-    assert tape.replay_events(kept(recorded), entries_of(events)) == numbered(events)
+    assert delta_log.replay_events(kept(recorded), entries_of(events)) == numbered(events)
 
 
 def test_an_item_that_began_with_more_than_its_name_is_kept_word_for_word():
     """Some decoders know a piece of an item when it begins."""
     item = MessageItem(id="msg_1", role="assistant", content=(TextPart(text="ab"),))
     events: list[RunEvent] = [ItemAdded(index=0, item=item), ItemDone(index=0, item=item)]
-    assert tape.replay_events(kept(tape.encode_deltas(events)), entries_of(events)) == numbered(events)
+    assert delta_log.replay_events(kept(delta_log.encode_deltas(events)), entries_of(events)) == numbered(events)
 
 
 @pytest.mark.parametrize("bad", [[["=", 0], ["=", 1]], [["?"]], [["q", 0, 0, 1]]])
 def test_a_tape_that_does_not_fit_is_refused(bad):
     """A damaged journal is an error and not another story."""
     with pytest.raises(ValueError, match="delta log"):
-        tape.replay_events(bad, [(1, MessageItem(id="m", role="assistant"))])
+        delta_log.replay_events(bad, [(1, MessageItem(id="m", role="assistant"))])

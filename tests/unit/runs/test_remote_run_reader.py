@@ -28,7 +28,7 @@ from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.core.request import Surface
 from treadle.core.shared_ports import Clock
 from treadle.core.tool_definitions import ServerTool, ToolPolicy, ToolSpec
-from treadle.engine import delta_log as tape
+from treadle.engine import delta_log
 from treadle.engine.recorded_run import ReplyRecord
 from treadle.journal.journal_interface import Chunk, RunRow, Store
 from treadle.journal.sqlite.store import SqliteStore
@@ -281,7 +281,7 @@ class Growing:
 
     def __init__(self) -> None:
         plan = msgspec.Raw(b'{"round":1,"fingerprint":"f"}')
-        reply = ReplyRecord(ending="interrupted", tape=tape.encode_deltas(SAID))
+        reply = ReplyRecord(ending="interrupted", tape=delta_log.encode_deltas(SAID))
         status = RunEnded(status="failed")
         self._entries = [
             Entry(kind="plan", data=plan, seq=1, at=0.0),

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from treadle.access.key_accounts import Accounts
+from treadle.access.key_accounts import KeyAccounts
 from treadle.core.errors import CROWDED, Exhausted, StoreError, TreadleError, UpstreamTimeout
 from treadle.core.events import ModelEvent
 from treadle.core.plan import Plan
@@ -107,7 +107,7 @@ async def test_who_is_refused_is_told_when_to_come_back(
         if error is None:
             app.service.is_draining = True
         monkeypatch.setattr(Runs, "start", refuse)
-        monkeypatch.setattr(Accounts, "admit", refuse)
+        monkeypatch.setattr(KeyAccounts, "admit", refuse)
         body = msgspec.json.encode(ASKED.get(path, {"input": "hi"}))
         visit = await Visit(app, "POST", path, headers=[LOCAL, JSON_TYPE], body=body).run()
         app.service.is_draining = False

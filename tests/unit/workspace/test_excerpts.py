@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.core.json import write_json
-from treadle.workspace.excerpts import Glance, look
+from treadle.workspace.excerpts import ExcerptRange, excerpt
 
 values: Any = st.recursive(
     st.none() | st.integers() | st.text(max_size=30),
@@ -22,7 +22,7 @@ def test_pages_make_the_whole(value: list[Any], limit: int) -> None:
     read: list[Any] = []
     offset: int | None = 0
     while offset is not None:
-        page = look(value, "/draft/list", Glance(offset=offset, limit=limit, bytes_max=64))
+        page = excerpt(value, "/draft/list", ExcerptRange(offset=offset, limit=limit, bytes_max=64))
         assert isinstance(page.value, list)
         assert page.next_offset is None or page.next_offset > offset
         read += page.value
@@ -33,28 +33,28 @@ def test_pages_make_the_whole(value: list[Any], limit: int) -> None:
 @given(values, st.integers(1, 4))
 def test_a_page_keeps_to_its_size(value: Any, depth: int) -> None:
     """But for the one line that names what is too large."""
-    page = look(value, "", Glance(depth=depth, bytes_max=128))
+    page = excerpt(value, "", ExcerptRange(depth=depth, bytes_max=128))
     assert len(write_json(page.value)) <= 128 + 128
 
 
 def test_what_is_deeper_is_named_with_its_size_and_place() -> None:
     """The model knows where to read on."""
     value: Any = {"cast": {"ada": {"age": 36}}, "empty": {}}
-    page = look(value, "/draft", Glance(depth=2))
+    page = excerpt(value, "/draft", ExcerptRange(depth=2))
     assert page.value == {"cast": {"ada": "(object of 1: read /draft/cast/ada)"}, "empty": {}}
 
 
 def test_a_text_is_read_in_pieces() -> None:
     """Counted in characters, cut between them."""
     text = "ä" * 100
-    first = look(text, "/draft/text", Glance(bytes_max=51))
+    first = excerpt(text, "/draft/text", ExcerptRange(bytes_max=51))
     assert (first.value, first.total, first.next_offset) == ("ä" * 25, 100, 25)
-    last = look(text, "/draft/text", Glance(bytes_max=51, offset=90))
+    last = excerpt(text, "/draft/text", ExcerptRange(bytes_max=51, offset=90))
     assert (last.value, last.next_offset) == ("ä" * 10, None)
 
 
 @pytest.mark.parametrize("value", [None, True, 3, "x", [], {}])
 def test_what_is_small_comes_as_it_is(value: Any) -> None:
     """Without a count."""
-    page = look(value, "", Glance())
+    page = excerpt(value, "", ExcerptRange())
     assert (page.value, page.total, page.next_offset) == (value, None, None)

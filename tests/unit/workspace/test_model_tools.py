@@ -261,7 +261,7 @@ async def test_a_call_can_wait_for_the_decision(store: Store, decision: str) -> 
         await bench.desk.reject("card", proposal_id, author=person)
     said = await waiting
     assert (said["status"], said["reason"]) == (decision, "as you wish")
-    assert await bench.desk.news("card") == []
+    assert await bench.desk.take_undelivered("card") == []
 
 
 async def test_who_waits_too_long_goes_on(store: Store) -> None:

@@ -18,7 +18,6 @@ from treadle.journal.journal_interface import RunRow, Store
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.providers.direct_call_model import DIRECT_MODEL
 from treadle.runs.approvals.remembered_rules import agrees, canonical_arguments, digest_of
-from treadle.runs.approvals.unattended import DenyAll
 
 POLL_S = 1.0
 """How long to wait for a change notification before the row is read again."""
@@ -38,6 +37,20 @@ class AskedTools(Protocol):
     def command_level(self, name: str, source: str) -> str:
         """Return the sandbox level that a tool runs commands at, or ""."""
         ...
+
+
+class DenyAll:
+    """Denies every request, for processes where no person can be asked. Fits the engine's `Approver` port."""
+
+    async def ask(self, request: PermissionRequest, context: CallContext) -> PendingApproval | ApprovalVerdict:
+        """Deny the call, with the reason for the model."""
+        why = "; ".join(request.reasons)
+        reason = f"The tool {request.call.name!r} needs a person's approval ({why}), and there is nobody to ask here."
+        return ApprovalVerdict(approved=False, reason=reason)
+
+    async def wait(self, approval_id: str, context: CallContext) -> ApprovalVerdict:
+        """Deny a request that another approver made."""
+        return ApprovalVerdict(approved=False, reason="There is nobody to ask here.")
 
 
 class ApproverRules(msgspec.Struct, frozen=True, kw_only=True):

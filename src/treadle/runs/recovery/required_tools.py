@@ -1,6 +1,6 @@
 """Checks whether this process has the tools that an abandoned run needs; if not, the run is left to other processes.
 
-A tool that the run has called may have had its effect. If this process lacked it, the model would be told so and try
+A tool that the run has called may have had its effect. If this process lacked it, the model would read that and try
 something else; so the run waits for a process that has it. For a tool that was only offered, the run waits as long as
 another process has it.
 """

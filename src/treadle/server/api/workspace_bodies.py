@@ -13,7 +13,7 @@ from treadle.workspace.json_pointer import Json
 from treadle.workspace.proposal_review import Review
 from treadle.workspace.workspace_diff import Difference
 from treadle.workspace.workspace_state import Actor, Change, Proposal, Section, WorkspaceRecord
-from treadle.workspace.workspace_store import Author, Held, Standing, Taken
+from treadle.workspace.workspace_store import Author, ProposalStanding, StoredWorkspace, Taken
 
 
 class Signed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -156,7 +156,7 @@ def line_of(row: WorkspaceRow) -> WorkspaceLine:
     return WorkspaceLine(**{name: getattr(row, name) for name in WorkspaceLine.__struct_fields__})
 
 
-def view_of(held: Held) -> WorkspaceView:
+def view_of(held: StoredWorkspace) -> WorkspaceView:
     """Return a workspace with all it holds."""
     fields: dict[str, Any] = msgspec.structs.asdict(line_of(held.row))
     names = ("facts_version", "facts", "draft", "locks", "ui", "proposals")
@@ -169,7 +169,7 @@ def step_of(taken: Taken) -> StepView:
     return StepView(version=now.version, facts_version=now.facts_version, change=taken.record)
 
 
-def proposal_view(standing: Standing, review: Review | None = None) -> ProposalView:
+def proposal_view(standing: ProposalStanding, review: Review | None = None) -> ProposalView:
     """Return a proposal as this API shows it."""
     proposal = standing.proposal
     return ProposalView(

@@ -31,7 +31,7 @@ from treadle.server.auth.route_permissions import PREPARE, TREADLE
 from treadle.server.http_exchange import Exchange, read_number
 from treadle.server.route import BEFORE, COUNT, LIMIT, NOTHING, TEXT, RouteGroup, Schema, fields, gives, number, text
 from treadle.server.server_state import Service
-from treadle.workspace.excerpts import DEPTH_DEFAULT, Glance, look
+from treadle.workspace.excerpts import DEPTH_DEFAULT, ExcerptRange, excerpt
 from treadle.workspace.workspace_audit import WorkspaceFinding
 from treadle.workspace.workspace_service import Workspaces
 from treadle.workspace.workspace_state import Actor, Workspace
@@ -74,13 +74,13 @@ async def get(service: Service, exchange: Exchange) -> None:
     if "path" not in query:
         await exchange.answer_json(200, view_of(held))
         return
-    glance = Glance(
+    glance = ExcerptRange(
         depth=read_number(query, "depth", default=DEPTH_DEFAULT, least=1, most=64),
         offset=read_number(query, "offset", default=0, least=0),
         limit=read_number(query, "limit", default=1_000, least=1, most=10_000),
         bytes_max=EXCERPT_BYTES_MAX,
     )
-    page = look(held.workspace.get(query["path"]), query["path"], glance)
+    page = excerpt(held.workspace.get(query["path"]), query["path"], glance)
     await exchange.answer_json(
         200, {"path": query["path"], "version": held.row.version, **msgspec.structs.asdict(page)}
     )

@@ -3,7 +3,7 @@ needed, any program on this machine: that one may ask models, and decides nothin
 
 import os
 
-from treadle.access.client_identity import ANYBODY, LOCAL, Client
+from treadle.access.client_identity import LOCAL, PUBLIC_CLIENT, Client
 from treadle.access.key_token import PREFIX
 from treadle.access.keyring import Keyring, fingerprint_of
 from treadle.config import Settings
@@ -141,7 +141,7 @@ class Clients:
                 self._gate.allow(exchange, person)
                 return _client_of(person.name, person.scope)
         if access.is_open:
-            return ANYBODY
+            return PUBLIC_CLIENT
         if self.needs_key:
             return await self.keyring.check(None)
         return LOCAL

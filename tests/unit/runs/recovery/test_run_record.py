@@ -16,7 +16,7 @@ from treadle.journal.journal_interface import RunJournal, RunRow
 from treadle.journal.sqlite.store import SqliteStore
 from treadle.runs import Runs
 from treadle.runs.active_run import LiveRun
-from treadle.runs.recovery.revive_runs import RunRecovery
+from treadle.runs.recovery.recover_runs import RunRecovery
 from treadle.runs.replay.event_replay import DamagedJournal
 from treadle.runs.run_supervisor import HANDED_OVER
 from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, ok, say

@@ -8,9 +8,8 @@ import pytest
 from treadle.config import Settings, StoreSection
 from treadle.config.runner_settings import RunnerSection
 from treadle.core.errors import ConfigError
-from treadle.runs.runners.local_runner import LocalRunner
 from treadle.runs.runners.runner_interface import PlacementFailed
-from treadle.runs.runners.shared_store_runner import SharedStoreRunner
+from treadle.runs.runners.store_runners import LocalRunner, SharedStoreRunner
 from treadle.runtime.store_and_limits import make_runner
 
 POSTGRES = StoreSection(url="postgresql://treadle@/db")

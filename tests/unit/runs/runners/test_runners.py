@@ -15,9 +15,8 @@ from treadle.journal.journal_interface import SessionRow
 from treadle.journal.sqlite.store import SqliteStore
 from treadle.runs import RunDependencies, Runs, RunsOptions
 from treadle.runs.active_run import RunHandle
-from treadle.runs.runners.local_runner import LocalRunner
 from treadle.runs.runners.runner_interface import PlacementFailed, RunDriver, RunHost, ShuttingDown
-from treadle.runs.runners.shared_store_runner import SharedStoreRunner
+from treadle.runs.runners.store_runners import LocalRunner, SharedStoreRunner
 from treadle.runtime import RandomIds
 from treadle.telemetry import Metrics
 from unit.engine.fakes import FakeModel, FakeToolbox, Reply, say
