@@ -1,4 +1,4 @@
-"""`treadle eval bfcl`: the questions of bfcl-eval through the gateway, with the ground truth or with real models."""
+"""`treadle eval bfcl`: plays the questions of bfcl-eval through the gateway, with the ground truth or real models."""
 
 import argparse
 import asyncio

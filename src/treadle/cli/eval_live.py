@@ -1,4 +1,4 @@
-"""A live run from the command line: which models, what it can cost, progress, and how it went."""
+"""Live eval runs: chooses models, estimates the cost, shows progress and reports results."""
 
 import argparse
 import asyncio

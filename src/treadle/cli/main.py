@@ -1,4 +1,4 @@
-"""The entry point: the table of commands, and the edge where an error becomes one line and an exit code.
+"""The entry point: the table of commands, and the conversion of errors into one line and an exit code.
 
 Only the module of the command that was asked for is imported, so that `treadle --help` answers at once.
 """

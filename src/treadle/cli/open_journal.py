@@ -1,4 +1,4 @@
-"""What the commands on the journal share: the store that the settings name, opened for reading, and the runs in it."""
+"""Shared by commands on the journal: opens the configured store for reading, and finds runs in it."""
 
 import argparse
 import asyncio

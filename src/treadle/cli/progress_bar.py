@@ -1,4 +1,4 @@
-"""How far a slow command is: one line on a terminal's standard error, drawn again as it goes. Elsewhere, nothing.
+"""The progress of a slow command: one redrawn line on stderr if it is a terminal, else nothing.
 
 A command that is done at once never shows it. It has no colour, so `NO_COLOR` has nothing to change.
 """

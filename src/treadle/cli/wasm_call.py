@@ -1,4 +1,4 @@
-"""Calls one tool of a tool guest, as a run would: its arguments checked, in a fresh instance, within its limits."""
+"""Calls one tool of a WASM guest as a run would: with checked arguments, in a fresh instance, within its limits."""
 
 import asyncio
 import os

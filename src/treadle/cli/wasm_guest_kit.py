@@ -1,4 +1,4 @@
-"""The guest kit: a first guest to start from, and building it with whatever its language is compiled by.
+"""The guest kit: creates starter projects for WASM guests, and builds them with their language's compiler.
 
 The first guests are the files of `starters`, which include/ and examples/guests of the repository only point to.
 """

@@ -1,4 +1,4 @@
-"""The commented treadle.toml, and the table of keys, written from the structs so that they can not grow stale."""
+"""Generates the commented example of treadle.toml and the table of keys from the settings structs."""
 
 from collections.abc import Iterable
 from typing import Any, Literal, get_args, get_origin

@@ -1,4 +1,4 @@
-"""Which files of working directories a person trusts: by their path and what was in them when they agreed.
+"""Stores which configuration files a person trusts, by path and content.
 
 The files that such a file loads or starts belong to it (`bound`): if one of them changes, trust is asked for again.
 

@@ -1,4 +1,4 @@
-"""`treadle cassette`: a stored run as a recording that plays without its upstream, or as a scenario for `eval`."""
+"""`treadle cassette`: export a stored run as a cassette that plays without its upstream, or as an eval scenario."""
 
 import argparse
 import sys

@@ -1,4 +1,4 @@
-"""`treadle chat`: a conversation in the terminal, inline, so that the scrollback stays.
+"""`treadle chat`: a conversation in the terminal, drawn inline so that the scrollback stays.
 
 This module opens it: which Treadle, which conversation, which face. The loop is in `talk/chat`, drawing in `terminal/`
 and `inline/`, the slash commands in `slash/`.

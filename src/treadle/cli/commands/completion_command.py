@@ -1,4 +1,4 @@
-"""`treadle completion`: a script for the shell that knows every command, action and flag.
+"""`treadle completion`: print a shell completion script.
 
 `shtab` writes the scripts from the parsers. What is added here: which arguments are files or folders, and, for bash,
 completion after `--flag=`.

@@ -1,4 +1,4 @@
-"""`treadle config`: show what is in force and where it comes from, check a file, write an example."""
+"""`treadle config`: show the settings in force and their sources, check a file, print an example."""
 
 import argparse
 import os

@@ -1,4 +1,4 @@
-"""`treadle dialects`: list the spellings of calls in text that Treadle knows, and try them on a file."""
+"""`treadle dialects`: list the known dialects of tool calls in text, and try them on a file."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""`treadle diff`: two runs beside each other, entry by entry; ids and times never count.
+"""`treadle diff`: compare two runs entry by entry, ignoring ids and times.
 
 Calls are known by their order, because their ids are drawn anew in every run. What remains is what a reader would
 call the run: what was asked, each model call with its surface and reply, calls, arguments, results, and the end.

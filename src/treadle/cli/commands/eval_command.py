@@ -1,4 +1,4 @@
-"""`treadle eval`: the flags, and which of its actions does what. Playing and grading are in `treadle.evals`."""
+"""`treadle eval`: its flags, and the table of its actions. Playing and grading are in `treadle.evals`."""
 
 import argparse
 import importlib

@@ -1,4 +1,4 @@
-"""`treadle export`: runs as JSON Lines, exactly as they are stored; or one of them as a scenario."""
+"""`treadle export`: print runs as JSON Lines, exactly as stored, or one run as a scenario."""
 
 import argparse
 import os

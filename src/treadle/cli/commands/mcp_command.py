@@ -1,4 +1,4 @@
-"""`treadle mcp`: serve the tools to an MCP client over standard input and output; list and decide those of servers."""
+"""`treadle mcp`: serve the tools to an MCP client over stdio; list and review the tools of MCP servers."""
 
 import argparse
 import asyncio

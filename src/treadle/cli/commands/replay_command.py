@@ -1,4 +1,4 @@
-"""`treadle replay`: drive a stored run again, to prove what it did or to take another way from some round on."""
+"""`treadle replay`: replay a stored run to verify it, or fork it at a round with another model or live tools."""
 
 import argparse
 import contextlib

@@ -1,4 +1,4 @@
-"""`treadle run`: one turn for scripts. The answer on stdout, everything else on stderr, the outcome as exit code.
+"""`treadle run`: one turn for scripts. The answer goes to stdout, all else to stderr, the outcome is the exit code.
 
 Loads no screen, and so no prompt_toolkit, which costs a quarter of a second.
 """

@@ -1,4 +1,4 @@
-"""`treadle sessions`: conversations by name. List, show, search, rename, fork, delete, export."""
+"""`treadle sessions`: list, show, search, rename, fork, delete and export conversations."""
 
 import argparse
 import sys

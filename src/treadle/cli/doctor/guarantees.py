@@ -1,4 +1,4 @@
-"""What Treadle guarantees, one row for each: the sentence, what enforces it, the tests, and whether this machine can.
+"""The security guarantees, one row for each: the statement, what enforces it, its tests, and whether this machine can.
 
 docs/security.md and `treadle doctor` are made from this table. A new guarantee is a new row, and nothing else.
 """

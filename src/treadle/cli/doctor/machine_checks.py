@@ -1,4 +1,4 @@
-"""What the machine offers: the interpreter, packages, the kernel, the sandbox, and how many files may be open."""
+"""Checks of the machine: Python, packages, kernel, sandbox, and the limit of open files."""
 
 import ctypes
 import platform

@@ -1,4 +1,4 @@
-"""Conversations in this process: fits `Host` over the runtime."""
+"""Conversations in this process: implements `ConversationHost` on the runtime."""
 
 import asyncio
 from collections.abc import AsyncGenerator

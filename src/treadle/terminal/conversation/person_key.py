@@ -1,4 +1,4 @@
-"""A person's key for a server on this machine, made of the secret beside the journal: its owner can read that."""
+"""Makes a person's key for a server on this machine from the secret beside the journal, which its owner can read."""
 
 import getpass
 import os

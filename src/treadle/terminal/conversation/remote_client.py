@@ -1,4 +1,4 @@
-"""HTTP to a Treadle: JSON both ways, errors as what they were there, and event streams that are continued."""
+"""HTTP client for a remote Treadle: JSON requests, errors mapped to their types, resumable event streams."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping

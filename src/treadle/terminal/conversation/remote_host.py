@@ -1,4 +1,4 @@
-"""Conversations at a server: fits `Host` over Treadle's HTTP API, so that the screen is the same."""
+"""Conversations at a server: implements `ConversationHost` over Treadle's HTTP API."""
 
 import secrets
 from collections.abc import AsyncGenerator

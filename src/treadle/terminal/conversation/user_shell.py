@@ -1,4 +1,4 @@
-"""A command that the person runs with `!`: as themselves, outside the sandbox, shown line by line."""
+"""Runs the person's own `!` commands: with their rights, outside the sandbox, output shown line by line."""
 
 import asyncio
 import contextlib

@@ -1,4 +1,4 @@
-"""What the person is writing: an editor that completes, remembers, and can be handed to a program of theirs."""
+"""The input buffer: completion, history, folded pastes, and editing in an external editor."""
 
 import contextlib
 import os

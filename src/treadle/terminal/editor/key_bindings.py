@@ -1,4 +1,4 @@
-"""The keys, as one table: what is pressed, when it counts, what it does. Help and documents are written from it."""
+"""The table of keys: what is pressed, when it applies, what it does. Help and docs are generated from it."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal, Protocol

@@ -1,4 +1,4 @@
-"""The inline face: an editor that lives below the conversation and never repaints what has left it.
+"""The inline screen: an editor below the conversation that never redraws finished lines.
 
 Finished lines are written above the live part, in one frame with it, at most twenty times a second; keys are shown at
 once. prompt_toolkit reads the keys and draws the live part, and this decides when.

@@ -1,4 +1,4 @@
-"""What Tab offers: commands after `/`, files after `@`, earlier prompts after `#`, and what a command takes."""
+"""Tab completion: commands after `/`, files after `@`, earlier prompts after `#`, and arguments of commands."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The terminal as prompt_toolkit writes to it, with two things it lacks: whole frames, and lines above the editor."""
+"""Output of prompt_toolkit to the terminal, with whole frames and lines above the editor added."""
 
 import re
 from collections import deque

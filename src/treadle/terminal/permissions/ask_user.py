@@ -1,4 +1,4 @@
-"""Answers the questions of a run: by policy where that may, else by asking the person, one question at a time."""
+"""Decides the pending calls of a run: by policy if it can, else by asking the person, one question at a time."""
 
 import asyncio
 from collections.abc import Callable

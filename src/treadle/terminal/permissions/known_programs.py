@@ -1,4 +1,4 @@
-"""What is known of programs, as tables: which are tried read-only, which run others, which reach out of the workspace.
+"""Tables of known programs: which are tried read-only, which run others, which act outside the workspace.
 
 Nothing here prevents writing: the sandbox does. A program in the wrong table costs a second call, no more.
 """

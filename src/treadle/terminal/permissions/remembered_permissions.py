@@ -1,4 +1,4 @@
-"""What a person wants remembered: exactly this command line, or this tool; for the session, or for the project.
+"""Stores remembered permissions: an exact command line or a tool, for the session or for the project.
 
 Rules of a project are stored in the user's data directory, never in the project: a repository's content may come from
 anyone. `permission_policy` applies them.

@@ -1,4 +1,4 @@
-"""Lines of Markdown as blocks: headings, paragraphs, lists, quotes, tables, code. Pure, and linear in the text.
+"""Parses Markdown into blocks: headings, paragraphs, lists, quotes, tables, code. Pure, and linear in the text.
 
 What nests deeper than a screen can show is a paragraph.
 """

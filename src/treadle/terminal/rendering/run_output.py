@@ -1,4 +1,4 @@
-"""What `treadle run` writes: text as it streams, one JSON object, or one event a line; and the exit code of a run."""
+"""The output formats of `treadle run`: streamed text, one JSON object, or one event a line; and the exit code."""
 
 import os
 import time

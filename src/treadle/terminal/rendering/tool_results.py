@@ -1,4 +1,4 @@
-"""Results of tools as lines for a person, and what is left of one that was not shown whole."""
+"""Renders tool results as a few lines, and keeps the rest of long ones for later."""
 
 from typing import Any, cast
 

@@ -1,4 +1,4 @@
-"""Slash commands on what may run and what is fact: the policy, what is remembered, proposals of facts."""
+"""Slash commands for permissions and facts: the policy, remembered permissions, proposals."""
 
 from treadle.core.errors import NotFound
 from treadle.terminal.conversation.chat_loop import ChatLoop

@@ -1,4 +1,4 @@
-"""Slash commands on the conversation: begin, resume, fork, rename, take back, shorten, write down."""
+"""Slash commands for the conversation: new, resume, fork, rename, undo, compact, export."""
 
 from datetime import datetime
 from pathlib import Path

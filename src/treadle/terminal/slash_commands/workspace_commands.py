@@ -1,4 +1,4 @@
-"""Slash commands on what is done: changes in the folder, runs that continue, leaving."""
+"""Slash commands for the work: changes in the folder, running runs, leaving."""
 
 from treadle.core.events import ENDED
 from treadle.terminal.conversation.chat_loop import ChatLoop
