@@ -72,7 +72,7 @@ def add_model_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def add_server_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that name a Treadle elsewhere."""
+    """Add the flags that name a remote server."""
     parser.add_argument("--server", metavar="URL", help="talk to the Treadle at this address, not to one in here")
     parser.add_argument("--key-env", metavar="NAME", help="the variable that holds the key for that server")
 
@@ -153,7 +153,7 @@ def terminal_settings(args: argparse.Namespace) -> "Settings":
 
 
 def asked_model(args: argparse.Namespace, settings: "Settings") -> str:
-    """Return the model to ask; nothing where a server elsewhere has its own default."""
+    """Return the model to ask; empty where a remote server has its own default."""
     return (args.model or "") if args.server else settings.model
 
 

@@ -25,7 +25,7 @@ SHOWN = 20
 
 
 def play_bfcl(args: argparse.Namespace) -> int:
-    """Ask, print what failed, and return how it went; with the ground truth nothing may fail."""
+    """Play the questions, print the failures, and return the exit code; with the ground truth nothing may fail."""
     from treadle.evals.bfcl.bfcl_runner import read_questions, run_bfcl
     from treadle.evals.results.pass_fail_gate import BUDGET_REACHED, NOT_JUDGED, judge_run
 

@@ -30,7 +30,7 @@ class SampleProgress:
             self._out.write(f"{self._line(done, ledger)}\n")
 
     def close(self) -> None:
-        """Leave the line."""
+        """End the line."""
         if self._is_drawn:
             self._out.write("\n")
 

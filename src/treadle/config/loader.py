@@ -300,14 +300,14 @@ def _rebase(tree: Tree, folder: Path, *, is_own: bool) -> None:
 
 
 def _rebase_url(section: Any, key: str, scheme: str, folder: Path) -> None:
-    """Let a key that names a file behind a scheme name it from that folder."""
+    """Resolve the file behind a URL scheme against that folder."""
     url = cast("Tree", section).get(key) if isinstance(section, dict) else None
     if isinstance(url, str) and url.startswith(scheme) and url != scheme:
         section[key] = scheme + _from(folder, url.removeprefix(scheme))
 
 
 def _rebase_list(section: Any, key: str, folder: Path) -> None:
-    """Let a key that lists folders name them from that folder."""
+    """Resolve a list of folders against that folder."""
     names = cast("Tree", section).get(key) if isinstance(section, dict) else None
     if isinstance(names, list):
         section[key] = [_from(folder, name) for name in cast("list[Any]", names)]
@@ -331,7 +331,7 @@ def _leaves(value: Any, path: KeyPath = ()) -> list[tuple[KeyPath, Any]]:
 
 
 def _merge(settings: list[Setting]) -> tuple[Tree, dict[str, str]]:
-    """Lay the settings over each other, later ones on top, and remember who won."""
+    """Merge the settings, later ones over earlier ones, and record the origin of each value."""
     tree: Tree = {}
     origins: dict[str, str] = {}
     off = [setting for setting in settings if setting.origin == "environment ENABLE_TOOLS" and not setting.value]

@@ -101,7 +101,7 @@ class Trust:
         self._write({**self.files(), doubt.path: Agreed(digest=doubt.digest, files=doubt.files)})
 
     def remove(self, file: Path) -> bool:
-        """Forget a file, which need not be there any more; return whether it was known.
+        """Remove a file, which need not exist any more; return whether it was known.
 
         Raises: OSError.
         """

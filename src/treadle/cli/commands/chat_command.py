@@ -113,7 +113,7 @@ async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.N
 
 @contextlib.asynccontextmanager
 async def _opened(face: "ChatScreen") -> "AsyncGenerator[asyncio.Future[None], None]":
-    """Have the face there before the rest is loaded: a person can type at once, and leave, until that is called off."""
+    """Open the screen before the rest is loaded, so that a person can type at once. Leaving cancels the loading."""
     await face.open()
     opening, leaving = asyncio.current_task(), asyncio.ensure_future(face.left())
     assert opening is not None

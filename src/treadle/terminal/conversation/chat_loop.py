@@ -267,7 +267,7 @@ class ChatLoop:
         return " " + " · ".join([*words, session.name if session else "/help"])
 
     def activity_line(self) -> str:
-        """Return what is waited for, and for how long."""
+        """Return what the turn waits for, and for how long."""
         if not self.is_running:
             return ""
         what = f"{self.shell.command} runs" if self.shell.is_running else self.activity.words

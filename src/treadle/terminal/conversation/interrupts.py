@@ -18,7 +18,7 @@ class Turns(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Ask it to end."""
+        """Cancel the running turn."""
         ...
 
 
@@ -46,7 +46,7 @@ class Interrupts:
                 loop.add_signal_handler(number, self._terminate)
 
     def guard(self, turns: Turns) -> None:
-        """Name the conversation whose turns shall be cancelled first."""
+        """Set the conversation whose turns are cancelled first."""
         self._turns = turns
 
     @property

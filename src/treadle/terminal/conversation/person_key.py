@@ -14,7 +14,7 @@ from treadle.server.request_guard import is_loopback
 
 
 def person_key(settings: Settings, url: str) -> Callable[[], str] | None:
-    """Return what makes keys for the server at an address; None for one elsewhere, which has another secret."""
+    """Return a function that makes keys for a local server; None for a remote one, which has another secret."""
     if not is_loopback(urlsplit(url).hostname or "") or not is_shared(settings, os.environ):
         return None
     made: list[Tickets] = []

@@ -88,12 +88,12 @@ class RemoteClient:
         self._pool = ClientPool(CONNECTIONS_MAX)
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if self._pool is not None:
             await self._pool.close()
 
     async def get(self, path: str, kind: type[T], query: Mapping[str, object] | None = None) -> T:
-        """Ask for something. Raises: TreadleError."""
+        """Send a GET request and decode the answer. Raises: TreadleError."""
         return _read(await self._ask("GET", path, None, query), kind)
 
     async def post(self, path: str, body: object, kind: type[T], *, headers: Mapping[str, str] | None = None) -> T:

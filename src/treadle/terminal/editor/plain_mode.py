@@ -46,7 +46,7 @@ class PlainScreen(Stream):
         """Nothing is to be put back."""
 
     def paint(self, painter: Painter | None) -> None:
-        """Leave it until it is finished."""
+        """Draw nothing: unfinished lines cannot be taken back here."""
 
     def redraw(self) -> None:
         """Nothing can be drawn again."""

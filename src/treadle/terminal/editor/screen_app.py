@@ -115,7 +115,7 @@ class InlineScreen:
         drawn.cancel()
 
     def serve(self, actions: Actions) -> None:
-        """Let keys reach the chat."""
+        """Connect the keys to the chat."""
         self._actions = actions
         self._wake()
 
@@ -141,7 +141,7 @@ class InlineScreen:
             self._inputs.leave()
 
     async def _tick(self) -> None:
-        """Let the seconds of the activity line continue."""
+        """Update the seconds of the activity line."""
         while True:
             await asyncio.sleep(TICK_S)
             if self._actions is not None and self._actions.is_running:
@@ -249,14 +249,14 @@ class InlineScreen:
         self.redraw()
 
     def copy(self, text: str) -> bool:
-        """Ask the terminal to put a text on the clipboard (OSC 52)."""
+        """Copy a text to the clipboard (OSC 52)."""
         data = text.encode("utf-8", "replace")[:COPIED_BYTES_MAX].decode("utf-8", "ignore").encode()
         self._output.write_raw(f"\x1b]52;c;{base64.b64encode(data).decode()}\x07")
         self._output.flush()
         return True
 
     def _wake(self) -> None:
-        """Have a frame drawn soon, but no sooner than the last one allows."""
+        """Schedule a frame, no sooner than the frame rate allows."""
         if self._timer is not None:
             return
         wait_s = max(0.0, self._next_frame_at - time.monotonic())
@@ -307,7 +307,7 @@ class InlineScreen:
         return self._open
 
     def activity_text(self) -> str:
-        """Return what is waited for."""
+        """Return the lines of the activity."""
         if self._actions is None or self._choices:
             return ""
         return one_line(self._actions.activity_line())[: self.size()[0] - 1]

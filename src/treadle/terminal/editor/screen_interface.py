@@ -19,7 +19,7 @@ class Actions(Protocol):
         ...
 
     def activity_line(self) -> str:
-        """Return what is waited for; nothing while nothing is."""
+        """Return what the turn waits for; empty when it waits for nothing."""
         ...
 
     def interrupt(self) -> None:
@@ -47,11 +47,11 @@ class ChatScreen(DrawingSurface, Protocol):
         ...
 
     def serve(self, actions: Actions) -> None:
-        """Let keys reach the chat."""
+        """Connect the keys to the chat."""
         ...
 
     async def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         ...
 
     async def read(self) -> str | None:
@@ -67,7 +67,7 @@ class ChatScreen(DrawingSurface, Protocol):
         ...
 
     async def line(self, label: str, text: str = "") -> str | None:
-        """Ask for one line, beginning with a text; None when the person would rather not."""
+        """Ask for one line that starts with a text; None when the person cancels."""
         ...
 
     def offer(self, text: str) -> None:

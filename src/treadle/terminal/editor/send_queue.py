@@ -24,7 +24,7 @@ class InputQueue:
         return text
 
     def send(self, text: str, *, waits: bool = False) -> None:
-        """Have a text read next; one that waits for the turn is shown until then."""
+        """Queue a text; one that waits for the turn to end is shown until then."""
         if waits:
             self.queued.append(text)
         self._texts.put_nowait(text)

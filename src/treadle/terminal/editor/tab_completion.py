@@ -67,7 +67,7 @@ class Completions(Completer):
 
 
 def find_files(root: str, typed: str) -> list[str]:
-    """Return files and folders below the root whose path begins with, else whose name holds, what was typed."""
+    """Return files and folders below the root whose path starts with the typed text, else whose name contains it."""
     folder, _, leaf = typed.rpartition("/")
     within = os.path.normpath(os.path.join(root, folder))
     if os.path.commonpath([root, within]) != root:

@@ -41,7 +41,7 @@ class Asker:
         self._calls: dict[str, str] = {}
 
     def follow(self, event: RunEvent) -> None:
-        """Take a question up, or let go of one that was answered elsewhere."""
+        """Open a question for a pending call, or close one that was decided elsewhere."""
         match event:
             case ApprovalRequested() if not event.is_deferred:
                 question = question_of(event, self._root)

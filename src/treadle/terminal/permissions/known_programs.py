@@ -33,7 +33,7 @@ RUNNERS = words(
     "parallel readarray screen setsid sh source ssh stdbuf strace sudo su time timeout tmux trap unshare watch "
     "xargs zsh"
 )
-"""Programs whose arguments are another command, which is not seen as one."""
+"""Programs that run a command given in their arguments; the analysis does not see that command."""
 
 EXEC_FLAGS = ("-exec", "-execdir", "-ok", "-okdir")
 

@@ -137,7 +137,7 @@ class PermissionPolicy:
         self.writable = writable
 
     def cycle(self) -> Mode:
-        """Go to the next mode; from `trust` to the strictest."""
+        """Switch to the next mode; after `trust` to the strictest."""
         self.mode = CYCLE[(CYCLE.index(self.mode) + 1) % len(CYCLE)] if self.mode in CYCLE else CYCLE[0]
         return self.mode
 

@@ -68,11 +68,11 @@ class Allowances:
         self._write()
 
     def forget(self) -> None:
-        """Forget the rules of the session: another conversation begins."""
+        """Remove the rules of the session, for a new conversation."""
         self.session = []
 
     def remove(self, rule: Allowed) -> None:
-        """Forget one rule, wherever it is stored.
+        """Remove one rule.
 
         Raises: OSError.
         """

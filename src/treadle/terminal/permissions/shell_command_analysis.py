@@ -54,7 +54,7 @@ _WORDLIKE = _LITERALS | {"comment", "variable_name", "file_redirect", "file_desc
 _UNSURE = re.compile(r"[^\n\x20-\x7e]|[\\#$`{}!~]|<<|==|\[\[|\(\(|\]")
 """Where a grammar and bash may read a line each in their own way."""
 _REDIRECTED_FIRST = re.compile(r"\d*[<>&]")
-"""A command whose program does not stand first is easily misread."""
+"""A redirection before the program: such a command is easily misread."""
 _PIECE = re.compile(r"'[^']*'|\"[^\"]*\"|&>>?|[<>]+&?|&&|\|\||[;&|\n()]|[^'\"<>&;|\n()]+|.", re.DOTALL)
 _ENDS = frozenset({"&&", "||", ";", "&", "|", "\n", "(", ")"})
 _RESERVED = words("if then elif else fi while until do done time")

@@ -23,7 +23,7 @@ _NOTE_WORDS = {
     "bad_frame": "the upstream sent something that can not be read; it was left out",
     "call_cut": "a call was cut off before it was whole; it was left out",
 }
-"""Notes whose own words are for those who know the protocol."""
+"""Plainer texts for notes whose own text needs knowledge of the protocol."""
 
 
 def error_lines(error: ErrorInfo) -> list[str]:

@@ -42,7 +42,7 @@ class Activity:
         self._state = "waiting"
 
     def follow(self, event: RunEvent) -> None:
-        """Learn from an event what is waited for."""
+        """Update what the turn waits for."""
         match event:
             case RunStarted() | RunEnded():
                 self._running.clear()
@@ -98,7 +98,7 @@ class ProgressLine:
         self._painted = ""
 
     def follow(self, event: RunEvent) -> None:
-        """Learn from an event what is waited for."""
+        """Update what the turn waits for."""
         self.activity.follow(event)
 
     def tick(self) -> None:

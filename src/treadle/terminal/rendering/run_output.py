@@ -73,7 +73,7 @@ class RunOutput:
         self._round = self._round_at = self._withdrawable = 0
 
     def begin(self, session: "SessionInfo | None", model: str) -> None:
-        """Learn in which conversation the turn is."""
+        """Set the conversation of the turn."""
         self._session = session
 
     def write(self, event: RunEvent) -> None:

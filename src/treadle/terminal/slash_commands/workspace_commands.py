@@ -49,5 +49,5 @@ async def kill(chat: ChatLoop, argument: str) -> None:
 
 
 async def quit_(chat: ChatLoop, argument: str) -> None:
-    """Leave."""
+    """Leave the chat."""
     chat.is_over = True
