@@ -126,7 +126,7 @@ def write_sets(rows: "list[SampleRow]") -> str:
 
 
 def _folder(path: Path, options: "BfclOptions") -> "RunFolder":
-    """Begin the folder of the run: every answer is stored as soon as it is judged."""
+    """Create the folder of the run: every answer is stored as soon as it is graded."""
     from treadle.evals.results.fingerprint import code_fingerprints
     from treadle.evals.results.result_folder import EvalRunInfo, RunFolder
 

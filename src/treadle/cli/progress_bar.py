@@ -42,7 +42,7 @@ class Progress:
         self._out.flush()
 
     def close(self) -> None:
-        """Take the line away: what comes next is the result."""
+        """Erase the line before the result is printed."""
         if self._has_drawn:
             self._out.write("\r\x1b[K")
             self._out.flush()

@@ -68,7 +68,7 @@ def describe_file(found: "Examined") -> list[str]:
 
 
 def remember(doubt: "Doubt") -> None:
-    """Trust a file as it was read.
+    """Store trust in a file with the content that was read.
 
     Raises: ConfigError, when it cannot be stored.
     """

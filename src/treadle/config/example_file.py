@@ -19,7 +19,7 @@ _HEAD = """\
 
 
 class ExampleKey(msgspec.Struct, frozen=True, kw_only=True):
-    """One key as the documents show it."""
+    """One key in the example file and the docs."""
 
     path: str
     default: str
@@ -124,7 +124,7 @@ _SAMPLES: dict[str, dict[str, object]] = {
 
 
 def _place(table: tuple[str, Any]) -> tuple[bool, bool]:
-    """Put lists behind single tables, and those inside a table last."""
+    """Sort key: single tables first, then lists, then lists inside a table."""
     name, kind = table
     is_list = row_type(kind) is not None
     return is_list, is_list and "." in name

@@ -175,7 +175,7 @@ def _doubt(
 
 
 def _valid_settings(tree: Tree) -> Settings:
-    """Decode what is right; without its upstreams no route can be judged."""
+    """Decode the valid part; routes depend on upstreams, so they are left out with them."""
     sound = valid_part(Settings, tree)
     if "upstream" not in sound and "upstream" in tree:
         sound.pop("route", None)
@@ -264,7 +264,7 @@ def _place(file: Path, text: str, path: KeyPath) -> str:
 
 
 def _rebase(tree: Tree, folder: Path, *, is_own: bool) -> None:
-    """Paths in the file are meant from where the file stands, not from where Treadle was started.
+    """Resolve relative paths against the folder of the file, not the working directory.
 
     The root of the local tools too where it is not named, but for a person's own file: that holds in every project.
     """
@@ -345,7 +345,7 @@ def _merge(settings: list[Setting]) -> tuple[Tree, dict[str, str]]:
 
 
 def _put(tree: Any, path: KeyPath, value: Any) -> None:
-    """Set one value. A step that does not fit what is there replaces it; the check names the mistake."""
+    """Set one value. A step of the wrong type replaces what is there; the check reports the mistake."""
     step, rest = path[0], path[1:]
     if isinstance(step, int):
         rows = cast("list[Any]", tree)
@@ -362,7 +362,7 @@ def _put(tree: Any, path: KeyPath, value: Any) -> None:
 
 
 def _add_defaults(tree: Tree, origins: dict[str, str], env: Mapping[str, str]) -> None:
-    """Fill in what depends on the machine: the place of the store, and upstreams from keys in the environment."""
+    """Add defaults that depend on the machine: the store's path, and upstreams from provider keys."""
     store = tree.setdefault("store", {})
     if isinstance(store, dict) and not cast("Tree", store).get("url"):
         if not (env.get("XDG_DATA_HOME") or _home(env)):

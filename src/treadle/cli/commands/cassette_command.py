@@ -47,7 +47,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make it and write it."""
+    """Write the cassette or the scenario."""
     if args.form == "scenario":
         return opened.with_store(args, lambda store: export_scenario(store, args.run, args.output))
     settings = command.read_flags(args).settings

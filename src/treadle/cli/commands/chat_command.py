@@ -66,7 +66,7 @@ def add_session_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Talk until the person leaves."""
+    """Run the chat."""
     from treadle.terminal.conversation.interrupts import run_interruptible
 
     settings = command.terminal_settings(args)
@@ -126,7 +126,7 @@ async def _opened(face: "ChatScreen") -> "AsyncGenerator[asyncio.Future[None], N
 
 
 async def _begin(chat: "ChatLoop", args: argparse.Namespace) -> None:
-    """Greet, and show the conversation that is continued. Raises: TreadleError."""
+    """Print the greeting, and the messages of a continued conversation. Raises: TreadleError."""
     conversation, host = chat.conversation, chat.conversation.host
     where = f" at {host.place}" if host.place else ""
     model = f", model {conversation.model}" if conversation.model else ""
@@ -164,7 +164,7 @@ def _make_screen(settings: "Settings", text_style: "TextStyle", out: TextIO, *, 
 
 
 class _PressTwice:
-    """Ctrl-C on an idle plain line: the first one warns, a second one soon after leaves."""
+    """Handles Ctrl-C on an idle plain line: the first one warns, a second one soon after leaves."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say

@@ -49,7 +49,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do the action that was asked for."""
+    """Run the action."""
     return {"show": _show, "example": _example, "check": _check}[args.action](args)
 
 

@@ -49,10 +49,10 @@ ACTIONS: dict[str, str] = {
 
 
 class Action(Protocol):
-    """What does the work of an action."""
+    """The function of an action."""
 
     def __call__(self, args: argparse.Namespace) -> int:
-        """Do it and return the exit code."""
+        """Run the action and return the exit code."""
         ...
 
 

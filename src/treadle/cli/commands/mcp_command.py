@@ -34,7 +34,7 @@ examples:
 
 
 class McpRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One server as the list shows it."""
+    """One row of the list of servers."""
 
     name: str
     state: str

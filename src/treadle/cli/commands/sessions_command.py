@@ -68,7 +68,7 @@ def _add_list_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do the action that was asked for."""
+    """Run the action."""
     work = _ACTIONS[args.action or "list"]
     return opened.with_store(args, lambda store: work(store, args))
 

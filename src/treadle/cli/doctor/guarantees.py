@@ -17,7 +17,7 @@ Holds = Callable[[], str]
 
 
 class Guarantee(msgspec.Struct, frozen=True, kw_only=True):
-    """One sentence that always holds, and what stands behind it."""
+    """One guarantee: its statement, what enforces it, and its tests."""
 
     name: str
     says: str

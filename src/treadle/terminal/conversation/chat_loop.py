@@ -31,7 +31,7 @@ PROPOSES = "facts.propose"
 
 
 class Slash(msgspec.Struct, frozen=True, kw_only=True):
-    """A command inside the chat. `is_instant` is done at once, also during a turn; `words` may follow it."""
+    """A slash command. `is_instant` runs at once, even during a turn; `takes` describes its argument."""
 
     summary: str
     do: "Callable[[ChatLoop, str], Awaitable[None]]"

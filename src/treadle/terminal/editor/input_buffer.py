@@ -35,7 +35,7 @@ class Draft(Buffer):
             self.history.append_string(text)
 
     def complete(self) -> None:
-        """Take the only completion, else what all of them begin with, and show them."""
+        """Insert the only completion, else the common prefix, and show all."""
         if self.complete_state is not None:
             self.complete_next()
             return

@@ -67,7 +67,7 @@ BUILT_IN = (("Ctrl-R", "search the history"), ("Up, Down", "history, at the edge
 
 
 class Conditions(Protocol):
-    """What the keys depend on."""
+    """The states that keys depend on."""
 
     @property
     def is_asking(self) -> bool:

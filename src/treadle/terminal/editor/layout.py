@@ -36,7 +36,7 @@ class Visible(Processor):
 
 
 class VisibleRows(Protocol):
-    """What the live part shows."""
+    """The contents of the live part."""
 
     def open_text(self) -> str:
         """Return the open block, with its colours."""

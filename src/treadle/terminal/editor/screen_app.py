@@ -417,7 +417,7 @@ class InlineScreen:
             self._chosen.set_result(key)
 
     def _escape(self) -> None:
-        """Esc puts away what Tab offers, else stops what continues; on an idle line it does nothing."""
+        """Handle Esc: close completions, else stop the turn; on an idle line do nothing."""
         if self.buffer.complete_state is not None:
             self.buffer.cancel_completion()
         elif self._borrowed is not None:
@@ -426,7 +426,7 @@ class InlineScreen:
             self._stop()
 
     def _interrupt(self) -> None:
-        """Ctrl-C stops the turn, else clears what was typed; on an empty line it leaves, if it comes twice."""
+        """Handle Ctrl-C: stop the turn, else clear the line; on an empty line a second one leaves."""
         now = time.monotonic()
         if self._borrowed is not None:
             self._return_line(None)

@@ -4,7 +4,7 @@ import asyncio
 
 
 class InputQueue:
-    """A queue of texts. None at its end is the person's leaving."""
+    """A queue of texts; None at its end means that the person has left."""
 
     def __init__(self) -> None:
         self._texts: asyncio.Queue[str | None] = asyncio.Queue()

@@ -15,7 +15,7 @@ _SKIPPED = frozenset({".git", "node_modules", "__pycache__", ".venv", ".tox", ".
 
 
 class Completions(Completer):
-    """Completes the line by what it begins with."""
+    """Completes the line by its first character."""
 
     def __init__(
         self,

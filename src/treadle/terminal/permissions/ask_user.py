@@ -19,7 +19,7 @@ _SCOPES: dict[str, Scope] = {"s": "session", "p": "project"}
 
 
 class Asker:
-    """Follows a run and sees to it that each call that waits gets an answer."""
+    """Follows a run and decides each pending call."""
 
     def __init__(
         self,

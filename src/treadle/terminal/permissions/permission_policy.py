@@ -41,7 +41,7 @@ REMEMBERED_LEVEL = 2
 
 
 class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that waits, read as far as it can be."""
+    """A pending call, with its arguments and command line parsed as far as possible."""
 
     approval_id: str
     tool: str
@@ -118,7 +118,7 @@ def question_of(event: ApprovalRequested, root: str) -> PermissionQuestion:
 
 
 class PermissionPolicy:
-    """Decides what it may, and knows what could be remembered.
+    """Decides calls without a person where the mode and the rules allow it.
 
     `writable` are the paths of `tools.local.writable`; None where the tools run elsewhere and they are not known.
     """
@@ -221,7 +221,7 @@ class PermissionPolicy:
         return Allowed(tool=question.tool, command=question.command, cwd=question.cwd, sandbox=f"L{level}")
 
     def remember(self, question: PermissionQuestion, scope: Scope) -> list[Allowed]:
-        """Remember what a person agreed to.
+        """Store the rules for a call that a person agreed to.
 
         Raises: OSError.
         """

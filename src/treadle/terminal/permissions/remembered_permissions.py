@@ -55,7 +55,7 @@ class Allowances:
         return rule in self.session or rule in self.project
 
     def add(self, rule: Allowed, scope: Scope) -> None:
-        """Remember a rule.
+        """Store a rule.
 
         Raises: OSError, when it can not be written.
         """
@@ -89,7 +89,7 @@ class Allowances:
             return {}
 
     def _write(self) -> None:
-        """Replace the file at once; other terminals may have added rules of other projects."""
+        """Rewrite the file atomically; other terminals may have added rules of other projects."""
         if self._file is None:
             return
         rules = {**self._read(), self._project: self.project}

@@ -79,7 +79,7 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(line: str, *, root: str = "") -> Parsed:
-    """Take a command line apart; `root` is the folder that redirections may not leave."""
+    """Parse a command line; `root` is the folder that redirections may not leave."""
     data = line.encode("utf-8", "replace")
     reader = _Reader(root)
     try:
@@ -209,7 +209,7 @@ class _Reader:
             self.hazards[f"a redirection leaves the folder: {path}"] = None
 
     def _hazards_in(self, node: "Node") -> None:
-        """Note what forbids to remember, wherever it stands below."""
+        """Collect constructs below a node that forbid remembering the command."""
         waiting = [node]
         while waiting:
             each = waiting.pop()

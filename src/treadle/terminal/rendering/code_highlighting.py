@@ -66,7 +66,7 @@ _STYLES: dict[str, str] = {
 
 
 class HighlightedCode:
-    """One block of code, painted from its first line to its last."""
+    """One block of code, highlighted line by line."""
 
     def __init__(self, language: str, text_style: TextStyle) -> None:
         self._look = text_style

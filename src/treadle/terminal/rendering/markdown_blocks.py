@@ -37,7 +37,7 @@ class Paragraph(msgspec.Struct, frozen=True):
 
 
 class HorizontalRule(msgspec.Struct, frozen=True):
-    """A line from side to side."""
+    """A thematic break."""
 
 
 class CodeBlock(msgspec.Struct, frozen=True):

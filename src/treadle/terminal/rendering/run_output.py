@@ -77,7 +77,7 @@ class RunOutput:
         self._session = session
 
     def write(self, event: RunEvent) -> None:
-        """Take in one event; what a model call that is made again repeats is taken once."""
+        """Write one event; what a repeated model call produces again is written once."""
         self.waiting.follow(event)
         if isinstance(event, RunStarted):
             self._mend = ReplayDiff(closes=True)
@@ -203,7 +203,7 @@ class RunOutput:
 
 
 class PlainTextOutput(RunOutput):
-    """The answer as it streams; calls and trouble as notes."""
+    """The answer as it streams; calls and errors as notes."""
 
     def _take(self, event: RunEvent) -> None:
         super()._take(event)
@@ -242,7 +242,7 @@ class PlainTextOutput(RunOutput):
 
 
 class JsonWriter(RunOutput):
-    """One object when all is over."""
+    """One JSON object at the end."""
 
     def fail(self, error: ErrorInfo) -> None:
         """Write the object with the error."""

@@ -21,7 +21,7 @@ class FoldedResults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Folded(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of a result that was not shown whole."""
+    """The rest of a result that was not shown whole."""
 
     call: CallItem
     lines: list[Line]

@@ -19,14 +19,14 @@ CONTINUES = "This is a summary of the conversation so far:\n\n{summary}"
 
 
 async def new(chat: ChatLoop, argument: str) -> None:
-    """Begin a new conversation."""
+    """Start a new conversation."""
     chat.conversation.forget()
     chat.policy.allowances.forget()
     chat.screen.print_line("a new conversation")
 
 
 async def clear(chat: ChatLoop, argument: str) -> None:
-    """Begin a new conversation on an empty screen."""
+    """Start a new conversation on an empty screen."""
     chat.face.clear()
     await new(chat, argument)
 
