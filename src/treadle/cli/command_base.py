@@ -129,6 +129,7 @@ def overrides_of(args: argparse.Namespace) -> Mapping[str, object]:
     """Return what this command's flags set, by key; None where one was left out."""
     given = vars(args)
     found: dict[str, object] = {key: given[flag] or None for flag, key in _FLAG_KEYS.items() if flag in given}
+    # Port 0 means a free port, and would be dropped above as not given.
     return {**found, "server.port": 0} if given.get("port") == 0 else found
 
 

@@ -122,12 +122,14 @@ def inspect_settings(
     repository = _find_repository(file)
     tightened = Tightened(settings=[], warnings=[])
     if repository is not None:
+        # What tightens is decided against the settings without the repository, so those are merged first.
         standing = _valid_settings(_merge(given)[0])
         tightened = tighten(_read_file(repository, _read_content(repository)), standing, str(repository))
     tree, origins = _merge([*given, *tightened.settings])
     _add_defaults(tree, origins, env)
     problems += find_problems(Settings, tree, origins)
     settings = _valid_settings(tree)
+    # A value that is wrong by itself is not reported a second time as a contradiction.
     wrong = {problem.path for problem in problems}
     problems += [each for each in find_contradictions(settings, origins) if each.path not in wrong]
     loaded = Loaded(
@@ -334,6 +336,7 @@ def _merge(settings: list[Setting]) -> tuple[Tree, dict[str, str]]:
     """Merge the settings, later ones over earlier ones, and record the origin of each value."""
     tree: Tree = {}
     origins: dict[str, str] = {}
+    # ENABLE_TOOLS=false is merged again at the end: it overrides flags too.
     off = [setting for setting in settings if setting.origin == "environment ENABLE_TOOLS" and not setting.value]
     for setting in [*settings, *off]:
         name = dotted(setting.path)

@@ -135,6 +135,7 @@ class RemoteClient:
                         # server may have the run, so this is no end.
                         tries = 0 if isinstance(event, KeptAlive) else tries
                         continue
+                    # Only attempts without progress count: a long run may lose its connection often.
                     tries, seen = 0, frame.id
                     yield event
                     if isinstance(event, RunEnded):

@@ -153,6 +153,7 @@ class PermissionPolicy:
             return CallDecision(approve=True, by="policy trust", digest=question.digest)
         if question.is_plain and (rule := self._rule_for(question)):
             return CallDecision(approve=True, by=rule, digest=question.digest)
+        # In plan mode too: the sandbox, and not this decision, prevents the command from changing anything.
         if question.is_plain and self.is_tried_read_only(question):
             arguments = write_json({**question.arguments, READ_ONLY: True}).decode()
             return CallDecision(approve=True, by=BY_READ_ONLY, digest=question.digest, arguments=arguments)
