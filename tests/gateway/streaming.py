@@ -69,7 +69,7 @@ class Streamer(FakeHost):
     """Answers with the document."""
 
     def __init__(self, text: str, rate: float) -> None:
-        super().__init__(keeps=False)
+        super().__init__(is_persistent=False)
         self._text, self._rate = text, rate
 
     async def events(self, run_id: str) -> AsyncGenerator[RunEvent, None]:

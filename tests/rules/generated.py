@@ -132,7 +132,7 @@ def _code(text: str) -> str:
 def _guarantees() -> str:
     """Write every guarantee: its sentence, what enforces it, and the tests that show it."""
     rows = [
-        f"| `{row.name}` | {row.says} | {row.by} | {', '.join(f'`{test}`' for test in row.tests)} |"
+        f"| `{row.name}` | {row.text} | {row.by} | {', '.join(f'`{test}`' for test in row.tests)} |"
         for row in GUARANTEES
     ]
     return "\n".join(["| name | what is guaranteed | enforced by | shown by |", "|---|---|---|---|", *rows, ""])

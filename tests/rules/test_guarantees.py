@@ -17,4 +17,4 @@ def test_every_guarantee_is_one_sentence_with_a_name_of_its_own() -> None:
     names = [row.name for row in GUARANTEES]
     assert len(set(names)) == len(names)
     assert [name for name in names if not re.fullmatch(r"[a-z]+\.[a-z_]+", name)] == []
-    assert [row.name for row in GUARANTEES if not row.says.endswith(".") or ". " in row.says or not row.by] == []
+    assert [row.name for row in GUARANTEES if not row.text.endswith(".") or ". " in row.text or not row.by] == []

@@ -72,7 +72,7 @@ def add_model_flag(parser: argparse.ArgumentParser) -> None:
 
 
 def add_server_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags that name a Treadle elsewhere."""
+    """Add the flags that name a remote server."""
     parser.add_argument("--server", metavar="URL", help="talk to the Treadle at this address, not to one in here")
     parser.add_argument("--key-env", metavar="NAME", help="the variable that holds the key for that server")
 
@@ -129,6 +129,7 @@ def overrides_of(args: argparse.Namespace) -> Mapping[str, object]:
     """Return what this command's flags set, by key; None where one was left out."""
     given = vars(args)
     found: dict[str, object] = {key: given[flag] or None for flag, key in _FLAG_KEYS.items() if flag in given}
+    # Port 0 means a free port, and would be dropped above as not given.
     return {**found, "server.port": 0} if given.get("port") == 0 else found
 
 
@@ -153,7 +154,7 @@ def terminal_settings(args: argparse.Namespace) -> "Settings":
 
 
 def asked_model(args: argparse.Namespace, settings: "Settings") -> str:
-    """Return the model to ask; nothing where a server elsewhere has its own default."""
+    """Return the model to ask; empty where a remote server has its own default."""
     return (args.model or "") if args.server else settings.model
 
 

@@ -1,4 +1,4 @@
-"""Calls written as a dialect writes them, from its row: what `treadle dialects` shows as its form."""
+"""Renders example calls in a dialect, from its table row, for `treadle dialects`."""
 
 import json
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""`treadle eval bfcl`: the questions of bfcl-eval through the gateway, with the ground truth or with real models."""
+"""`treadle eval bfcl`: plays the questions of bfcl-eval through the gateway, with the ground truth or real models."""
 
 import argparse
 import asyncio
@@ -25,7 +25,7 @@ SHOWN = 20
 
 
 def play_bfcl(args: argparse.Namespace) -> int:
-    """Ask, print what failed, and return how it went; with the ground truth nothing may fail."""
+    """Play the questions, print the failures, and return the exit code; with the ground truth nothing may fail."""
     from treadle.evals.bfcl.bfcl_runner import read_questions, run_bfcl
     from treadle.evals.results.pass_fail_gate import BUDGET_REACHED, NOT_JUDGED, judge_run
 
@@ -126,7 +126,7 @@ def write_sets(rows: "list[SampleRow]") -> str:
 
 
 def _folder(path: Path, options: "BfclOptions") -> "RunFolder":
-    """Begin the folder of the run: every answer is stored as soon as it is judged."""
+    """Create the folder of the run: every answer is stored as soon as it is graded."""
     from treadle.evals.results.fingerprint import code_fingerprints
     from treadle.evals.results.result_folder import EvalRunInfo, RunFolder
 

@@ -1,4 +1,4 @@
-"""How the flags of `treadle eval` are read: lists, and numbers that mean something."""
+"""Parsers for the flag values of `treadle eval`: lists and bounded numbers."""
 
 import math
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""A live run from the command line: which models, what it can cost, progress, and how it went."""
+"""Live eval runs: chooses models, estimates the cost, shows progress and reports results."""
 
 import argparse
 import asyncio
@@ -70,7 +70,7 @@ def play_live(args: argparse.Namespace) -> int:
 
 
 def _read_resumed(args: argparse.Namespace) -> None:
-    """Take what the flags leave out from the run that is continued.
+    """Fill in flags from the run that is resumed.
 
     Raises: ConfigError, where a flag differs: all samples of a run are of the same models, asked in the same way.
     """

@@ -1,4 +1,4 @@
-"""How far a live run is: one line that is drawn again on a terminal, a line now and then elsewhere."""
+"""Progress of a live eval run: one redrawn line on a terminal, occasional lines elsewhere."""
 
 from typing import TextIO
 
@@ -30,7 +30,7 @@ class SampleProgress:
             self._out.write(f"{self._line(done, ledger)}\n")
 
     def close(self) -> None:
-        """Leave the line."""
+        """End the line."""
         if self._is_drawn:
             self._out.write("\n")
 

@@ -105,7 +105,7 @@ def report(args: argparse.Namespace) -> int:
 
 
 def promote(args: argparse.Namespace) -> int:
-    """Make a sample an offline scenario, and play it once."""
+    """Turn a sample into an offline scenario, and play it once."""
     from treadle.evals.offline_runner import play
     from treadle.evals.results.promote_sample import promote as promoted
     from treadle.evals.scenario_file import read_scenario
@@ -157,7 +157,7 @@ def history(args: argparse.Namespace) -> int:
 
 
 def quirks(args: argparse.Namespace) -> int:
-    """Count what cassettes show of their endpoints."""
+    """Count the quirks of endpoints in recorded streams."""
     from treadle.evals.live.quirk_detection import detect, write_detected
 
     if not args.paths:

@@ -48,7 +48,7 @@ _BELOW = " " * 6
 
 
 class Manual(argparse.RawDescriptionHelpFormatter):
-    """Leaves a text as it was laid out where it fits; where the terminal is too narrow it is broken between words."""
+    """Keeps hand-made layout where it fits; in a narrow terminal lines are broken between words."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         blocks: list[str] = []
@@ -84,7 +84,7 @@ def fit(block: str, width: int, columns: int) -> str:
 
 
 def finish_help(parser: argparse.ArgumentParser, name: str) -> None:
-    """Give a command its last lines, and its actions what they lack."""
+    """Add the closing lines of a command, and descriptions and examples to its actions."""
     examples = examples_of(parser.epilog or "")
     for action, inner in commands_of(parser).items():
         inner.formatter_class = Manual

@@ -1,4 +1,4 @@
-"""The entry point: the table of commands, and the edge where an error becomes one line and an exit code.
+"""The entry point: the table of commands, and the conversion of errors into one line and an exit code.
 
 Only the module of the command that was asked for is imported, so that `treadle --help` answers at once.
 """
@@ -56,14 +56,14 @@ class CommandEntry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandModule(Protocol):
-    """What the module of a command offers."""
+    """The interface of a command's module."""
 
     def describe(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments of the command."""
         ...
 
     def run(self, args: argparse.Namespace) -> int:
-        """Do it and return the exit code."""
+        """Run the command and return the exit code."""
         ...
 
 
@@ -197,7 +197,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def name_command(arguments: list[str]) -> list[str]:
-    """Put the command in where it was left out: in front, or behind a --config that stands there."""
+    """Insert the default command if none is named: at the front, or after a --config."""
     place = _file_flag_length(arguments)
     head, rest = arguments[:place], arguments[place:]
     if not rest or (rest[0].startswith("-") and rest[0] not in _TOP_FLAGS):
@@ -268,7 +268,7 @@ def _fill_streams() -> None:
 
 
 def _forget_output() -> None:
-    """Our output can not be written: nothing is left to try, also not by the interpreter's flush at exit."""
+    """Discard output that cannot be written, so that the interpreter's flush at exit does not fail again."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

@@ -64,7 +64,7 @@ def _rows(before: list[str], now: list[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def _row(left: str, sign: str, right: str, width: int) -> str:
-    """Lay two lines beside each other, each folded within its half."""
+    """Format two lines side by side, each wrapped within its half."""
     halves = [chop(one_line(reveal(text)), width) or [""] for text in (left, right)]
     rows = zip_longest(*halves, fillvalue="")
     return "\n".join(f"{a}{' ' * (width - columns_of(a))} {sign} {b}".rstrip() for a, b in rows)

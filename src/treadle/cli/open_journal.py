@@ -1,4 +1,4 @@
-"""What the commands on the journal share: the store that the settings name, opened for reading, and the runs in it."""
+"""Shared by commands on the journal: opens the configured store for reading, and finds runs in it."""
 
 import argparse
 import asyncio
@@ -97,7 +97,7 @@ async def find_run(store: "Store", name: str) -> "RunRow":
 async def find_runs(
     store: "Store", names: Sequence[str], *, session: str | None = None, since: float | None = None
 ) -> "list[RunRow]":
-    """Return the runs that were named, else those of a session, else all; oldest first, those before `since` left out.
+    """Return the named runs, else those of a session, else all; oldest first, without those before `since`.
 
     Raises: NotFound.
     """

@@ -1,4 +1,4 @@
-"""How far a slow command is: one line on a terminal's standard error, drawn again as it goes. Elsewhere, nothing.
+"""The progress of a slow command: one redrawn line on stderr if it is a terminal, else nothing.
 
 A command that is done at once never shows it. It has no colour, so `NO_COLOR` has nothing to change.
 """
@@ -42,7 +42,7 @@ class Progress:
         self._out.flush()
 
     def close(self) -> None:
-        """Take the line away: what comes next is the result."""
+        """Erase the line before the result is printed."""
         if self._has_drawn:
             self._out.write("\r\x1b[K")
             self._out.flush()

@@ -1,4 +1,4 @@
-"""The question whether a treadle.toml that was found here may be used: what it would do, and yes or no."""
+"""Asks whether a treadle.toml found in the working directory may be used, after showing what it would do."""
 
 import os
 import sys
@@ -68,7 +68,7 @@ def describe_file(found: "Examined") -> list[str]:
 
 
 def remember(doubt: "Doubt") -> None:
-    """Trust a file as it was read.
+    """Store trust in a file with the content that was read.
 
     Raises: ConfigError, when it cannot be stored.
     """

@@ -1,4 +1,4 @@
-"""Calls one tool of a tool guest, as a run would: its arguments checked, in a fresh instance, within its limits."""
+"""Calls one tool of a WASM guest as a run would: with checked arguments, in a fresh instance, within its limits."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def call_tool(settings: "Settings", guest: str, tool: str, arguments: str, *, as_json: bool) -> int:
-    """Call a tool and print what the model would read.
+    """Call a tool and print the result that a model would get.
 
     Raises: NotFound, ConfigError, BadGuest.
     """

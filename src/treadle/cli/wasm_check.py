@@ -20,7 +20,7 @@ _ENTRIES = ("run", "_start", "main")
 
 
 class GuestFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a guest is, and what is wrong with it."""
+    """The kind of a guest, and its problems."""
 
     kind: str
     bytes: int

@@ -1,4 +1,4 @@
-"""The guest kit: a first guest to start from, and building it with whatever its language is compiled by.
+"""The guest kit: creates starter projects for WASM guests, and builds them with their language's compiler.
 
 The first guests are the files of `starters`, which include/ and examples/guests of the repository only point to.
 """
@@ -22,7 +22,7 @@ HEADER, WORLD = "treadle_cchat.h", "treadle_tool.wit"
 
 
 class Starter(msgspec.Struct, frozen=True, kw_only=True):
-    """A first guest: its file among the starters, what must lie beside it, and whether it describes its tools there."""
+    """A starter project: its file, the files it needs beside it, and whether those describe its tools."""
 
     file: str
     beside: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ STARTERS: dict[tuple[str, bool], Starter] = {
 
 
 class Builder(msgspec.Struct, frozen=True, kw_only=True):
-    """How a language becomes a guest: its command, how it is found, how it is installed, and what lies beside."""
+    """The compiler of a language: its command, where to find it, how to install it, and the files it needs."""
 
     command: Callable[[Path, Path], list[str]]
     find: Callable[[Path], list[str] | None]

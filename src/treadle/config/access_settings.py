@@ -1,4 +1,4 @@
-"""The settings of who may come in and how much they may ask. Described as those in `settings`."""
+"""Settings of API keys, rates and trusted proxies. Described as those in `settings`."""
 
 from typing import Annotated, Literal
 

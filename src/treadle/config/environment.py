@@ -32,7 +32,7 @@ _INDEX = re.compile(r"[0-9]{1,2}")
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
-    """A provider whose key in the environment is enough to use it, and so is an address (a server that wants no key).
+    """A provider that is configured by its key in the environment, or by its address if the server needs no key.
 
     `root` is the path that an address without any is meant to have; `wire_env` names another protocol to speak.
     """

@@ -1,4 +1,4 @@
-"""The commented treadle.toml, and the table of keys, written from the structs so that they can not grow stale."""
+"""Generates the commented example of treadle.toml and the table of keys from the settings structs."""
 
 from collections.abc import Iterable
 from typing import Any, Literal, get_args, get_origin
@@ -20,7 +20,7 @@ _HEAD = """\
 
 
 class ExampleKey(msgspec.Struct, frozen=True, kw_only=True):
-    """One key as the documents show it."""
+    """One key in the example file and the docs."""
 
     path: str
     default: str
@@ -125,7 +125,7 @@ _SAMPLES: dict[str, dict[str, object]] = {
 
 
 def _place(table: tuple[str, Any]) -> tuple[bool, bool]:
-    """Put lists behind single tables, and those inside a table last."""
+    """Sort key: single tables first, then lists, then lists inside a table."""
     name, kind = table
     is_list = row_type(kind) is not None
     return is_list, is_list and "." in name

@@ -123,12 +123,14 @@ def inspect_settings(
     repository = _find_repository(file)
     tightened = Tightened(settings=[], warnings=[])
     if repository is not None:
+        # What tightens is decided against the settings without the repository, so those are merged first.
         standing = _valid_settings(_merge(given)[0])
         tightened = tighten(_read_file(repository, _read_content(repository)), standing, str(repository))
     tree, origins = _merge([*given, *tightened.settings])
     _add_defaults(tree, origins, env)
     problems += find_problems(Settings, tree, origins)
     settings = _valid_settings(tree)
+    # A value that is wrong by itself is not reported a second time as a contradiction.
     wrong = {problem.path for problem in problems}
     problems += [each for each in find_contradictions(settings, origins) if each.path not in wrong]
     loaded = Loaded(
@@ -179,7 +181,7 @@ def _doubt(
 
 
 def _valid_settings(tree: Tree) -> Settings:
-    """Decode what is right; without its upstreams no route can be judged."""
+    """Decode the valid part; routes depend on upstreams, so they are left out with them."""
     sound = valid_part(Settings, tree)
     if "upstream" not in sound and "upstream" in tree:
         sound.pop("route", None)
@@ -268,7 +270,7 @@ def _place(file: Path, text: str, path: KeyPath) -> str:
 
 
 def _rebase(tree: Tree, folder: Path, *, is_own: bool) -> None:
-    """Paths in the file are meant from where the file stands, not from where Treadle was started.
+    """Resolve relative paths against the folder of the file, not the working directory.
 
     The root of the local tools too where it is not named, but for a person's own file: that holds in every project.
     """
@@ -304,14 +306,14 @@ def _rebase(tree: Tree, folder: Path, *, is_own: bool) -> None:
 
 
 def _rebase_url(section: Any, key: str, scheme: str, folder: Path) -> None:
-    """Let a key that names a file behind a scheme name it from that folder."""
+    """Resolve the file behind a URL scheme against that folder."""
     url = cast("Tree", section).get(key) if isinstance(section, dict) else None
     if isinstance(url, str) and url.startswith(scheme) and url != scheme:
         section[key] = scheme + _from(folder, url.removeprefix(scheme))
 
 
 def _rebase_list(section: Any, key: str, folder: Path) -> None:
-    """Let a key that lists folders name them from that folder."""
+    """Resolve a list of folders against that folder."""
     names = cast("Tree", section).get(key) if isinstance(section, dict) else None
     if isinstance(names, list):
         section[key] = [_from(folder, name) for name in cast("list[Any]", names)]
@@ -335,9 +337,10 @@ def _leaves(value: Any, path: KeyPath = ()) -> list[tuple[KeyPath, Any]]:
 
 
 def _merge(settings: list[Setting]) -> tuple[Tree, dict[str, str]]:
-    """Lay the settings over each other, later ones on top, and remember who won."""
+    """Merge the settings, later ones over earlier ones, and record the origin of each value."""
     tree: Tree = {}
     origins: dict[str, str] = {}
+    # ENABLE_TOOLS=false is merged again at the end: it overrides flags too.
     off = [setting for setting in settings if setting.origin == "environment ENABLE_TOOLS" and not setting.value]
     for setting in [*settings, *off]:
         name = dotted(setting.path)
@@ -349,7 +352,7 @@ def _merge(settings: list[Setting]) -> tuple[Tree, dict[str, str]]:
 
 
 def _put(tree: Any, path: KeyPath, value: Any) -> None:
-    """Set one value. A step that does not fit what is there replaces it; the check names the mistake."""
+    """Set one value. A step of the wrong type replaces what is there; the check reports the mistake."""
     step, rest = path[0], path[1:]
     if isinstance(step, int):
         rows = cast("list[Any]", tree)
@@ -366,7 +369,7 @@ def _put(tree: Any, path: KeyPath, value: Any) -> None:
 
 
 def _add_defaults(tree: Tree, origins: dict[str, str], env: Mapping[str, str]) -> None:
-    """Fill in what depends on the machine: the place of the store, and upstreams from keys in the environment."""
+    """Add defaults that depend on the machine: the store's path, and upstreams from provider keys."""
     store = tree.setdefault("store", {})
     if isinstance(store, dict) and not cast("Tree", store).get("url"):
         if not (env.get("XDG_DATA_HOME") or _home(env)):

@@ -1,4 +1,4 @@
-"""The settings of the tools on this machine's files: what they may do, and how much they give at once."""
+"""Settings of the local tools: which files and commands they may use, and how much output they return."""
 
 from typing import Annotated, Literal
 

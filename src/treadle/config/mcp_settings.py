@@ -1,4 +1,4 @@
-"""From `[[mcp]]` tables to MCP servers: their secrets taken from the environment, their pins kept beside the store."""
+"""Builds MCP servers from `[[mcp]]` tables: secrets come from the environment, pins are stored beside the journal."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -76,14 +76,14 @@ SWITCHES: dict[str, str] = {
 
 
 class Tightened(msgspec.Struct, frozen=True, kw_only=True):
-    """What is taken of a repository's settings, and what is not, in words."""
+    """The settings of a repository that apply, and warnings about the others."""
 
     settings: list[Setting]
     warnings: list[str]
 
 
 def tighten(given: Iterable[Setting], settings: Settings, file: str) -> Tightened:
-    """Take what tightens the user's settings; `[[tools.rule]]` become `[[tools.tighten]]` behind those there are."""
+    """Select the settings that tighten the user's; `[[tools.rule]]` rows are appended to `[[tools.tighten]]`."""
     taken: list[Setting] = []
     warnings: list[str] = []
     first = len(settings.tools.tighten)

@@ -1,4 +1,4 @@
-"""The settings of who drives runs in the background. Described as those in `settings`."""
+"""Settings of the runner that drives background runs. Described as those in `settings`."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""The settings as structs: every key, its type, bounds, default and one line for people.
+"""The settings as structs: every key with its type, bounds, default and description.
 
 The descriptions are what `treadle config example` and the documents print. This module reads nothing:
 `Settings()` is a gateway on the demo model, whatever the machine.

@@ -1,4 +1,4 @@
-"""The settings of what Treadle says of itself to others. Described as those in `settings`."""
+"""Settings of exported telemetry. Described as those in `settings`."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The files that a treadle.toml loads or starts: their content is agreed to together with its own.
+"""Hashes the files that a treadle.toml loads or starts: trust in it covers their content.
 
 Python is followed through the imports that its text shows, as far as they are files beside it. What a program does when
 it runs is not looked at.

@@ -1,4 +1,4 @@
-"""Which files of working directories a person trusts: by their path and what was in them when they agreed.
+"""Stores which configuration files a person trusts, by path and content.
 
 The files that such a file loads or starts belong to it (`bound`): if one of them changes, trust is asked for again.
 
@@ -37,7 +37,7 @@ class Agreed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Doubt(msgspec.Struct, frozen=True, kw_only=True):
-    """A file as it was read: where it is, the sha256 of its content and of its files, and what is known of it.
+    """The trust state of a file: its path, the sha256 of its content and of its files.
 
     `changed` names the files that are not as they were when a person agreed.
     """
@@ -65,7 +65,7 @@ class Untrusted(ConfigError):
 
 
 class Trust:
-    """What is remembered in one folder."""
+    """The trusted files, stored in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self._file = folder / FILE_NAME
@@ -101,7 +101,7 @@ class Trust:
         self._write({**self.files(), doubt.path: Agreed(digest=doubt.digest, files=doubt.files)})
 
     def remove(self, file: Path) -> bool:
-        """Forget a file, which need not be there any more; return whether it was known.
+        """Remove a file, which need not exist any more; return whether it was known.
 
         Raises: OSError.
         """
@@ -112,7 +112,7 @@ class Trust:
         return True
 
     def _write(self, files: dict[str, Agreed]) -> None:
-        """Replace the memory at once."""
+        """Replace the stored file atomically."""
         self._file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         fd, temporary = tempfile.mkstemp(dir=self._file.parent, prefix=f".{FILE_NAME}")
         try:

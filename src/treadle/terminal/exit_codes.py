@@ -1,4 +1,4 @@
-"""The exit codes of the commands, for the commands themselves and for what a turn in the terminal ends with."""
+"""The exit codes of all commands."""
 
 OK = 0
 ERROR = 1

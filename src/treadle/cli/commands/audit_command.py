@@ -1,4 +1,4 @@
-"""`treadle audit`: prove that runs are as they were written, in the store or in an exported file."""
+"""`treadle audit`: verify the hash chains of stored runs, or of an exported file."""
 
 import argparse
 import time

@@ -1,4 +1,4 @@
-"""`treadle cassette`: a stored run as a recording that plays without its upstream, or as a scenario for `eval`."""
+"""`treadle cassette`: export a stored run as a cassette that plays without its upstream, or as an eval scenario."""
 
 import argparse
 import sys
@@ -50,7 +50,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make it and write it."""
+    """Write the cassette or the scenario."""
     if args.form == "scenario":
         return opened.with_store(args, lambda store: export_scenario(store, args.run, args.output))
     settings = command.read_flags(args).settings

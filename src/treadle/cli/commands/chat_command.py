@@ -1,4 +1,4 @@
-"""`treadle chat`: a conversation in the terminal, inline, so that the scrollback stays.
+"""`treadle chat`: a conversation in the terminal, drawn inline so that the scrollback stays.
 
 This module opens it: which Treadle, which conversation, which face. The loop is in `talk/chat`, drawing in `terminal/`
 and `inline/`, the slash commands in `slash/`.
@@ -66,7 +66,7 @@ def add_session_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Talk until the person leaves."""
+    """Run the chat."""
     from treadle.terminal.conversation.interrupts import run_interruptible
 
     settings = command.terminal_settings(args)
@@ -113,7 +113,7 @@ async def _chat(interrupts: "Interrupts", settings: "Settings", args: argparse.N
 
 @contextlib.asynccontextmanager
 async def _opened(face: "ChatScreen") -> "AsyncGenerator[asyncio.Future[None], None]":
-    """Have the face there before the rest is loaded: a person can type at once, and leave, until that is called off."""
+    """Open the screen before the rest is loaded, so that a person can type at once. Leaving cancels the loading."""
     await face.open()
     opening, leaving = asyncio.current_task(), asyncio.ensure_future(face.left())
     assert opening is not None
@@ -126,7 +126,7 @@ async def _opened(face: "ChatScreen") -> "AsyncGenerator[asyncio.Future[None], N
 
 
 async def _begin(chat: "ChatLoop", args: argparse.Namespace) -> None:
-    """Greet, and show the conversation that is continued. Raises: TreadleError."""
+    """Print the greeting, and the messages of a continued conversation. Raises: TreadleError."""
     conversation, host = chat.conversation, chat.conversation.host
     where = f" at {host.place}" if host.place else ""
     model = f", model {conversation.model}" if conversation.model else ""
@@ -164,7 +164,7 @@ def _make_screen(settings: "Settings", text_style: "TextStyle", out: TextIO, *, 
 
 
 class _PressTwice:
-    """Ctrl-C on an idle plain line: the first one warns, a second one soon after leaves."""
+    """Handles Ctrl-C on an idle plain line: the first one warns, a second one soon after leaves."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say

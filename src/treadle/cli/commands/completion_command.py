@@ -1,4 +1,4 @@
-"""`treadle completion`: a script for the shell that knows every command, action and flag.
+"""`treadle completion`: print a shell completion script.
 
 `shtab` writes the scripts from the parsers. What is added here: which arguments are files or folders, and, for bash,
 completion after `--flag=`.
@@ -29,13 +29,15 @@ _FILES = frozenset({"FILE", "PATH", "FILE_OR_MODULE"})
 _FOLDERS = frozenset({"DIR", "FOLDER"})
 
 # Bash splits words at `=`, and shtab counts what is left as arguments of their own: "--output = te" would complete a
-# positional argument. Readline's default stays, so that files are offered where nothing else is known.
+# positional argument. It also takes a value in front of the command for the command: "--config store ke". Readline's
+# default stays, so that files are offered where nothing else is known.
 _BASH_FLAG_VALUES = """
 
 _treadle() {
   local word last="${COMP_WORDS[COMP_CWORD]}" words=()
   for word in "${COMP_WORDS[@]:0:COMP_CWORD}"; do [ "$word" = "=" ] || words+=("$word"); done
   [ "$last" = "=" ] && last=""
+  if [ "${words[1]-}" = --config ] && [ ${#words[@]} -gt 2 ]; then words=(treadle "${words[@]:3}"); fi
   local COMP_WORDS=("${words[@]}" "$last") COMP_CWORD=${#words[@]}
   _shtab_treadle
 }

@@ -1,4 +1,4 @@
-"""`treadle config`: show what is in force and where it comes from, check a file, write an example."""
+"""`treadle config`: show the settings in force and their sources, check a file, print an example."""
 
 import argparse
 import os
@@ -49,7 +49,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do the action that was asked for."""
+    """Run the action."""
     return {"show": _show, "example": _example, "check": _check}[args.action](args)
 
 

@@ -1,4 +1,4 @@
-"""`treadle dialects`: list the spellings of calls in text that Treadle knows, and try them on a file."""
+"""`treadle dialects`: list the known dialects of tool calls in text, and try them on a file."""
 
 import argparse
 import json
@@ -23,7 +23,7 @@ _SHOWN_CHARS = 100
 
 
 class DialectRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One dialect as the list shows it."""
+    """One row of the list of dialects."""
 
     id: str
     tier: str
@@ -32,7 +32,7 @@ class DialectRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
-    """What a text would become."""
+    """The text and calls recovered from a model's text."""
 
     content: str
     calls: list[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""`treadle diff`: two runs beside each other, entry by entry; ids and times never count.
+"""`treadle diff`: compare two runs entry by entry, ignoring ids and times.
 
 Calls are known by their order, because their ids are drawn anew in every run. What remains is what a reader would
 call the run: what was asked, each model call with its surface and reply, calls, arguments, results, and the end.
@@ -45,7 +45,7 @@ Op = Literal["equal", "changed", "left", "right"]
 
 
 class DiffStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that happened in a run: what it is compared by, and what is shown of it."""
+    """One step of a run: the key it is compared by, and the text that is shown."""
 
     kind: str
     key: bytes
@@ -55,7 +55,7 @@ class DiffStep(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
-    """A step of the left run, the step of the right run that stands in its place, or both."""
+    """A step of the left run, the matching step of the right run, or both."""
 
     op: Op
     left: DiffStep | None = None
@@ -71,7 +71,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compare, print, and return whether they are equal."""
+    """Compare two runs, print the differences, and return 1 if there are any."""
     left, right, pairs = opened.with_store(args, lambda store: _compare(store, args))
     is_equal = all(pair.op == "equal" for pair in pairs)
     if args.json:
@@ -105,7 +105,7 @@ def compare(left: Sequence[DiffStep], right: Sequence[DiffStep]) -> list[Pair]:
 
 
 def _changed(left: Sequence[DiffStep], right: Sequence[DiffStep]) -> Iterator[Pair]:
-    """Pair what stands between two equal steps by its kind, in order."""
+    """Pair the steps between two equal ones by kind, in order."""
     kinds = [[step.kind for step in side] for side in (left, right)]
     for op, a, b, c, d in SequenceMatcher(None, kinds[0], kinds[1], autojunk=False).get_opcodes():
         if op == "equal":

@@ -1,4 +1,4 @@
-"""`treadle eval`: the flags, and which of its actions does what. Playing and grading are in `treadle.evals`."""
+"""`treadle eval`: its flags, and the table of its actions. Playing and grading are in `treadle.evals`."""
 
 import argparse
 import importlib
@@ -49,10 +49,10 @@ ACTIONS: dict[str, str] = {
 
 
 class Action(Protocol):
-    """What does the work of an action."""
+    """The function of an action."""
 
     def __call__(self, args: argparse.Namespace) -> int:
-        """Do it and return the exit code."""
+        """Run the action and return the exit code."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""`treadle export`: runs as JSON Lines, exactly as they are stored; or one of them as a scenario."""
+"""`treadle export`: print runs as JSON Lines, exactly as stored, or one run as a scenario."""
 
 import argparse
 import os
@@ -30,7 +30,7 @@ examples:
 
 
 class Sink(Protocol):
-    """Where lines, or a text, are written."""
+    """The destination of an export."""
 
     def write(self, data: bytes, /) -> object:
         """Write a text."""
@@ -42,7 +42,7 @@ class Sink(Protocol):
 
 
 class _Screen:
-    """A terminal: lines of JSON mean there the same, with what it would obey escaped; in a text it is shown."""
+    """A terminal: control characters are escaped in JSON lines, and shown as symbols in other text."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -67,7 +67,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Export what was named."""
+    """Export the named runs."""
     if args.scenario is not None:
         from treadle.cli.commands.cassette_command import export_scenario
 

@@ -1,4 +1,4 @@
-"""`treadle keys` and `treadle login`: the keys of clients, and one-time links and keys for people.
+"""`treadle keys` and `treadle login`: API keys for clients, one-time links and short-lived keys for people.
 
 `keys` works on the store, so a server on the same store accepts a new key at once and refuses a revoked one.
 """

@@ -1,4 +1,4 @@
-"""`treadle mcp`: serve the tools to an MCP client over standard input and output; list and decide those of servers."""
+"""`treadle mcp`: serve the tools to an MCP client over stdio; list and review the tools of MCP servers."""
 
 import argparse
 import asyncio
@@ -34,7 +34,7 @@ examples:
 
 
 class McpRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One server as the list shows it."""
+    """One row of the list of servers."""
 
     name: str
     state: str

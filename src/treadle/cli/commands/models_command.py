@@ -1,4 +1,4 @@
-"""`treadle models`: which models can be asked, by the names that -m takes."""
+"""`treadle models`: list the models of all upstreams, by the names that -m takes."""
 
 import argparse
 import asyncio

@@ -1,7 +1,6 @@
-"""`treadle plan`: the exact request surface of a model call, with its fingerprint, what changed since the one before,
-and the model calls that sent the same.
+"""`treadle plan`: print the exact request of a model call, its fingerprint, and what changed since the last call.
 
-A plan is made again from the journal and proved by the fingerprint that was journalled with it.
+A plan is rebuilt from the journal and verified against its stored fingerprint.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""`treadle replay`: drive a stored run again, to prove what it did or to take another way from some round on."""
+"""`treadle replay`: replay a stored run to verify it, or fork it at a round with another model or live tools."""
 
 import argparse
 import contextlib
@@ -53,7 +53,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Drive a run again."""
+    """Replay a run."""
     forks = args.other_model is not None or args.from_round is not None
     if args.live_tools and forks:
         raise RequestError("a fork runs tools anyway", param="--live-tools", hint="leave it out")
@@ -117,7 +117,7 @@ async def _prove(runtime: "Runtime", row: "RunRow", out: TextIO, *, is_json: boo
 
 
 def _ran(entries: "Sequence[Entry]") -> dict[str, int]:
-    """Count the results of tools by where those ran."""
+    """Count tool results by where the tools ran."""
     words = (sandbox_of(entry) for entry in entries if entry.kind == "tool_result" and not entry.is_input)
     return dict(sorted(Counter(word for word in words if word).items()))
 

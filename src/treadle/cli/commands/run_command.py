@@ -1,4 +1,4 @@
-"""`treadle run`: one turn for scripts. The answer on stdout, everything else on stderr, the outcome as exit code.
+"""`treadle run`: one turn for scripts. The answer goes to stdout, all else to stderr, the outcome is the exit code.
 
 Loads no screen, and so no prompt_toolkit, which costs a quarter of a second.
 """
@@ -97,7 +97,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer one prompt."""
+    """Run one prompt."""
     prompt, files = args.prompt, list(args.files)
     args.policy = "trust" if args.yes else args.policy
     if args.prompt_flag:
@@ -161,7 +161,7 @@ class _Turn:
         self._fault: TreadleError | None = None
 
     async def run(self, interrupts: "Interrupts", prompt: "MessageItem") -> int:
-        """Answer and return the exit code. Raises: TreadleError, which who reads JSON has then read already."""
+        """Run the turn and return the exit code. Raises: TreadleError; JSON output contains it already."""
         try:
             return await self._answer(interrupts, prompt)
         except TreadleError as error:
@@ -277,7 +277,7 @@ class _Turn:
         self._following.reschedule(asyncio.get_running_loop().time())
 
     async def _count_cost(self, conversation: "Conversation") -> None:
-        """Stop when what the rounds so far cost is over the limit; a cost that is not known can not be limited."""
+        """Stop the run when its finished rounds exceed the cost limit; an unknown cost cannot be limited."""
         from treadle.terminal.conversation.usage_totals import usage_of
 
         assert conversation.run_id is not None
@@ -312,7 +312,7 @@ class _Turn:
             timer.cancel()
 
     def _check(self, schema: msgspec.Raw | None) -> None:
-        """Hold the answer against the schema."""
+        """Validate the answer against the schema."""
         ended = self._writer.ended
         if schema is not None and ended is not None and ended.status == "completed":
             from treadle.terminal.conversation.json_schema_answer import fault_of

@@ -95,7 +95,7 @@ def _serve_workers(settings: "Settings", args: argparse.Namespace) -> int:
 
 
 def check_addresses(settings: "Settings") -> None:
-    """Refuse to ask ourselves: the variable that points a client here may stand in the shell that starts us.
+    """Refuse an upstream that is this gateway: a variable that points clients here may be set in this shell too.
 
     Raises: ConfigError.
     """

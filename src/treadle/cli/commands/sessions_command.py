@@ -1,4 +1,4 @@
-"""`treadle sessions`: conversations by name. List, show, search, rename, fork, delete, export."""
+"""`treadle sessions`: list, show, search, rename, fork, delete and export conversations."""
 
 import argparse
 import sys
@@ -68,7 +68,7 @@ def _add_list_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do the action that was asked for."""
+    """Run the action."""
     work = _ACTIONS[args.action or "list"]
     return opened.with_store(args, lambda store: work(store, args))
 

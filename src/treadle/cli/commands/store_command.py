@@ -68,7 +68,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do the action that was asked for."""
+    """Run the action."""
     settings = command.read_flags(args).settings
     if settings.store.persistence == "off":
         hint = 'store.persistence = "on" keeps a journal'
@@ -154,7 +154,7 @@ def _backup(place: _Place, args: argparse.Namespace) -> int:
 
 
 def _secret_of(place: _Place) -> str:
-    """Name what proves keys, if there is something."""
+    """Return the name of the secret that keys depend on, if there is one."""
     from treadle.server.auth.installation_secret import FILE, VARIABLE
 
     if os.environ.get(VARIABLE):
@@ -279,7 +279,7 @@ _ACTIONS: dict[str, Callable[[_Place, argparse.Namespace], int]] = {
 
 
 def _waiting(work: Callable[[], None], progress: Callable[[int, int], None]) -> None:
-    """Do what another program does, and show that it continues."""
+    """Run work of another program, and show that it is running."""
     from concurrent.futures import ThreadPoolExecutor, wait
 
     with ThreadPoolExecutor(1) as pool:

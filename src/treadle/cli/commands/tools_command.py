@@ -29,7 +29,7 @@ examples:
 
 
 class ToolRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One tool as the list shows it."""
+    """One row of the list of tools."""
 
     name: str
     description: str

@@ -43,7 +43,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what was asked for."""
+    """Show the file, trust it, or remove the trust."""
     from treadle.config.loader import FILE_NAME, data_directory
     from treadle.config.trusted_files import Trust
 

@@ -69,7 +69,7 @@ def describe(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what was asked for."""
+    """Run the action."""
     match args.action:
         case "run":
             return _run(args)

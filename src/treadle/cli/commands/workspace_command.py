@@ -114,7 +114,7 @@ def _signed(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do the action that was asked for."""
+    """Run the action."""
     work = _ACTIONS[args.action or "list"]
 
     async def main(store: "Store") -> int:

@@ -1,4 +1,4 @@
-"""Whether the gateway could serve: its tools, its port, its keys, and that it does not ask itself."""
+"""Checks of the gateway: tools, port, host names, keys, and that it is not its own upstream."""
 
 import asyncio
 import http.client

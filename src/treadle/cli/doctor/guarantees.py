@@ -1,4 +1,4 @@
-"""What Treadle guarantees, one row for each: the sentence, what enforces it, the tests, and whether this machine can.
+"""The security guarantees, one row for each: the statement, what enforces it, its tests, and whether this machine can.
 
 docs/security.md and `treadle doctor` are made from this table. A new guarantee is a new row, and nothing else.
 """
@@ -17,10 +17,10 @@ Holds = Callable[[], str]
 
 
 class Guarantee(msgspec.Struct, frozen=True, kw_only=True):
-    """One sentence that always holds, and what stands behind it."""
+    """One guarantee: its statement, what enforces it, and its tests."""
 
     name: str
-    says: str
+    text: str
     by: str
     tests: tuple[str, ...]
     holds: Holds = lambda: ""
@@ -71,21 +71,21 @@ def _hiding() -> str:
 GUARANTEES: tuple[Guarantee, ...] = (
     Guarantee(
         name="commands.confined",
-        says="A command that a model runs reads the system and its folders, writes its folders, and has no network.",
+        text="A command that a model runs reads the system and its folders, writes its folders, and has no network.",
         by="Landlock (Linux 6.7, ABI 4) and seccomp: sandbox L2",
         tests=("tests/sandbox/test_hostile.py::test_a_hostile_action_gets_as_far_as_its_level_says_and_no_further",),
         holds=_level(2),
     ),
     Guarantee(
         name="commands.secrets",
-        says="A command sees neither secrets in its folder nor other processes.",
+        text="A command sees neither secrets in its folder nor other processes.",
         by="user, mount, process and network namespaces (Linux 5.13): sandbox L3",
         tests=("tests/sandbox/test_hostile.py::test_a_hostile_action_gets_as_far_as_its_level_says_and_no_further",),
         holds=_level(3),
     ),
     Guarantee(
         name="commands.unasked",
-        says="A command that nobody is asked about changes nothing and has no network, in whichever process it runs.",
+        text="A command that nobody is asked about changes nothing and has no network, in whichever process it runs.",
         by="read-only mounts (L3), or Landlock (Linux 5.13) and seccomp (L1, L2)",
         tests=(
             "tests/sandbox/test_reading.py::test_every_bypass_that_was_found_changes_nothing",
@@ -97,7 +97,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="commands.git",
-        says="A command leaves nothing behind that makes git run a program; a git write changes no settings or hooks.",
+        text="A command leaves nothing behind that makes git run a program; a git write changes no settings or hooks.",
         by="bind mounts (Linux 5.12) at L3, and a look at the folder after the command from L1 on",
         tests=(
             "tests/sandbox/test_protected_paths.py::test_git_runs_nothing_that_a_command_left",
@@ -108,7 +108,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="paths.protected",
-        says="A protected path is written only when a person allows it by name; no rule or mode answers instead.",
+        text="A protected path is written only when a person allows it by name; no rule or mode answers instead.",
         by="one table of paths, and a reason of the engine that nothing overrides",
         tests=(
             "tests/unit/tools/local/test_file_write.py::test_what_may_not_be_written_is_refused",
@@ -117,7 +117,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="git.own",
-        says="The git that Treadle itself starts runs nothing that a repository names.",
+        text="The git that Treadle itself starts runs nothing that a repository names.",
         by="one function that turns off what settings would run",
         tests=(
             "tests/unit/tools/test_git_command.py::test_nothing_that_a_repository_names_is_run",
@@ -126,7 +126,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="people.decide",
-        says="A request without a person's login or a key decides nothing, on loopback neither.",
+        text="A request without a person's login or a key decides nothing, on loopback neither.",
         by="a rule for every route, made of a table of what decides nothing",
         tests=(
             "tests/unit/server/auth/test_person.py::"
@@ -136,7 +136,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="commands.ports",
-        says="A command with a network does not reach Treadle, its PostgreSQL, Redis and Temporal, or a Unix socket.",
+        text="A command with a network does not reach Treadle, its PostgreSQL, Redis and Temporal, or a Unix socket.",
         by="Landlock (Linux 6.7, ABI 4) for TCP ports; seccomp refuses what Landlock does not see",
         tests=(
             "tests/sandbox/test_network.py::test_a_command_with_a_network_does_not_reach_treadle",
@@ -146,7 +146,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="commands.journal",
-        says="A command sees neither the journal nor its secret.",
+        text="A command sees neither the journal nor its secret.",
         by="masks at L3; at L1 and L2 a journal inside a folder of commands is an error at start",
         tests=(
             "tests/sandbox/test_network.py::test_treadles_own_files_read_as_empty_in_whatever_folder_they_lie",
@@ -156,14 +156,14 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="mcp.hidden",
-        says="An untrusted MCP server on stdio sees neither files nor processes of Treadle, and reaches no port of it.",
+        text="An untrusted MCP server on stdio sees neither files nor processes of Treadle, and reaches no port of it.",
         by="user and mount namespaces, Landlock, seccomp",
         tests=("tests/peers/test_hiding.py::test_a_server_finds_treadle_only_where_it_is_trusted",),
         holds=_hiding,
     ),
     Guarantee(
         name="web.own_ports",
-        says="`http_get` does not reach Treadle's ports at any address of this machine.",
+        text="`http_get` does not reach Treadle's ports at any address of this machine.",
         by="a check of the address that is connected to",
         tests=(
             "tests/peers/test_own_listeners.py::test_treadle_is_not_asked_under_any_spelling",
@@ -172,13 +172,13 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="guests.grants",
-        says="A WASM guest has no sockets, and no folder with Treadle's files.",
+        text="A WASM guest has no sockets, and no folder with Treadle's files.",
         by="WebAssembly, and a check of grants at start",
         tests=("tests/unit/runtime/test_port_settings.py::test_a_guest_is_granted_no_folder_of_treadles_own",),
     ),
     Guarantee(
         name="commands.end",
-        says="A command ends with everything that it started: at its time limit, on cancel, and when Treadle ends.",
+        text="A command ends with everything that it started: at its time limit, on cancel, and when Treadle ends.",
         by="a supervising process, subreaper and signals",
         tests=(
             "tests/sandbox/test_hostile.py::test_nothing_outlives_its_command",
@@ -189,7 +189,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="files.root",
-        says="A file tool never reads or writes outside of its root, whatever links are exchanged meanwhile.",
+        text="A file tool never reads or writes outside of its root, whatever links are exchanged meanwhile.",
         by="openat2 with RESOLVE_BENEATH (Linux 5.6), else a walk that follows no link",
         tests=(
             "tests/sandbox/test_files.py::test_reading_never_leaves_the_root",
@@ -199,7 +199,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="web.addresses",
-        says="The web tool connects only to addresses that were checked, for every redirect and every answer of DNS.",
+        text="The web tool connects only to addresses that were checked, for every redirect and every answer of DNS.",
         by="a guarded client that connects to the address it checked",
         tests=(
             "tests/unit/tools/web/test_guarded_client.py::test_a_name_that_changes_its_address_is_caught_at_every_step",
@@ -209,7 +209,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="schemas.bounded",
-        says="The schema of an MCP server, guest or client never holds up other requests, and its check always ends.",
+        text="The schema of an MCP server, guest or client never holds up other requests, and its check always ends.",
         by="patterns in linear time and a bound on work; all else in a process that is killed after 2 s",
         tests=(
             "tests/unit/tools/test_schema_worker.py::test_a_hostile_schema_does_not_hold_up_the_loop",
@@ -218,13 +218,13 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="json.bounded",
-        says="A request body costs bounded time and memory at every route, and is refused in words.",
+        text="A request body costs bounded time and memory at every route, and is refused in words.",
         by="bounds on bytes, depth, values and fields before anything is decoded",
         tests=("tests/hostile/test_bombs.py::test_every_route_refuses_a_bomb_soon_and_in_words",),
     ),
     Guarantee(
         name="http.bounded",
-        says="Heads, trailers, bodies in flight and connections are bounded, and one message is never read as two.",
+        text="Heads, trailers, bodies in flight and connections are bounded, and one message is never read as two.",
         by="the HTTP/1.1 edge",
         tests=(
             "tests/hostile/test_http11.py::test_bytes_are_answered_as_http_says",
@@ -234,7 +234,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="browser.origin",
-        says="A page of another site can neither ask nor change anything here.",
+        text="A page of another site can neither ask nor change anything here.",
         by="checks of Host, Origin, Sec-Fetch-Site and Content-Type",
         tests=(
             "tests/unit/server/test_request_guard.py::test_any_other_host_is_refused",
@@ -243,13 +243,13 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="keys.apart",
-        says="What belongs to another key is answered exactly like what is not there.",
+        text="What belongs to another key is answered exactly like what is not there.",
         by="the owner of every row, checked on each route",
         tests=("tests/unit/server/auth/test_tenancy.py::test_what_another_key_has_is_as_if_it_were_not",),
     ),
     Guarantee(
         name="approvals.bound",
-        says="A decision is about the arguments that were shown, and stands once.",
+        text="A decision is about the arguments that were shown, and stands once.",
         by="the digest of the arguments, and one transaction",
         tests=(
             "tests/gateway/approvals/test_waiting.py::test_of_two_deciders_one_wins_and_the_other_is_told",
@@ -258,7 +258,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="facts.people",
-        says="No model, client tool, MCP server or guest can make something fact, under any name.",
+        text="No model, client tool, MCP server or guest can make something fact, under any name.",
         by="the tool does not exist for them",
         tests=(
             "tests/gateway/test_facts_commit.py::test_no_spelling_of_a_clients_tool_gets_through",
@@ -267,7 +267,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="mcp.review",
-        says="A tool of an MCP server that changes, or appears after the first listing, is out until a person accepts.",
+        text="A tool of an MCP server that changes, or appears after the first listing, is out until a person accepts.",
         by="digests of what was agreed to, beside the journal",
         tests=(
             "tests/peers/test_servers.py::test_a_changed_tool_is_out_until_somebody_accepts_it",
@@ -277,7 +277,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="config.trust",
-        says="A treadle.toml that was found loads and starts only what a person agreed to, byte for byte.",
+        text="A treadle.toml that was found loads and starts only what a person agreed to, byte for byte.",
         by="digests of the file and of the files that it loads or starts",
         tests=(
             "tests/unit/config/test_trusted_content.py::test_each_file_that_changes_is_asked_about_by_name",
@@ -286,14 +286,14 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="guests.bounded",
-        says="A WASM guest has bounded time, memory and host calls, and no authority but its grants.",
+        text="A WASM guest has bounded time, memory and host calls, and no authority but its grants.",
         by="wasmtime with fuel and limits",
         tests=("tests/guests/test_hostile.py::test_in_a_process_every_hostile_guest_gets_its_answer",),
         holds=_module("wasmtime", "wasm"),
     ),
     Guarantee(
         name="journal.audit",
-        says="`treadle audit verify` finds one changed bit in what a run was and did, and calls nothing else wrong.",
+        text="`treadle audit verify` finds one changed bit in what a run was and did, and calls nothing else wrong.",
         by="a chain of SHA-256, sealed with the installation's secret",
         tests=(
             "tests/store/test_audit.py::test_one_changed_bit_is_found_wherever_it_is",
@@ -302,7 +302,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="terminal.clean",
-        says="No text of a model, tool, MCP server or journal is obeyed by the terminal that shows it.",
+        text="No text of a model, tool, MCP server or journal is obeyed by the terminal that shows it.",
         by="visible symbols instead of control characters",
         tests=(
             "tests/unit/terminal/rendering/test_sanitize.py::test_json_for_a_terminal_means_the_same",
@@ -331,7 +331,7 @@ def check_guarantees() -> Check:
     lacking = {each: reason for each in GUARANTEES if (reason := each.holds())}
     held = [each.name for each in GUARANTEES if each not in lacking]
     lines = [f"{len(held)} of {len(GUARANTEES)} can be enforced here: {', '.join(held)}"]
-    lines += [f"not {each.name}: {reason}. {each.says}" for each, reason in lacking.items()]
+    lines += [f"not {each.name}: {reason}. {each.text}" for each, reason in lacking.items()]
     return Check(
         name="guarantees",
         state="note" if lacking else "ok",

@@ -1,4 +1,4 @@
-"""What is wrong with the file of a SQLite journal, as far as can be seen beside the process that uses it.
+"""Checks of a SQLite journal file that a process may be using: locks, deleted files, damage.
 
 Only Linux shows which files a process has open, and only for one's own processes. Nothing is changed here.
 """

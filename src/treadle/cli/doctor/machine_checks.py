@@ -1,4 +1,4 @@
-"""What the machine offers: the interpreter, packages, the kernel, the sandbox, and how many files may be open."""
+"""Checks of the machine: Python, packages, kernel, sandbox, and the limit of open files."""
 
 import ctypes
 import platform
@@ -93,7 +93,7 @@ def check_kernel() -> Check:
 
 
 def check_sandbox() -> Check:
-    """Try how far commands can be confined here; a child really attempts what each level forbids."""
+    """Find the sandbox level of this machine; a child process really attempts what each level forbids."""
     from treadle.tools.sandbox import describe, find_level, shortfalls
 
     found = find_level()

@@ -1,4 +1,4 @@
-"""Whether a process with these settings would be like those that share its journal already."""
+"""Compares these settings with the processes that already share the journal."""
 
 import asyncio
 from collections.abc import Mapping

@@ -63,7 +63,7 @@ def _with_detail(check: Check, detail: str) -> Check:
 
 
 def _with_disk(path: Path, detail: str) -> Check:
-    """Add how much room there is, where it is little."""
+    """Add the free disk space if it is low."""
     folder = next(parent for parent in path.absolute().parents if parent.exists())
     free = shutil.disk_usage(folder).free
     if free >= FREE_BYTES_WANTED:

@@ -27,7 +27,7 @@ Asking = Literal["none", "local", "all"]
 
 
 def check_upstreams(settings: Settings, env: Mapping[str, str], *, asking: Asking = "all") -> list[Check]:
-    """Ask every upstream that may be asked for its models, all at once."""
+    """Check all upstreams at the same time."""
     if not settings.upstream and settings.model != DEMO_MODEL:
         advice = "set a provider's key such as OPENAI_API_KEY, or write an [[upstream]]; -m demo needs neither"
         detail = f"none, and so nobody serves the model {settings.model!r}"
@@ -124,7 +124,7 @@ class _Model(msgspec.Struct):
 
 
 class _Listed(msgspec.Struct):
-    """How OpenAI and Anthropic list their models."""
+    """The model list of OpenAI and Anthropic."""
 
     data: list[_Model]
 
@@ -139,7 +139,7 @@ class _NamedModel(msgspec.Struct):
 
 
 class _Named(msgspec.Struct):
-    """How Google lists them."""
+    """The model list of Google."""
 
     models: list[_NamedModel]
 

@@ -1,4 +1,4 @@
-"""What goes with a prompt: piped text and named files, as blocks of text or as pictures."""
+"""Attachments of a prompt: piped text and named files, as text blocks or images."""
 
 import base64
 import mimetypes

@@ -31,7 +31,7 @@ PROPOSES = "facts.propose"
 
 
 class Slash(msgspec.Struct, frozen=True, kw_only=True):
-    """A command inside the chat. `is_instant` is done at once, also during a turn; `words` may follow it."""
+    """A slash command. `is_instant` runs at once, even during a turn; `takes` describes its argument."""
 
     summary: str
     do: "Callable[[ChatLoop, str], Awaitable[None]]"
@@ -68,7 +68,7 @@ class ChatLoop:
         self._slow: list[asyncio.Future[None]] = []
 
     async def run(self) -> None:
-        """Talk until the person leaves."""
+        """Run until the person leaves."""
         self._spawn(self._find_sandbox())
         if self.screen.text_style.rich:
             self._spawn(asyncio.to_thread(warm))
@@ -78,10 +78,11 @@ class ChatLoop:
             task.cancel()
 
     async def take(self, text: str) -> None:
-        """Do one thing that was typed."""
+        """Handle one input: `!!`, a `!` command, a slash command or a message."""
         text = text.strip()
         if not text:
             return
+        # A terminal with line editing by the system shows the input itself.
         if not self.face.echoes:
             self.screen.print_prompt(text)
         if text == "!!":
@@ -95,11 +96,12 @@ class ChatLoop:
 
     async def turn(self, text: str) -> None:
         """Send a message and show the run."""
+        # Output shared by `!!` goes with one message only.
         whole, self._shared = self._shared + text, ""
         await self.follow(self.conversation.send(text_message("user", whole)))
 
     async def follow(self, events: AsyncGenerator[RunEvent, None]) -> RunEnded | None:
-        """Show a run until its end, and answer what it asks."""
+        """Show a run until its end, and decide its pending calls."""
         ended: RunEnded | None = None
         self.totals.begin()
         try:
@@ -114,6 +116,7 @@ class ChatLoop:
         except TreadleError as error:
             self.screen.error(error.operator_info)
         finally:
+            # Also when the turn is cancelled: an open question would keep the keys.
             await self._asker.close()
         cost = None if ended is None else await self._cost(ended)
         self.totals.end(ended, cost)
@@ -132,7 +135,7 @@ class ChatLoop:
         return [*words, time_text(self.totals.last_s)]
 
     async def command(self, text: str) -> None:
-        """Do a slash command."""
+        """Run a slash command."""
         from treadle.config.error_messages import nearest
 
         name, _, argument = text.partition(" ")
@@ -148,7 +151,7 @@ class ChatLoop:
             self.screen.error(error.operator_info)
 
     async def _while_wanted(self, work: Awaitable[None]) -> None:
-        """Do something until it is done or, where it takes long, until the person stops it."""
+        """Run a command; once it is slow, Ctrl-C cancels it instead of leaving the chat."""
         task = asyncio.ensure_future(work)
         timer = asyncio.get_running_loop().call_later(SLOW_S, self._slow.append, task)
         try:
@@ -192,7 +195,7 @@ class ChatLoop:
             self.screen.print_line(f"— {words}", "dim")
             self.screen.print_prompt(await self.conversation.first_prompt(news.id))
         except TreadleError:
-            return  # it is asked again in a moment
+            return  # the next check follows in NEWS_S
         await self.follow(self.conversation.watch(news.id))
 
     async def _run_shell(self, command: str) -> None:
@@ -230,11 +233,11 @@ class ChatLoop:
         self._doing.add(task)
         task.add_done_callback(self._doing.discard)
 
-    # What keys reach.
+    # The methods of `Actions`.
 
     @property
     def is_running(self) -> bool:
-        """Return whether a turn, or a command of the person's, is running."""
+        """Return whether a turn, a shell command or a slow slash command is running."""
         return self.conversation.is_running or self.shell.is_running or bool(self._slow)
 
     def cancel(self) -> None:
@@ -246,7 +249,7 @@ class ChatLoop:
         self.is_over = True
 
     def interrupt(self) -> None:
-        """Stop the turn, or the person's command."""
+        """Stop the shell command, the turn, or the slow slash command."""
         if self.shell.is_running:
             self.shell.stop()
         elif self.conversation.is_running or not self._slow:
@@ -267,7 +270,7 @@ class ChatLoop:
         return " " + " · ".join([*words, session.name if session else "/help"])
 
     def activity_line(self) -> str:
-        """Return what is waited for, and for how long."""
+        """Return what the turn waits for, and for how long."""
         if not self.is_running:
             return ""
         what = f"{self.shell.command} runs" if self.shell.is_running else self.activity.words
@@ -276,7 +279,7 @@ class ChatLoop:
         return f"… {what}, {self.totals.seconds:.0f} s (Ctrl-C stops)"
 
     def press(self, action: str) -> None:
-        """Do what a key stands for."""
+        """Run the action of a key."""
         match action:
             case "policy":
                 mode = self.policy.cycle()
@@ -299,12 +302,12 @@ class ChatLoop:
         self.face.offer(text)
 
     def is_instant(self, text: str) -> bool:
-        """Return whether a command is done at once."""
+        """Return whether a command runs at once, even during a turn."""
         slash = self.commands.get(text.strip().partition(" ")[0])
         return slash is not None and slash.is_instant
 
     def do_now(self, text: str) -> None:
-        """Do such a command."""
+        """Run such a command."""
         self.screen.print_prompt(text)
         self._spawn(self.command(text.strip()))
 

@@ -57,7 +57,7 @@ class Conversation:
         self._preface = (text_message("user", text),)
 
     def cancel(self) -> None:
-        """Ask the turn that is running to end; its events then end with a cancelled run."""
+        """Cancel the running turn; its events then end with a cancelled run."""
         self._is_cancelled = True
         if self.run_id is not None and self.is_running:
             self._cancelling = asyncio.ensure_future(self._cancel(self.run_id))
@@ -91,7 +91,7 @@ class Conversation:
             self.is_running = False
 
     async def watch(self, run_id: str) -> AsyncGenerator[RunEvent, None]:
-        """Yield the events of a run of this conversation that was started elsewhere, or before.
+        """Yield the events of a run of this conversation that another client started, or that ran before.
 
         Raises: TreadleError.
         """
@@ -193,7 +193,7 @@ class Conversation:
         return prompt
 
     async def rename(self, name: str) -> SessionInfo:
-        """Give the conversation another name.
+        """Rename the conversation.
 
         Raises: TreadleError.
         """
@@ -201,7 +201,7 @@ class Conversation:
         return self.session
 
     async def chain(self, limit: int) -> list[HostRunInfo]:
-        """Return the last turns of this conversation, newest first, also those of the one it was forked from."""
+        """Return the last turns, newest first, including those of the conversation it was forked from."""
         if self.session is None:
             return []
         head = (await self.host.find_session(self.session.id)).head_run_id
@@ -212,7 +212,7 @@ class Conversation:
         return chain
 
     async def news(self) -> HostRunInfo | None:
-        """Return the newest run of this conversation if it was started elsewhere and has not been shown."""
+        """Return the newest run of this conversation if another client started it and it was not shown yet."""
         if self.session is None:
             return None
         runs = await self.host.list_runs(1, session_id=self.session.id)

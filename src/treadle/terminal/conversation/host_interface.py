@@ -132,7 +132,7 @@ class ConversationHost(Protocol):
         ...
 
     async def rename_session(self, session_id: str, name: str) -> SessionInfo:
-        """Give a session another name.
+        """Rename a session.
 
         Raises: TreadleError.
         """
@@ -146,7 +146,7 @@ class ConversationHost(Protocol):
         ...
 
     async def delete_session(self, session_id: str) -> None:
-        """Forget a session and its messages.
+        """Delete a session and its messages.
 
         Raises: TreadleError.
         """

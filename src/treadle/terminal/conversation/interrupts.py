@@ -10,7 +10,7 @@ from treadle.terminal import exit_codes as exits
 
 
 class Turns(Protocol):
-    """Whose turns are cancelled first."""
+    """Something with turns, which a signal cancels before the program."""
 
     @property
     def is_running(self) -> bool:
@@ -18,14 +18,14 @@ class Turns(Protocol):
         ...
 
     def cancel(self) -> None:
-        """Ask it to end."""
+        """Cancel the running turn."""
         ...
 
 
 class Interrupts:
-    """The signals: they cancel the turn that is running, else the program.
+    """Handles SIGINT, SIGTERM and SIGHUP: they cancel the running turn, else the program.
 
-    `idle` may take a Ctrl-C that finds no turn; `leave` is informed that the program shall end after the turn.
+    `idle` may handle a Ctrl-C while no turn runs; `leave` is called when the program should end after the turn.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Interrupts:
         self.is_terminated = False
 
     def watch(self) -> None:
-        """Take the signals of this process from now on, for the current task."""
+        """Install the signal handlers, for the current task."""
         self._task = asyncio.current_task()
         loop = asyncio.get_running_loop()
         # Loops on Windows know no signal handlers; there Ctrl-C stays a KeyboardInterrupt.
@@ -46,7 +46,7 @@ class Interrupts:
                 loop.add_signal_handler(number, self._terminate)
 
     def guard(self, turns: Turns) -> None:
-        """Name the conversation whose turns shall be cancelled first."""
+        """Set the conversation whose turns are cancelled first."""
         self._turns = turns
 
     @property
@@ -57,6 +57,7 @@ class Interrupts:
     def _terminate(self) -> None:
         """End the turn, and the program after it."""
         self.is_terminated = True
+        # The turn is cancelled first, so that its end is stored; the loop then sees that it should not read on.
         self.leave()
         if self._turns is not None and self._turns.is_running:
             self._turns.cancel()

@@ -1,4 +1,4 @@
-"""An answer that shall follow a JSON Schema: the schema read from a file, and the answer held against it."""
+"""Answers that must match a JSON Schema: reads the schema from a file and validates the answer."""
 
 from pathlib import Path
 from typing import Any, cast

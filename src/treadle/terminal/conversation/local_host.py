@@ -1,4 +1,4 @@
-"""Conversations in this process: fits `Host` over the runtime."""
+"""Conversations in this process: implements `ConversationHost` on the runtime."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -128,7 +128,7 @@ class LocalHost:
         return _session(row)
 
     async def rename_session(self, session_id: str, name: str) -> SessionInfo:
-        """Give a session another name.
+        """Rename a session.
 
         Raises: TreadleError.
         """
@@ -146,7 +146,7 @@ class LocalHost:
         return _session(await fork_session(self._store, await self._session(session_id), self._new_row(), at=at))
 
     async def delete_session(self, session_id: str) -> None:
-        """Forget a session and its messages.
+        """Delete a session and its messages.
 
         Raises: TreadleError.
         """

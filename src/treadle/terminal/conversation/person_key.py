@@ -1,4 +1,4 @@
-"""A person's key for a server on this machine, made of the secret beside the journal: its owner can read that."""
+"""Makes a person's key for a server on this machine from the secret beside the journal, which its owner can read."""
 
 import getpass
 import os
@@ -14,7 +14,7 @@ from treadle.server.request_guard import is_loopback
 
 
 def person_key(settings: Settings, url: str) -> Callable[[], str] | None:
-    """Return what makes keys for the server at an address; None for one elsewhere, which has another secret."""
+    """Return a function that makes keys for a local server; None for a remote one, which has another secret."""
     if not is_loopback(urlsplit(url).hostname or "") or not is_shared(settings, os.environ):
         return None
     made: list[Tickets] = []

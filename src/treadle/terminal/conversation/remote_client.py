@@ -1,4 +1,4 @@
-"""HTTP to a Treadle: JSON both ways, errors as what they were there, and event streams that are continued."""
+"""HTTP client for a remote Treadle: JSON requests, errors mapped to their types, resumable event streams."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
@@ -88,20 +88,20 @@ class RemoteClient:
         self._pool = ClientPool(CONNECTIONS_MAX)
 
     async def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         if self._pool is not None:
             await self._pool.close()
 
     async def get(self, path: str, kind: type[T], query: Mapping[str, object] | None = None) -> T:
-        """Ask for something. Raises: TreadleError."""
+        """Send a GET request and decode the answer. Raises: TreadleError."""
         return _read(await self._ask("GET", path, None, query), kind)
 
     async def post(self, path: str, body: object, kind: type[T], *, headers: Mapping[str, str] | None = None) -> T:
-        """Send something and read the answer. Raises: TreadleError."""
+        """Send a POST request and decode the answer. Raises: TreadleError."""
         return _read(await self._ask("POST", path, body, None, headers), kind)
 
     async def post_again(self, path: str, body: object, kind: type[T], key: str) -> T:
-        """Send something that is done once however often it comes, and again while the connection breaks.
+        """Send a POST request with an idempotency key, and retry while the server is unreachable.
 
         Raises: TreadleError.
         """
@@ -113,15 +113,15 @@ class RemoteClient:
         return await self.post(path, body, kind, headers={"idempotency-key": key})
 
     async def patch(self, path: str, body: object, kind: type[T]) -> T:
-        """Change something. Raises: TreadleError."""
+        """Send a PATCH request and decode the answer. Raises: TreadleError."""
         return _read(await self._ask("PATCH", path, body, None), kind)
 
     async def delete(self, path: str, query: Mapping[str, object] | None = None) -> None:
-        """Take something away. Raises: TreadleError."""
+        """Send a DELETE request. Raises: TreadleError."""
         await self._ask("DELETE", path, None, query)
 
     async def events(self, run_id: str) -> AsyncGenerator[RunEvent, None]:
-        """Yield the events of a run until its end; a connection that breaks is made again where it stopped.
+        """Yield the events of a run until its end; a broken connection is resumed after the last event.
 
         Raises: TreadleError.
         """
@@ -131,9 +131,11 @@ class RemoteClient:
                 async for frame in self._frames(f"/treadle/v1/runs/{segment(run_id)}/events", {"after": seen}):
                     event = read_event(frame.data)
                     if isinstance(event, KeptAlive) or frame.id in ("", seen):
-                        # The end that a server without its journal sends has no number: another server continues.
+                        # A server that lost its journal ends the stream with an event without a number; another
+                        # server may have the run, so this is no end.
                         tries = 0 if isinstance(event, KeptAlive) else tries
                         continue
+                    # Only attempts without progress count: a long run may lose its connection often.
                     tries, seen = 0, frame.id
                     yield event
                     if isinstance(event, RunEnded):

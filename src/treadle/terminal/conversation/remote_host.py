@@ -1,4 +1,4 @@
-"""Conversations at a server: fits `Host` over Treadle's HTTP API, so that the screen is the same."""
+"""Conversations at a server: implements `ConversationHost` over Treadle's HTTP API."""
 
 import secrets
 from collections.abc import AsyncGenerator
@@ -159,7 +159,7 @@ class RemoteHost:
         return (await self._client.post(_SESSIONS, body, _Session)).info
 
     async def rename_session(self, session_id: str, name: str) -> SessionInfo:
-        """Give a session another name. Raises: TreadleError."""
+        """Rename a session. Raises: TreadleError."""
         return (await self._client.patch(f"{_SESSIONS}/{segment(session_id)}", {"name": name}, _Session)).info
 
     async def fork_session(self, session_id: str, *, at: str | None = None) -> SessionInfo:
@@ -168,7 +168,7 @@ class RemoteHost:
         return (await self._client.post(f"{_SESSIONS}/{segment(session_id)}/fork", body, _Session)).info
 
     async def delete_session(self, session_id: str) -> None:
-        """Forget a session and its messages. Raises: TreadleError."""
+        """Delete a session and its messages. Raises: TreadleError."""
         await self._client.delete(f"{_SESSIONS}/{segment(session_id)}", {"runs": "true"})
 
     async def session_entries(self, session_id: str) -> list[Entry]:

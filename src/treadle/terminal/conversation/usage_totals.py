@@ -1,4 +1,4 @@
-"""What a conversation has used: tokens, money, time. What is not known is never shown as nothing."""
+"""Tokens, money and time that a conversation has used. Unknown values are never shown as zero."""
 
 import time
 from collections.abc import Callable, Iterable

@@ -1,4 +1,4 @@
-"""A command that the person runs with `!`: as themselves, outside the sandbox, shown line by line."""
+"""Runs the person's own `!` commands: with their rights, outside the sandbox, output shown line by line."""
 
 import asyncio
 import contextlib
@@ -29,7 +29,7 @@ class Shell:
         return self._process is not None
 
     def stop(self) -> None:
-        """End the command and what it started; asked again, without asking it."""
+        """Stop the command and its processes: with SIGTERM first, with SIGKILL the second time."""
         self._signal(signal.SIGKILL if self._is_asked else signal.SIGTERM)
         self._is_asked = True
 
@@ -73,7 +73,7 @@ class Shell:
 
 
 async def _exit_code(process: asyncio.subprocess.Process, reading: asyncio.Future[None]) -> int:
-    """Wait for the end of a command, not for that of its output: some Pythons wait for both."""
+    """Wait for the end of a command, not of its output: some Python versions wait for both."""
     while process.returncode is None and not reading.done():
         await asyncio.wait({reading}, timeout=POLL_S)
     return await process.wait() if process.returncode is None else process.returncode

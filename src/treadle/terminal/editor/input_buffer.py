@@ -1,4 +1,4 @@
-"""What the person is writing: an editor that completes, remembers, and can be handed to a program of theirs."""
+"""The input buffer: completion, history, folded pastes, and editing in an external editor."""
 
 import contextlib
 import os
@@ -35,7 +35,7 @@ class Draft(Buffer):
             self.history.append_string(text)
 
     def complete(self) -> None:
-        """Take the only completion, else what all of them begin with, and show them."""
+        """Insert the only completion, else the common prefix, and show all."""
         if self.complete_state is not None:
             self.complete_next()
             return

@@ -1,4 +1,4 @@
-"""The keys, as one table: what is pressed, when it counts, what it does. Help and documents are written from it."""
+"""The table of keys: what is pressed, when it applies, what it does. Help and docs are generated from it."""
 
 from collections.abc import Callable, Mapping
 from typing import Literal, Protocol
@@ -67,7 +67,7 @@ BUILT_IN = (("Ctrl-R", "search the history"), ("Up, Down", "history, at the edge
 
 
 class Conditions(Protocol):
-    """What the keys depend on."""
+    """The states that keys depend on."""
 
     @property
     def is_asking(self) -> bool:

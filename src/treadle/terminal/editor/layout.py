@@ -1,5 +1,8 @@
-"""How the live part of the screen is laid out, from top to bottom: the open block, what is waited for, what is
-queued, the question, the editor, what Tab offers, and the status line. Nothing has a border."""
+"""The layout of the live part of the screen.
+
+From top to bottom: the open block, the status of the run, queued input, the question, the editor, completions, and the
+status line. Nothing has a border.
+"""
 
 from typing import Protocol
 
@@ -33,7 +36,7 @@ class Visible(Processor):
 
 
 class VisibleRows(Protocol):
-    """What the live part shows."""
+    """The contents of the live part."""
 
     def open_text(self) -> str:
         """Return the open block, with its colours."""

@@ -37,29 +37,29 @@ class PlainScreen(Stream):
         return os.isatty(self._fd)
 
     async def open(self) -> None:
-        """Nothing is to be set up."""
+        """Do nothing: there is nothing to set up."""
 
     def serve(self, actions: Actions) -> None:
-        """There are no keys."""
+        """Do nothing: there are no key bindings."""
 
     async def close(self) -> None:
-        """Nothing is to be put back."""
+        """Do nothing: the terminal was not changed."""
 
     def paint(self, painter: Painter | None) -> None:
-        """Leave it until it is finished."""
+        """Draw nothing: unfinished lines cannot be taken back here."""
 
     def redraw(self) -> None:
-        """Nothing can be drawn again."""
+        """Do nothing: lines cannot be redrawn."""
 
     def clear(self) -> None:
-        """Nothing can be taken back."""
+        """Do nothing: lines cannot be erased."""
 
     def copy(self, text: str) -> bool:
         """Return that there is no clipboard."""
         return False
 
     def refresh(self) -> None:
-        """There is no status."""
+        """Do nothing: there is no status line."""
 
     def offer(self, text: str) -> None:
         """Print the text: it cannot be edited on a line that only grows."""

@@ -48,21 +48,21 @@ def rows_of(row: Mapping[int, Char], columns: int, upto: int | None = None) -> i
 
 
 class InlineApplication(Application[None]):
-    """An application that finds the top of what it has drawn again, also in a terminal of another width."""
+    """An application that finds the top of its drawn part after the terminal's width has changed."""
 
     drawn_columns = 0
     lengths: Mapping[int, int] = MappingProxyType({})
     """How long each row has been since the live part was last erased, where the terminal goes by that."""
 
     def measure(self) -> None:
-        """Take down how long the rows are that were drawn just now."""
+        """Record the lengths of the rows that were just drawn."""
         screen = self.renderer.last_rendered_screen
         if screen is not None and wraps_blanks(os.environ):
             rows, before = screen.data_buffer, self.lengths
             self.lengths = {row: max(length_of(rows[row]), before.get(row, 0)) for row in range(screen.height)}
 
     def find_top(self) -> bool:
-        """Put the cursor where it would be had no line been broken; return whether the width has changed."""
+        """Move the cursor to where it would be without rewrapped lines; return whether the width has changed."""
         columns, before = self.output.get_size().columns, self.drawn_columns
         self.drawn_columns = columns
         screen = self.renderer.last_rendered_screen

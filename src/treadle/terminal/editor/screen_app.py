@@ -1,4 +1,4 @@
-"""The inline face: an editor that lives below the conversation and never repaints what has left it.
+"""The inline screen: an editor below the conversation that never redraws finished lines.
 
 Finished lines are written above the live part, in one frame with it, at most twenty times a second; keys are shown at
 once. prompt_toolkit reads the keys and draws the live part, and this decides when.
@@ -38,7 +38,7 @@ QUIT_S = 1.0
 """How soon a second Ctrl-C must follow the first to leave an idle chat."""
 ARM_S = 0.4
 """How long no key must have been pressed before a question takes keys: what was being typed is no answer."""
-HALF_SAID_S = 1.0
+HALF_TYPED_S = 1.0
 TICK_S = 0.5
 COPIED_BYTES_MAX = 100_000
 PROMPT = "> "
@@ -103,24 +103,25 @@ class InlineScreen:
 
     @property
     def echoes(self) -> bool:
-        """Return that the editor is empty once its text is sent."""
+        """Return False: sent text disappears from the editor."""
         return False
 
     async def open(self) -> None:
-        """Show the editor, and return once it stands there."""
+        """Show the editor, and return when it is drawn."""
         self._task = asyncio.create_task(self._run(), name="treadle-editor")
         self._ticker = asyncio.create_task(self._tick(), name="treadle-clock")
+        # If the terminal is gone the editor ends without a frame.
         drawn = asyncio.ensure_future(self._drawn.wait())
         await asyncio.wait({self._task, drawn}, return_when=asyncio.FIRST_COMPLETED)
         drawn.cancel()
 
     def serve(self, actions: Actions) -> None:
-        """Let keys reach the chat."""
+        """Connect the keys to the chat."""
         self._actions = actions
         self._wake()
 
     async def close(self) -> None:
-        """Write what is left and give the terminal back."""
+        """Write pending output and restore the terminal."""
         if self._ticker is not None:
             self._ticker.cancel()
         if self._task is not None:
@@ -141,7 +142,7 @@ class InlineScreen:
             self._inputs.leave()
 
     async def _tick(self) -> None:
-        """Let the seconds of the activity line continue."""
+        """Update the seconds of the activity line."""
         while True:
             await asyncio.sleep(TICK_S)
             if self._actions is not None and self._actions.is_running:
@@ -165,17 +166,18 @@ class InlineScreen:
             self.app.invalidate()
             return await chosen
         finally:
+            # Another question may be open by now: only our own is withdrawn.
             if self._chosen is chosen:
                 self._withdraw()
 
     def _withdraw(self) -> None:
-        """Take the question away: from now on keys are typed, and no longer answers."""
+        """Withdraw the question: keys type text again."""
         self._choices, self._chosen = [], None
         self.app.invalidate()
 
     async def _typing_stops(self) -> None:
-        """Wait until no key has been pressed for a while; longer, where half a sentence stands in the editor."""
-        left_s = self._pressed_at + (HALF_SAID_S if self.buffer.text else ARM_S) - time.monotonic()
+        """Wait until no key was pressed for a while, so that typing is not taken for an answer; longer with a draft."""
+        left_s = self._pressed_at + (HALF_TYPED_S if self.buffer.text else ARM_S) - time.monotonic()
         if left_s > 0:
             await asyncio.sleep(left_s)
             await self._typing_stops()
@@ -199,12 +201,12 @@ class InlineScreen:
         self.app.invalidate()
 
     def take_back(self) -> None:
-        """Put what was queued back into the editor: the turn it waited for was stopped. Who would leave, leaves."""
+        """Return queued input to the editor, since the turn it waited for was stopped."""
         if text := self._inputs.take_back():
             self.offer(text)
 
     def write(self, text: str) -> None:
-        """Write lines for good, with the next frame; after the end at once."""
+        """Write final lines with the next frame; after the end at once."""
         self._pending.append(text)
         if self._is_closed:
             self._flush_pending()
@@ -218,7 +220,7 @@ class InlineScreen:
         self._wake()
 
     def refresh(self) -> None:
-        """Show the status anew, with the next frame."""
+        """Redraw the status line with the next frame."""
         self._wake()
 
     def size(self) -> tuple[int, int]:
@@ -227,7 +229,7 @@ class InlineScreen:
         return size.columns, size.rows
 
     def redraw(self) -> None:
-        """Clear the screen and write the lines again that stood on it, no more and no fewer."""
+        """Clear the screen and write exactly the lines again that were on it."""
         screen = self.app.renderer.last_rendered_screen
         live_rows = RESERVED_ROWS if screen is None else screen.height
         with self._output.frame():
@@ -240,7 +242,7 @@ class InlineScreen:
         self.app.invalidate()
 
     def clear(self) -> None:
-        """Begin at the top of an empty screen; what stood there is in the scrollback."""
+        """Clear the screen; its lines move to the scrollback."""
         with self._output.frame():
             self.app.renderer.erase()
             self._flush_pending()
@@ -249,14 +251,14 @@ class InlineScreen:
         self.redraw()
 
     def copy(self, text: str) -> bool:
-        """Ask the terminal to put a text on the clipboard (OSC 52)."""
+        """Copy a text to the clipboard (OSC 52)."""
         data = text.encode("utf-8", "replace")[:COPIED_BYTES_MAX].decode("utf-8", "ignore").encode()
         self._output.write_raw(f"\x1b]52;c;{base64.b64encode(data).decode()}\x07")
         self._output.flush()
         return True
 
     def _wake(self) -> None:
-        """Have a frame drawn soon, but no sooner than the last one allows."""
+        """Schedule a frame, no sooner than the frame rate allows."""
         if self._timer is not None:
             return
         wait_s = max(0.0, self._next_frame_at - time.monotonic())
@@ -268,14 +270,14 @@ class InlineScreen:
             self.app.invalidate()
 
     def _before_render(self, _: object) -> None:
-        """Write what is finished above the live part, and make the open lines of this frame."""
+        """Write finished lines above the live part, and render the open lines of this frame."""
         began = time.monotonic()
         self._output.begin()
         if self.app.find_top() or self._pending or self._has_shrunk():
             self.app.renderer.erase()
             self._flush_pending()
         if self.app.renderer.last_rendered_screen is None:
-            self.app.lengths = {}
+            self.app.lengths = {}  # nothing of an earlier frame is on the screen, so no line can have been rewrapped
         columns, rows = self.size()
         room = max(1, rows - RESERVED_ROWS - min(EDITOR_ROWS_MAX, self.buffer.document.line_count))
         self._open = "" if self._painter is None else "\n".join(self._painter(columns, room))
@@ -300,20 +302,20 @@ class InlineScreen:
             self._output.commit("".join(self._pending))
             self._pending.clear()
 
-    # What the layout shows.
+    # The contents of the layout.
 
     def open_text(self) -> str:
         """Return the open block."""
         return self._open
 
     def activity_text(self) -> str:
-        """Return what is waited for."""
+        """Return the lines of the activity."""
         if self._actions is None or self._choices:
             return ""
         return one_line(self._actions.activity_line())[: self.size()[0] - 1]
 
     def queued_text(self) -> str:
-        """Return what is to be sent later."""
+        """Return the queued input."""
         width = self.size()[0]
         return "\n".join(one_line(f"  queued: {text}")[: width - 1] for text in self._inputs.queued)
 
@@ -415,7 +417,7 @@ class InlineScreen:
             self._chosen.set_result(key)
 
     def _escape(self) -> None:
-        """Esc puts away what Tab offers, else stops what continues; on an idle line it does nothing."""
+        """Handle Esc: close completions, else stop the turn; on an idle line do nothing."""
         if self.buffer.complete_state is not None:
             self.buffer.cancel_completion()
         elif self._borrowed is not None:
@@ -424,7 +426,7 @@ class InlineScreen:
             self._stop()
 
     def _interrupt(self) -> None:
-        """Ctrl-C stops the turn, else clears what was typed; on an empty line it leaves, if it comes twice."""
+        """Handle Ctrl-C: stop the turn, else clear the line; on an empty line a second one leaves."""
         now = time.monotonic()
         if self._borrowed is not None:
             self._return_line(None)

@@ -7,7 +7,7 @@ from treadle.terminal.rendering.drawing_surface import DrawingSurface
 
 
 class Actions(Protocol):
-    """What keys reach of the chat."""
+    """The actions of the chat that keys trigger."""
 
     @property
     def is_running(self) -> bool:
@@ -19,7 +19,7 @@ class Actions(Protocol):
         ...
 
     def activity_line(self) -> str:
-        """Return what is waited for; nothing while nothing is."""
+        """Return what the turn waits for; empty when it waits for nothing."""
         ...
 
     def interrupt(self) -> None:
@@ -27,31 +27,31 @@ class Actions(Protocol):
         ...
 
     def press(self, action: str) -> None:
-        """Do what a key stands for: policy, unfold, earlier."""
+        """Run the action of a key: policy, unfold, earlier."""
         ...
 
     def is_instant(self, text: str) -> bool:
-        """Return whether a command is done at once, also during a turn."""
+        """Return whether a command runs at once, even during a turn."""
         ...
 
     def do_now(self, text: str) -> None:
-        """Do such a command."""
+        """Run such a command."""
         ...
 
 
 class ChatScreen(DrawingSurface, Protocol):
-    """Where a person reads and writes."""
+    """The screen of the chat: input, questions and output."""
 
     async def open(self) -> None:
         """Take over the terminal; typed text is queued until it is read."""
         ...
 
     def serve(self, actions: Actions) -> None:
-        """Let keys reach the chat."""
+        """Connect the keys to the chat."""
         ...
 
     async def close(self) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
         ...
 
     async def read(self) -> str | None:
@@ -67,11 +67,11 @@ class ChatScreen(DrawingSurface, Protocol):
         ...
 
     async def line(self, label: str, text: str = "") -> str | None:
-        """Ask for one line, beginning with a text; None when the person would rather not."""
+        """Ask for one line that starts with a text; None when the person cancels."""
         ...
 
     def offer(self, text: str) -> None:
-        """Put a text where the person writes, to be changed and sent."""
+        """Put a text into the editor, to be edited and sent."""
         ...
 
     def redraw(self) -> None:
@@ -79,7 +79,7 @@ class ChatScreen(DrawingSurface, Protocol):
         ...
 
     def clear(self) -> None:
-        """Begin on an empty screen."""
+        """Clear the screen."""
         ...
 
     def copy(self, text: str) -> bool:
@@ -87,15 +87,15 @@ class ChatScreen(DrawingSurface, Protocol):
         ...
 
     def refresh(self) -> None:
-        """Show the status anew: something in it has changed."""
+        """Redraw the status line."""
         ...
 
     @property
     def echoes(self) -> bool:
-        """Return whether what was typed stands there already."""
+        """Return whether typed text is on the screen already."""
         ...
 
     @property
     def can_ask(self) -> bool:
-        """Return whether there is a person to ask."""
+        """Return whether a person can be asked."""
         ...

@@ -4,7 +4,7 @@ import asyncio
 
 
 class InputQueue:
-    """A queue of texts. None at its end is the person's leaving."""
+    """A queue of texts; None at its end means that the person has left."""
 
     def __init__(self) -> None:
         self._texts: asyncio.Queue[str | None] = asyncio.Queue()
@@ -24,7 +24,7 @@ class InputQueue:
         return text
 
     def send(self, text: str, *, waits: bool = False) -> None:
-        """Have a text read next; one that waits for the turn is shown until then."""
+        """Queue a text; one that waits for the turn to end is shown until then."""
         if waits:
             self.queued.append(text)
         self._texts.put_nowait(text)

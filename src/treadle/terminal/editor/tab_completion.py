@@ -1,4 +1,4 @@
-"""What Tab offers: commands after `/`, files after `@`, earlier prompts after `#`, and what a command takes."""
+"""Tab completion: commands after `/`, files after `@`, earlier prompts after `#`, and arguments of commands."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ _SKIPPED = frozenset({".git", "node_modules", "__pycache__", ".venv", ".tox", ".
 
 
 class Completions(Completer):
-    """Completes the line by what it begins with."""
+    """Completes the line by its first character."""
 
     def __init__(
         self,
@@ -67,7 +67,7 @@ class Completions(Completer):
 
 
 def find_files(root: str, typed: str) -> list[str]:
-    """Return files and folders below the root whose path begins with, else whose name holds, what was typed."""
+    """Return files and folders below the root whose path starts with the typed text, else whose name contains it."""
     folder, _, leaf = typed.rpartition("/")
     within = os.path.normpath(os.path.join(root, folder))
     if os.path.commonpath([root, within]) != root:

@@ -1,4 +1,4 @@
-"""The terminal as prompt_toolkit writes to it, with two things it lacks: whole frames, and lines above the editor."""
+"""Output of prompt_toolkit to the terminal, with whole frames and lines above the editor added."""
 
 import re
 from collections import deque
@@ -21,7 +21,7 @@ _SGR = re.compile(r"\x1b\[[0-9;]*m")
 
 
 class FrameOutput(Vt100_Output):
-    """Holds what is written back until the frame is whole. It never asks where the cursor is."""
+    """Buffers output until the frame is complete. It never queries the cursor position."""
 
     def __init__(self, out: TextIO, *, term: str, has_colour: bool) -> None:
         depth = ColorDepth.DEPTH_4_BIT if has_colour else ColorDepth.DEPTH_1_BIT
@@ -66,7 +66,7 @@ class FrameOutput(Vt100_Output):
         self.write_raw("".join(f"\x1b[{row};1H\x1b[2K" for row in range(1, rows + 1)))
 
     def scroll_away(self) -> None:
-        """Move all that stands on the screen up into the scrollback."""
+        """Scroll the whole screen into the scrollback."""
         rows = self.get_size().rows
         self.write_raw(f"\x1b[{rows};1H" + "\n" * rows)
 

@@ -1,4 +1,4 @@
-"""Answers the questions of a run: by policy where that may, else by asking the person, one question at a time."""
+"""Decides the pending calls of a run: by policy if it can, else by asking the person, one question at a time."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,7 +19,7 @@ _SCOPES: dict[str, Scope] = {"s": "session", "p": "project"}
 
 
 class Asker:
-    """Follows a run and sees to it that each call that waits gets an answer."""
+    """Follows a run and decides each pending call."""
 
     def __init__(
         self,
@@ -41,7 +41,7 @@ class Asker:
         self._calls: dict[str, str] = {}
 
     def follow(self, event: RunEvent) -> None:
-        """Take a question up, or let go of one that was answered elsewhere."""
+        """Open a question for a pending call, or close one that was decided elsewhere."""
         match event:
             case ApprovalRequested() if not event.is_deferred:
                 question = question_of(event, self._root)

@@ -1,4 +1,4 @@
-"""What is known of programs, as tables: which are tried read-only, which run others, which reach out of the workspace.
+"""Tables of known programs: which are tried read-only, which run others, which act outside the workspace.
 
 Nothing here prevents writing: the sandbox does. A program in the wrong table costs a second call, no more.
 """
@@ -33,7 +33,7 @@ RUNNERS = words(
     "parallel readarray screen setsid sh source ssh stdbuf strace sudo su time timeout tmux trap unshare watch "
     "xargs zsh"
 )
-"""Programs whose arguments are another command, which is not seen as one."""
+"""Programs that run a command given in their arguments; the analysis does not see that command."""
 
 EXEC_FLAGS = ("-exec", "-execdir", "-ok", "-okdir")
 

@@ -38,7 +38,7 @@ REMEMBERED_LEVEL = 2
 
 
 class PermissionQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that waits, read as far as it can be."""
+    """A pending call, with its arguments and command line parsed as far as possible."""
 
     approval_id: str
     tool: str
@@ -115,7 +115,7 @@ def question_of(event: ApprovalRequested, root: str) -> PermissionQuestion:
 
 
 class PermissionPolicy:
-    """Decides what it may, and knows what could be remembered."""
+    """Decides calls without a person where the mode and the rules allow it."""
 
     def __init__(self, mode: Mode, allowances: Allowances, *, sandbox: int | None = None) -> None:
         self.mode: Mode = mode
@@ -123,7 +123,7 @@ class PermissionPolicy:
         self.sandbox = sandbox
 
     def cycle(self) -> Mode:
-        """Go to the next mode; from `trust` to the strictest."""
+        """Switch to the next mode; after `trust` to the strictest."""
         self.mode = CYCLE[(CYCLE.index(self.mode) + 1) % len(CYCLE)] if self.mode in CYCLE else CYCLE[0]
         return self.mode
 
@@ -139,6 +139,7 @@ class PermissionPolicy:
             return CallDecision(approve=True, by="policy trust", digest=question.digest)
         if question.is_plain and (rule := self._rule_for(question)):
             return CallDecision(approve=True, by=rule, digest=question.digest)
+        # In plan mode too: the sandbox, and not this decision, prevents the command from changing anything.
         if question.is_plain and self.is_tried_read_only(question):
             arguments = write_json({**question.arguments, READ_ONLY: True}).decode()
             return CallDecision(approve=True, by=BY_READ_ONLY, digest=question.digest, arguments=arguments)
@@ -191,7 +192,7 @@ class PermissionPolicy:
         return Allowed(tool=question.tool, command=question.command, cwd=question.cwd, sandbox=f"L{level}")
 
     def remember(self, question: PermissionQuestion, scope: Scope) -> list[Allowed]:
-        """Remember what a person agreed to.
+        """Store the rules for a call that a person agreed to.
 
         Raises: OSError.
         """

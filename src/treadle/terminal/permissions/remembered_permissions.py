@@ -1,4 +1,4 @@
-"""What a person wants remembered: exactly this command line, or this tool; for the session, or for the project.
+"""Stores remembered permissions: an exact command line or a tool, for the session or for the project.
 
 Rules of a project are stored in the user's data directory, never in the project: a repository's content may come from
 anyone. `permission_policy` applies them.
@@ -55,7 +55,7 @@ class Allowances:
         return rule in self.session or rule in self.project
 
     def add(self, rule: Allowed, scope: Scope) -> None:
-        """Remember a rule.
+        """Store a rule.
 
         Raises: OSError, when it can not be written.
         """
@@ -68,11 +68,11 @@ class Allowances:
         self._write()
 
     def forget(self) -> None:
-        """Forget the rules of the session: another conversation begins."""
+        """Remove the rules of the session, for a new conversation."""
         self.session = []
 
     def remove(self, rule: Allowed) -> None:
-        """Forget one rule, wherever it is stored.
+        """Remove one rule.
 
         Raises: OSError.
         """
@@ -89,7 +89,7 @@ class Allowances:
             return {}
 
     def _write(self) -> None:
-        """Replace the file at once; other terminals may have added rules of other projects."""
+        """Rewrite the file atomically; other terminals may have added rules of other projects."""
         if self._file is None:
             return
         rules = {**self._read(), self._project: self.project}

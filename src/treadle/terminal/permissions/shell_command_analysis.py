@@ -54,7 +54,7 @@ _WORDLIKE = _LITERALS | {"comment", "variable_name", "file_redirect", "file_desc
 _UNSURE = re.compile(r"[^\n\x20-\x7e]|[\\#$`{}!~]|<<|==|\[\[|\(\(|\]")
 """Where a grammar and bash may read a line each in their own way."""
 _REDIRECTED_FIRST = re.compile(r"\d*[<>&]")
-"""A command whose program does not stand first is easily misread."""
+"""A redirection before the program: such a command is easily misread."""
 _PIECE = re.compile(r"'[^']*'|\"[^\"]*\"|&>>?|[<>]+&?|&&|\|\||[;&|\n()]|[^'\"<>&;|\n()]+|.", re.DOTALL)
 _ENDS = frozenset({"&&", "||", ";", "&", "|", "\n", "(", ")"})
 _RESERVED = words("if then elif else fi while until do done time")
@@ -79,7 +79,7 @@ class Parsed(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def parse(line: str, *, root: str = "") -> Parsed:
-    """Take a command line apart; `root` is the folder that redirections may not leave."""
+    """Parse a command line; `root` is the folder that redirections may not leave."""
     data = line.encode("utf-8", "replace")
     reader = _Reader(root)
     try:
@@ -209,7 +209,7 @@ class _Reader:
             self.hazards[f"a redirection leaves the folder: {path}"] = None
 
     def _hazards_in(self, node: "Node") -> None:
-        """Note what forbids to remember, wherever it stands below."""
+        """Collect constructs below a node that forbid remembering the command."""
         waiting = [node]
         while waiting:
             each = waiting.pop()

@@ -1,4 +1,4 @@
-"""A call that waits for a person, as the lines of a card: all of the command, each command in it, and the change.
+"""Renders a call that waits for approval as a card: the whole command, its parts, and the change it makes.
 
 The whole command is shown before anything is asked: a first line can hide what follows it.
 """

@@ -1,4 +1,4 @@
-"""Colours for code that streams: each line is painted once, when it is finished, and never again.
+"""Highlights streaming code: each line is coloured once, when it is complete.
 
 What a line ends in (a string, a comment) is carried to the next, so that nothing is read twice. Pygments reads the
 code; only languages of the table are painted, and only lines of a bounded length: the text comes from a model, and a
@@ -66,7 +66,7 @@ _STYLES: dict[str, str] = {
 
 
 class HighlightedCode:
-    """One block of code, painted from its first line to its last."""
+    """One block of code, highlighted line by line."""
 
     def __init__(self, language: str, text_style: TextStyle) -> None:
         self._look = text_style

@@ -1,4 +1,4 @@
-"""Columns of text: how wide it is on a screen, and where it is broken. Pure."""
+"""Display width of text, line breaking, and conversion of styled text to ANSI codes. Pure."""
 
 import re
 from collections.abc import Iterable, Sequence

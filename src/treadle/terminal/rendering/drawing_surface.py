@@ -38,7 +38,7 @@ class Stream:
         self._out.flush()
 
     def paint(self, painter: Painter | None) -> None:
-        """Leave it until it is finished."""
+        """Draw nothing: unfinished lines cannot be taken back here."""
 
     def size(self) -> tuple[int, int]:
         """Return the size of the terminal, or that of the environment."""

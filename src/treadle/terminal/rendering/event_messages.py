@@ -23,7 +23,7 @@ _NOTE_WORDS = {
     "bad_frame": "the upstream sent something that can not be read; it was left out",
     "call_cut": "a call was cut off before it was whole; it was left out",
 }
-"""Notes whose own words are for those who know the protocol."""
+"""Plainer texts for notes whose own text needs knowledge of the protocol."""
 
 
 def error_lines(error: ErrorInfo) -> list[str]:
@@ -34,7 +34,7 @@ def error_lines(error: ErrorInfo) -> list[str]:
 
 
 def limit_text(limit: str) -> str:
-    """Name a limit by the key that moves it."""
+    """Return a limit with the key that sets it."""
     key = _LIMIT_KEYS.get(limit)
     return f"{limit} (the key {key})" if key else limit
 
@@ -67,5 +67,5 @@ def in_columns(rows: list[tuple[str, str]], width: int | None) -> list[str]:
 
 
 def plural(count: int, noun: str) -> str:
-    """Count something."""
+    """Return a number with its noun, in the plural unless it is one."""
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -1,4 +1,4 @@
-"""The events of `treadle run --output jsonl`: few, small and documented, one JSON object a line.
+"""The events of `treadle run --output jsonl`: one small, documented JSON object a line.
 
 They are for programs that follow a turn. `treadle export` prints everything that a run stores.
 """

@@ -1,4 +1,4 @@
-"""Lines of Markdown as blocks: headings, paragraphs, lists, quotes, tables, code. Pure, and linear in the text.
+"""Parses Markdown into blocks: headings, paragraphs, lists, quotes, tables, code. Pure, and linear in the text.
 
 What nests deeper than a screen can show is a paragraph.
 """
@@ -37,7 +37,7 @@ class Paragraph(msgspec.Struct, frozen=True):
 
 
 class HorizontalRule(msgspec.Struct, frozen=True):
-    """A line from side to side."""
+    """A thematic break."""
 
 
 class CodeBlock(msgspec.Struct, frozen=True):

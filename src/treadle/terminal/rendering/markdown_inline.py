@@ -1,4 +1,4 @@
-"""Marks inside a line: emphasis, code, links, escapes. Pure, and linear in the text.
+"""Parses Markdown inside a line: emphasis, code, links, escapes. Pure, and linear in the text.
 
 The rules of emphasis are those of CommonMark (runs of delimiters that stand at the left or the right of a word); what
 is no mark stays as it was written.

@@ -1,4 +1,4 @@
-"""Blocks as lines of at most so many columns, each in the styles of its marks. Pure."""
+"""Renders Markdown blocks as styled lines of bounded width. Pure."""
 
 import re
 from collections.abc import Callable, Sequence

@@ -33,7 +33,7 @@ _ERASE = "\r\x1b[2K"
 
 
 class Activity:
-    """What a run does now, in a few words."""
+    """The current activity of a run, in a few words."""
 
     def __init__(self) -> None:
         self._running: dict[str, str] = {}
@@ -42,7 +42,7 @@ class Activity:
         self._state = "waiting"
 
     def follow(self, event: RunEvent) -> None:
-        """Learn from an event what is waited for."""
+        """Update what the turn waits for."""
         match event:
             case RunStarted() | RunEnded():
                 self._running.clear()
@@ -98,7 +98,7 @@ class ProgressLine:
         self._painted = ""
 
     def follow(self, event: RunEvent) -> None:
-        """Learn from an event what is waited for."""
+        """Update what the turn waits for."""
         self.activity.follow(event)
 
     def tick(self) -> None:
@@ -113,7 +113,7 @@ class ProgressLine:
             self._painted = text
 
     def clear(self) -> None:
-        """Take the line away: something is about to be written."""
+        """Erase the line before other output."""
         if self._painted:
             self._out.write(_ERASE)
             self._out.flush()

@@ -1,4 +1,4 @@
-"""What `treadle run` writes: text as it streams, one JSON object, or one event a line; and the exit code of a run."""
+"""The output formats of `treadle run`: streamed text, one JSON object, or one event a line; and the exit code."""
 
 import os
 import time
@@ -73,11 +73,11 @@ class RunOutput:
         self._round = self._round_at = self._withdrawable = 0
 
     def begin(self, session: "SessionInfo | None", model: str) -> None:
-        """Learn in which conversation the turn is."""
+        """Set the conversation of the turn."""
         self._session = session
 
     def write(self, event: RunEvent) -> None:
-        """Take in one event; what a model call that is made again repeats is taken once."""
+        """Write one event; what a repeated model call produces again is written once."""
         self.waiting.follow(event)
         if isinstance(event, RunStarted):
             self._mend = ReplayDiff(closes=True)
@@ -203,7 +203,7 @@ class RunOutput:
 
 
 class PlainTextOutput(RunOutput):
-    """The answer as it streams; calls and trouble as notes."""
+    """The answer as it streams; calls and errors as notes."""
 
     def _take(self, event: RunEvent) -> None:
         super()._take(event)
@@ -242,7 +242,7 @@ class PlainTextOutput(RunOutput):
 
 
 class JsonWriter(RunOutput):
-    """One object when all is over."""
+    """One JSON object at the end."""
 
     def fail(self, error: ErrorInfo) -> None:
         """Write the object with the error."""

@@ -1,4 +1,4 @@
-"""The events of a run as a person sees them: text, calls with their arguments, results, and a line about the turn.
+"""Renders the events of a run: text, calls with arguments, results, and a line about the turn.
 
 Finished lines are written once and never touched again, so that the scrollback stays true. Only the open block of
 text is painted over, by the surface, when it likes.

@@ -1,4 +1,4 @@
-"""Make text of models and tools harmless for a terminal.
+"""Makes text of models and tools safe to print on a terminal.
 
 Control characters in output can clear the screen, change the title, write the clipboard or reverse the direction of
 text. Every such character becomes a visible symbol here; nothing is dropped.

@@ -90,7 +90,7 @@ def _copy(reader: int, prints: "PrintedLines") -> None:
 
 
 class PrintedLines(io.TextIOBase):
-    """Stands in for `sys.stdout`: hands each printed line to the loop that it was made in."""
+    """Replaces `sys.stdout`: passes each printed line to the loop that it was created in."""
 
     def __init__(self, on_line: Callable[[str], None]) -> None:
         self._on_line = on_line

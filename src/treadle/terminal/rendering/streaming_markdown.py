@@ -1,4 +1,4 @@
-"""Markdown as it streams: finished blocks leave at once and for good, only the open one may still change.
+"""Renders Markdown while it streams: finished blocks are final, only the open one is redrawn.
 
 `Blocks` cuts the stream and knows nothing of a screen; `render` and `wrap` make lines of it.
 Text must be clean before it comes here.

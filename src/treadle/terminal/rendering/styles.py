@@ -62,6 +62,6 @@ class TextStyle(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def detect_style(out: TextIO, env: Mapping[str, str], *, theme: str = "dark", is_plain: bool = False) -> TextStyle:
-    """Find out what a terminal can do: NO_COLOR, TERM=dumb and anything that is no terminal are honoured."""
+    """Detect what a terminal can display; NO_COLOR, TERM=dumb and streams that are no terminal are honoured."""
     is_screen = out.isatty() and not is_plain and env.get("TERM", "dumb") not in ("dumb", "")
     return TextStyle(rich=is_screen, colour=is_screen and not env.get("NO_COLOR"), theme=theme)

@@ -1,4 +1,4 @@
-"""Results of tools as lines for a person, and what is left of one that was not shown whole."""
+"""Renders tool results as a few lines, and keeps the rest of long ones for later."""
 
 from typing import Any, cast
 
@@ -21,7 +21,7 @@ class FoldedResults(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Folded(msgspec.Struct, frozen=True, kw_only=True):
-    """What is left of a result that was not shown whole."""
+    """The rest of a result that was not shown whole."""
 
     call: CallItem
     lines: list[Line]

@@ -1,4 +1,4 @@
-"""The table of slash commands: what each is for, what it takes, and whether it waits for the turn."""
+"""The table of slash commands: summary, arguments, and whether each waits for the turn."""
 
 from treadle.terminal.conversation.chat_loop import Slash
 from treadle.terminal.slash_commands import permission_commands as consent

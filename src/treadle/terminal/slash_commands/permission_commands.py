@@ -1,4 +1,4 @@
-"""Slash commands on what may run and what is fact: the policy, what is remembered, proposals of facts."""
+"""Slash commands for permissions and facts: the policy, remembered permissions, proposals."""
 
 from treadle.core.errors import NotFound
 from treadle.terminal.conversation.chat_loop import ChatLoop
@@ -53,7 +53,7 @@ async def facts(chat: ChatLoop, argument: str) -> None:
 
 
 async def confirm(chat: ChatLoop, argument: str) -> None:
-    """Make a proposal fact, as it was shown."""
+    """Confirm a proposal as it was shown."""
     proposal = await _find(chat, argument)
     chat.screen.print_line("\n".join(proposal.lines))
     await chat.conversation.host.confirm(proposal)

@@ -1,4 +1,4 @@
-"""Slash commands on the conversation: begin, resume, fork, rename, take back, shorten, write down."""
+"""Slash commands for the conversation: new, resume, fork, rename, undo, compact, export."""
 
 from datetime import datetime
 from pathlib import Path
@@ -19,20 +19,20 @@ CONTINUES = "This is a summary of the conversation so far:\n\n{summary}"
 
 
 async def new(chat: ChatLoop, argument: str) -> None:
-    """Begin a new conversation."""
+    """Start a new conversation."""
     chat.conversation.forget()
     chat.policy.allowances.forget()
     chat.screen.print_line("a new conversation")
 
 
 async def clear(chat: ChatLoop, argument: str) -> None:
-    """Begin a new conversation on an empty screen."""
+    """Start a new conversation on an empty screen."""
     chat.face.clear()
     await new(chat, argument)
 
 
 async def sessions(chat: ChatLoop, argument: str) -> None:
-    """List conversations, those of this folder marked."""
+    """List conversations; those of this folder are marked."""
     rows = await chat.conversation.host.list_sessions(LISTED, search=argument)
     here = chat.conversation.folder
     for row in rows:
@@ -62,7 +62,7 @@ async def fork(chat: ChatLoop, argument: str) -> None:
 
 
 async def rename(chat: ChatLoop, argument: str) -> None:
-    """Give the conversation another name."""
+    """Rename the conversation."""
     if not argument:
         session = chat.conversation.session
         chat.screen.print_line(f"this is {session.name}" if session else "it has no name yet; /rename NAME")
@@ -71,7 +71,7 @@ async def rename(chat: ChatLoop, argument: str) -> None:
 
 
 async def delete(chat: ChatLoop, argument: str) -> None:
-    """Forget a conversation, by its name or id."""
+    """Delete a conversation by name or id."""
     if not argument:
         chat.screen.print_line("which one? /delete NAME or ID")
         return
@@ -93,7 +93,7 @@ async def undo(chat: ChatLoop, argument: str) -> None:
 
 
 async def compact(chat: ChatLoop, argument: str) -> None:
-    """Have the model summarise the conversation, and begin a new one with the summary."""
+    """Let the model summarise the conversation, and start a new one with the summary."""
     if chat.conversation.session is None:
         chat.screen.print_line("nothing was said yet")
         return

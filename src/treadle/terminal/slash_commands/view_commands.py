@@ -1,4 +1,4 @@
-"""Slash commands that show something: help, status, tools, results, the last answer, how a run went."""
+"""Slash commands that show something: help, status, tools, results, the last answer, traces."""
 
 import msgspec
 

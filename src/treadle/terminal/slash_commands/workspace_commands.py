@@ -1,4 +1,4 @@
-"""Slash commands on what is done: changes in the folder, runs that continue, leaving."""
+"""Slash commands for the work: changes in the folder, running runs, leaving."""
 
 from treadle.core.events import ENDED
 from treadle.terminal.conversation.chat_loop import ChatLoop
@@ -49,5 +49,5 @@ async def kill(chat: ChatLoop, argument: str) -> None:
 
 
 async def quit_(chat: ChatLoop, argument: str) -> None:
-    """Leave."""
+    """Leave the chat."""
     chat.is_over = True

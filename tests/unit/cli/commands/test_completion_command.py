@@ -40,6 +40,8 @@ PROBES = {
     "treadle keys create --ro": "--role",
     "treadle keys create ci --role op": "operator",
     "treadle --config x.toml st": "store",
+    "treadle --config store ke": "keys",
+    "treadle --config = store keys cr": "create",
     "treadle store ba": "backup",
     "treadle run -m serve --ti": "--timeout",
     "treadle eval comp": "compare",

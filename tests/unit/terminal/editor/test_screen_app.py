@@ -141,7 +141,7 @@ def size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", str(COLUMNS))
     monkeypatch.setenv("LINES", str(ROWS))
     monkeypatch.setattr(inline_app, "ARM_S", 0.01)
-    monkeypatch.setattr(inline_app, "HALF_SAID_S", 0.01)
+    monkeypatch.setattr(inline_app, "HALF_TYPED_S", 0.01)
 
 
 async def test_what_is_typed_is_read_and_several_lines_are_one(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ async def test_keys_that_come_while_a_question_appears_are_not_answers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A person in full flow does not approve anything."""
-    monkeypatch.setattr(inline_app, "HALF_SAID_S", 60.0)
+    monkeypatch.setattr(inline_app, "HALF_TYPED_S", 60.0)
     async with seat(tmp_path) as here:
         here.type("y")
         await here.sees("> y")
