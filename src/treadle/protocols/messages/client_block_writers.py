@@ -12,7 +12,6 @@ import msgspec
 from treadle.core.events import ArgumentsDelta, ReasoningDelta, RefusalDelta, TextDelta, ToolFinished, ToolStarted
 from treadle.core.ids import SERVER_CALL, shown_call_id
 from treadle.core.items import (
-    AnyItem,
     AnyPart,
     CallItem,
     Extra,
@@ -27,11 +26,9 @@ from treadle.core.items import (
 from treadle.core.json import write_json
 from treadle.protocols.decoding.partial_json import PartialObject
 from treadle.protocols.field_reader import LIST
+from treadle.protocols.item_lanes import Delta, Source
 from treadle.protocols.messages.provider_state import INVALID_JSON, PROTOCOL, shown_id, shown_reasoning
 from treadle.protocols.sse import write_frame
-
-Delta = TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta
-Source = AnyItem | ToolStarted | ToolFinished
 
 _BREAK = "\n\n"
 _DELTA = b'event: content_block_delta\ndata: {"type":"content_block_delta","index":%d,"delta":{"type":'

@@ -1,9 +1,7 @@
-"""The events of a run as one message: events for a client that streams, one object for a client that waits.
+"""Writes the events of a run as one message: as events for a client that streams, as one object for one that waits.
 
-The message has one lifecycle however many rounds the run has. One block is open at a time: what belongs to later
-items waits in their lanes, which are bounded because the upstream's text and arguments are. A server call holds its
-place from when the model says it until it has run. Nothing is sent before
-there is something to say, so that a run that fails at once can still be answered with a status.
+The message has one lifecycle however many rounds the run has, and one open block at a time. Nothing is sent before
+there is content, so that a run that fails at once can still be answered with a status.
 """
 
 from collections.abc import Callable
@@ -12,6 +10,7 @@ from typing import Any, ClassVar, assert_never
 import msgspec
 
 from treadle.core.events import (
+    ApprovalRequested,
     ArgumentsDelta,
     ItemAdded,
     ItemDone,
@@ -27,21 +26,20 @@ from treadle.core.events import (
     TextDelta,
     ToolFinished,
     ToolStarted,
-    is_server_call,
 )
 from treadle.core.ids import MESSAGE, IdSource
-from treadle.core.items import AnyItem, CallItem, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
+from treadle.core.items import CallItem, MessageItem, OpaqueItem, ReasoningItem, ReferenceItem, ResultItem
 from treadle.core.json import write_json
 from treadle.core.request import Request
 from treadle.core.run_endings import failure_of
 from treadle.core.usage import Usage
 from treadle.protocols.decoding.answer_meter import STOPPED_BY
 from treadle.protocols.error_envelopes import CUT_CALL, write_error
+from treadle.protocols.item_lanes import Delta, ItemLanes, Opening, Source
 from treadle.protocols.messages.client_block_writers import (
     BlockOutput,
     BlockWriter,
     CallBlockWriter,
-    Delta,
     OpaqueBlockWriter,
     ReasoningBlockWriter,
     ServerCallBlockWriter,
@@ -57,25 +55,45 @@ _CUTS = {"length": "max_tokens", "filtered": "refusal"}
 _OVERFLOW = "model_context_window_exceeded"
 _COMPACTION = "compaction"
 
-Opening = ItemAdded | ItemDone | ToolStarted | ToolFinished
-_OWN = (ItemAdded, ItemDone)
-_OPENINGS = (ItemAdded, ItemDone, ToolStarted, ToolFinished)
-_RETOLD = frozenset({ItemAdded, ItemDone, RunEnded})
+_TRANSLATED = frozenset({ItemAdded, ItemDone, RunEnded})
 
 
-class _Lane:
-    """One item: the events it still waits to write, and its writer once it is open.
+class _Blocks(ItemLanes[BlockWriter]):
+    """Writes one item after the other as blocks of the message."""
 
-    It `is_place` as long as it only keeps the place of a server call, of which nothing is shown before it runs.
-    """
+    def __init__(self, out: BlockOutput) -> None:
+        super().__init__(PROTOCOL)
+        self._out = out
 
-    __slots__ = ("is_place", "is_settled", "waiting", "writer")
+    def open_item(self, index: int, source: Source) -> BlockWriter:
+        """Return the writer of an item's blocks."""
+        match source:
+            case MessageItem():
+                return TextBlockWriter(self._out)
+            case ReasoningItem():
+                return ReasoningBlockWriter(self._out)
+            case CallItem():
+                return CallBlockWriter(self._out, source)
+            case ToolStarted() | ToolFinished():
+                return ServerCallBlockWriter(self._out, source)
+            case OpaqueItem():
+                return OpaqueBlockWriter(self._out)
+            case ResultItem() | ReferenceItem() | ApprovalRequested():
+                raise AssertionError("not a part of an answer")
+            case _:
+                assert_never(source)
 
-    def __init__(self) -> None:
-        self.is_place = False
-        self.waiting: list[Opening | Delta] = []
-        self.writer: BlockWriter | None = None
-        self.is_settled = False
+    def close_item(self, writer: BlockWriter) -> None:
+        """End the block of a finished item."""
+        writer.close()
+
+    def end(self) -> None:
+        """Close all items, whether or not they are finished."""
+        while self.lanes:
+            lane = self.lanes.pop(next(iter(self.lanes)))
+            if lane.writer is not None:
+                lane.writer.close()
+            self.advance()
 
 
 class Encoder:
@@ -87,10 +105,10 @@ class Encoder:
         betas = request.options.betas
         is_claude_code = bool(betas) and any(name.startswith("claude-code-") for name in betas)
         self._out = BlockOutput(streams=request.surface.stream, is_claude_code=is_claude_code)
-        self._retelling = HostedCallTranslation(PROTOCOL)
-        self._lanes: dict[int, _Lane] = {}
+        self._hosted = HostedCallTranslation(PROTOCOL)
+        self._blocks = _Blocks(self._out)
         self._run_id = ""
-        self._kept_reason = ""
+        self._noted_reason = ""
         self._sequence = ""
         self._ended: RunEnded | None = None
 
@@ -99,16 +117,17 @@ class Encoder:
         if self._ended is not None:
             return []
         if type(event) is TextDelta:
-            lane = self._lanes.get(event.index)
+            # The same as `grow`, inlined because nearly every event comes here.
+            lane = self._blocks.lanes.get(event.index)
             if lane is not None and lane.writer is not None:
                 lane.writer.feed(event)
             else:
-                self._grow(event)
+                self._blocks.grow(event)
         else:
-            for told in self._retelling.feed(event) if type(event) in _RETOLD else (event,):
-                read = self._readers.get(type(told))
+            for shown in self._hosted.feed(event) if type(event) in _TRANSLATED else (event,):
+                read = self._readers.get(type(shown))
                 if read is not None:
-                    read(self, told)
+                    read(self, shown)
         frames, self._out.frames = self._out.frames, []
         return frames
 
@@ -122,48 +141,27 @@ class Encoder:
         return write_json({**message, "usage": _usage(ended.usage), **self._limit(ended)})
 
     def _grow(self, delta: Delta) -> None:
-        """Write more of an item, or let it wait until the items before it are done."""
-        lane = self._lanes.get(delta.index)
-        if lane is None or lane.is_place:
-            return
-        if lane.writer is not None:
-            lane.writer.feed(delta)
-        else:
-            lane.waiting.append(delta)
+        self._blocks.grow(delta)
 
     def _write(self, event: Opening) -> None:
-        """Write an item's beginning or end, or let it wait until the items before it are done."""
-        lane = self._lanes.get(event.index)
-        is_place = is_server_call(event)
-        if lane is None:
-            if not is_place and not _is_shown(event):
-                return
-            lane = self._lanes[event.index] = _Lane()
-            lane.is_place = is_place
-        if not is_place:
-            lane.is_place = False
-            lane.waiting.append(event)
-            self._advance()
+        self._blocks.feed(event)
 
     def _break(self, event: RoundBroken) -> None:
         """Give up the places of server calls that were never whole."""
         for index in event.indexes:
-            lane = self._lanes.get(index)
-            if lane is not None and lane.is_place:
-                del self._lanes[index]
-        self._advance()
+            self._blocks.leave(index)
 
     def _keep_alive(self, _: KeptAlive) -> None:
         self._out.send("ping", {})
 
     def _start_round(self, _: RoundStarted) -> None:
-        self._kept_reason = self._sequence = ""
+        self._noted_reason = self._sequence = ""
 
-    def _hear(self, event: Noted) -> None:
-        """Take what an upstream said of the end of its answer and the canonical events have no field for."""
+    def _note_end(self, event: Noted) -> None:
+        """Store what an upstream notes about the end of its answer that core events have no field for."""
         note = event.note
         if note.code in KEPT_REASONS:
-            self._kept_reason = note.code
+            self._noted_reason = note.code
         elif note.code == STOPPED_BY:
             self._sequence = note.message
 
@@ -180,45 +178,12 @@ class Encoder:
             "usage": _usage(None),
         }
 
-    def _advance(self) -> None:
-        """Write what the first lane holds, and go on with the next as long as the first is whole."""
-        while self._lanes:
-            index, lane = next(iter(self._lanes.items()))
-            waiting, lane.waiting = lane.waiting, []
-            for event in waiting:
-                self._write_to(lane, event)
-            if not lane.is_settled:
-                return
-            self._close(index)
-
-    def _write_to(self, lane: _Lane, event: Opening | Delta) -> None:
-        if lane.is_settled:
-            return
-        if not isinstance(event, _OPENINGS):
-            assert lane.writer is not None, "an item begins before it goes on"
-            lane.writer.feed(event)
-            return
-        source = event.item if isinstance(event, _OWN) else event
-        if lane.writer is None:
-            lane.writer = _writer(self._out, source)
-        if type(event) is ItemDone or type(event) is ToolFinished:
-            lane.writer.settle(source)
-            lane.is_settled = True
-
-    def _close(self, index: int) -> None:
-        lane = self._lanes.pop(index)
-        if lane.writer is not None:
-            lane.writer.close()
-
     def _end(self, event: RunEnded) -> None:
         self._ended = event
         if (failure := failure_of(event)) is not None:
             self._out.send_frame(write_frame(write_error(MESSAGES, failure), "error"))
             return
-        while self._lanes:
-            index = next(iter(self._lanes))
-            self._close(index)
-            self._advance()
+        self._blocks.end()
         if self._out.has_cut_call and event.status != "incomplete":
             self._ended = msgspec.structs.replace(event, status="failed", error=CUT_CALL)
             self._out.send_frame(write_frame(write_error(MESSAGES, CUT_CALL), "error"))
@@ -239,65 +204,35 @@ class Encoder:
         RoundBroken: _break,
         RoundStarted: _start_round,
         KeptAlive: _keep_alive,
-        Noted: _hear,
+        Noted: _note_end,
         RunEnded: _end,
     }
-    """What is done with an event; of others a message shows nothing."""
+    """The method for each kind of event; others are not shown in a message."""
 
     def _ending(self, event: RunEnded) -> dict[str, Any]:
         reason = self._reason(event)
         stop = self._request.options.stop
-        # Which of several sequences it was, not every upstream says.
+        # Not every upstream names the sequence that stopped it; if there was only one, it is known.
         sequence = self._sequence or (stop[0] if len(stop) == 1 else None)
         return {"stop_reason": reason, "stop_sequence": sequence if reason == STOPPED_BY else None}
 
     def _reason(self, event: RunEnded) -> str:
         if event.status == "incomplete" and event.stop in _CUTS:
-            return _OVERFLOW if event.stop == "length" and self._kept_reason == _OVERFLOW else _CUTS[event.stop]
+            return _OVERFLOW if event.stop == "length" and self._noted_reason == _OVERFLOW else _CUTS[event.stop]
         if self._out.has_calls:
             return "tool_use"
         if self._out.has_refusal:
             return "refusal"
         if event.stop == "stop_sequence":
             return "stop_sequence"
-        return self._kept_reason if self._kept_reason in (PAUSED, _COMPACTION) else "end_turn"
+        return self._noted_reason if self._noted_reason in (PAUSED, _COMPACTION) else "end_turn"
 
     def _limit(self, event: RunEnded) -> dict[str, Any]:
         return {"treadle": {"run_id": self._run_id, "limit": event.limit}} if event.limit else {}
 
 
-def _writer(out: BlockOutput, source: AnyItem | ToolStarted | ToolFinished) -> BlockWriter:
-    match source:
-        case MessageItem():
-            return TextBlockWriter(out)
-        case ReasoningItem():
-            return ReasoningBlockWriter(out)
-        case CallItem():
-            return CallBlockWriter(out, source)
-        case ToolStarted() | ToolFinished():
-            return ServerCallBlockWriter(out, source)
-        case OpaqueItem():
-            return OpaqueBlockWriter(out)
-        case ResultItem() | ReferenceItem():
-            raise AssertionError("not a part of an answer")
-        case _:
-            assert_never(source)
-
-
-def _is_shown(event: Opening) -> bool:
-    """Return whether an event begins a block: server calls are shown by their run, results inside the call."""
-    if not isinstance(event, _OWN):
-        return True
-    item = event.item
-    if type(item) is CallItem:
-        return item.side == "client"
-    if type(item) is OpaqueItem:
-        return item.protocol == PROTOCOL
-    return type(item) is MessageItem or type(item) is ReasoningItem
-
-
 def _usage(usage: Usage | None) -> dict[str, Any]:
-    """Write the tokens used; here the input is told apart from what a cache held of it. Unknown is zero."""
+    """Write the tokens used: here cached input is not part of the input. Unknown is zero."""
     used = usage or Usage()
     written: dict[str, Any] = {
         "input_tokens": max(0, used.input_tokens - used.cached_tokens - used.cache_write_tokens),

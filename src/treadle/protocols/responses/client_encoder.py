@@ -1,4 +1,4 @@
-"""Writing the answer of a run as Responses events, and as the whole response object, from one state.
+"""Writes the answer of a run as Responses events and as the whole response object, from one state.
 
 The response has one lifecycle however many rounds the run has: created, in_progress, its items, and exactly one
 terminal event. A run that was cancelled ends in `response.incomplete` with status `cancelled`: the API has that
@@ -34,11 +34,11 @@ from treadle.core.ids import IdSource
 from treadle.core.request import Request
 from treadle.core.run_endings import CANCELLED, failure_of
 from treadle.protocols.error_envelopes import error_text
+from treadle.protocols.item_lanes import Delta
 from treadle.protocols.responses.client_events import ErrorEvent, EventOutput, LifecycleEvent
 from treadle.protocols.responses.client_item_order import Lanes
-from treadle.protocols.responses.client_item_writers import Delta
 from treadle.protocols.responses.client_part_writers import OpenPart
-from treadle.protocols.responses.client_response_object import ResponseObject, begun, ended
+from treadle.protocols.responses.client_response_object import ResponseObject, ended, started_response
 from treadle.protocols.responses.content_parts import PROTOCOL
 from treadle.protocols.translation.hosted_call_translation import HostedCallTranslation
 
@@ -49,7 +49,7 @@ _TERMINALS = {
     "cancelled": "response.incomplete",
 }
 
-_RETOLD = frozenset({ItemAdded, ItemDone, RunEnded})
+_TRANSLATED = frozenset({ItemAdded, ItemDone, RunEnded})
 
 
 class Encoder:
@@ -61,7 +61,7 @@ class Encoder:
             streams=request.surface.stream,
             extended=extended or request.surface.extended_events,
         )
-        self._retelling = HostedCallTranslation(PROTOCOL)
+        self._hosted = HostedCallTranslation(PROTOCOL)
         self._lanes = Lanes(self._out, ids, request.tools)
         self._text: OpenPart | None = None
         self._response: ResponseObject | None = None
@@ -77,10 +77,10 @@ class Encoder:
             self._text = self._lanes.grow(event)
         else:
             self._text = None
-            for told in self._retelling.feed(event) if type(event) in _RETOLD else (event,):
-                read = self._readers.get(type(told))
+            for shown in self._hosted.feed(event) if type(event) in _TRANSLATED else (event,):
+                read = self._readers.get(type(shown))
                 if read is not None:
-                    read(self, told)
+                    read(self, shown)
         frames, self._out.frames = self._out.frames, []
         return frames
 
@@ -101,7 +101,7 @@ class Encoder:
         self._out.number += step
 
     def hold(self, number: int) -> None:
-        """Give all further events that number: they are none of the run's."""
+        """Give all further events that number: they do not belong to the run."""
         self._out.number = number
         self._out.is_held = True
 
@@ -126,7 +126,7 @@ class Encoder:
         self._lanes.end(is_cut=False)
 
     def _start(self, event: RunStarted) -> None:
-        self._response = begun(self._request, event)
+        self._response = started_response(self._request, event)
         if self._out.streams:
             written = msgspec.Raw(msgspec.json.encode(self._response))
             self._announce("response.created", written)
@@ -136,7 +136,7 @@ class Encoder:
         assert not self._is_over, "a run ends once"
         self._is_over = True
         if event.status == "requires_action":
-            # What the client is asked stands last, and is asked only once the run has left it open.
+            # Approval requests come last, and only those that the run left open.
             for question in self._questions:
                 self._lanes.feed(question)
         self._lanes.end(is_cut=event.status == "incomplete")
@@ -150,7 +150,7 @@ class Encoder:
             self._out.end()
 
     def _keep_alive(self, _: KeptAlive) -> None:
-        """Say once more what the client knows, under the last number: a stream told again has the same numbers."""
+        """Repeat the response under the last number, so that a replayed stream has the same numbers."""
         number = max(0, self._out.number - 1)
         event = LifecycleEvent(type="response.in_progress", sequence_number=number, response=self._current())
         if self._out.streams:
@@ -172,7 +172,7 @@ class Encoder:
         KeptAlive: _keep_alive,
         RunEnded: _end,
     }
-    """What is done with an event; notes are not shown."""
+    """The method for each kind of event; notes are not shown."""
 
     def _announce(self, kind: str, response: ResponseObject | msgspec.Raw) -> None:
         self._out.send(LifecycleEvent(type=kind, sequence_number=self._out.number, response=response))

@@ -19,7 +19,6 @@ from treadle.core.events import (
     ToolStarted,
 )
 from treadle.core.items import (
-    AnyItem,
     AnyPart,
     CallItem,
     MessageItem,
@@ -29,6 +28,7 @@ from treadle.core.items import (
     text_of,
 )
 from treadle.core.tool_definitions import ToolSpec
+from treadle.protocols.item_lanes import Delta, Source
 from treadle.protocols.responses.client_events import CallEvent, EventOutput, ItemEvent, Refrain
 from treadle.protocols.responses.client_part_writers import (
     REASONING,
@@ -56,9 +56,6 @@ from treadle.protocols.responses.client_response_object import (
 from treadle.protocols.responses.encrypted_content import seal
 from treadle.protocols.responses.hosted_calls import OWN_LABEL
 from treadle.protocols.responses.tools import bare_name
-
-Delta = TextDelta | RefusalDelta | ReasoningDelta | ArgumentsDelta
-Source = AnyItem | ToolStarted | ToolFinished | ApprovalRequested
 
 
 class ItemWriter(Protocol):

@@ -258,7 +258,7 @@ _STATUSES = {
 }
 
 
-def begun(request: Request, started: RunStarted) -> ResponseObject:
+def started_response(request: Request, started: RunStarted) -> ResponseObject:
     """Return the response as it is when the run starts."""
     options = request.options
     extra = options.extra if options.extra_protocol == RESPONSES else {}
