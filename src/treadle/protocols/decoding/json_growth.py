@@ -1,4 +1,4 @@
-"""A JSON value that comes in pieces: what a delta adds to a field that Treadle itself does not read.
+"""Merges the pieces of a JSON value: what deltas add to a field that Treadle itself does not read.
 
 Grown as the SDKs grow it: texts are appended, objects merged, lists merged by the `index` of their entries or else
 extended; everything else is replaced. Time is linear in what is added.
@@ -9,7 +9,7 @@ from typing import Any, cast
 from treadle.core.json import DEPTH_MAX
 
 WHOLE = frozenset({"type", "index", "id", "format", "role", "name"})
-"""Texts that are said again rather than continued: repeated, they would be glued together."""
+"""Texts that a delta repeats rather than continues."""
 
 
 class Growth:

@@ -36,7 +36,7 @@ class CallPiece(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether it says nothing but that a streamed call is complete."""
+        """Whether it only marks a streamed call as complete."""
         return not (self.id or self.name or self.partial or self.will_continue) and self.args is None
 
 

@@ -1,6 +1,6 @@
-"""One response object of an upstream: read from JSON, with the small judgements about what stands in it.
+"""Reads one response object of a Gemini answer from JSON, and checks its fields one by one.
 
-Nothing is typed: a value of the wrong kind must not cost the rest of its chunk, and gateways spell fields either way.
+Nothing is typed: a value of the wrong type must not cost the rest of its chunk, and gateways spell fields either way.
 Nothing is remembered between chunks.
 """
 
@@ -23,7 +23,7 @@ MESSAGE_BYTES_MAX = 2_000
 
 _OBJECT: Any = dict
 _LIST: Any = list
-"""What JSON is made of, said so that what is in it stays anything."""
+"""The containers of JSON, typed so that what is in them stays Any."""
 
 STOPS: dict[str, Stop] = {
     "STOP": "done",
@@ -45,7 +45,7 @@ STOPS: dict[str, Stop] = {
 """How an answer ended. OTHER is Google's word for what it does not explain: the answer is not whole."""
 
 MALFORMED_CALLS = frozenset({"MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"})
-"""The model called something that Gemini could not read: `finishMessage` says what it wrote."""
+"""The model called something that Gemini could not read: `finishMessage` has what it wrote."""
 
 BROKEN_OFF = frozenset({"MALFORMED_RESPONSE", "TOO_MANY_TOOL_CALLS"})
 UNSPECIFIED = "FINISH_REASON_UNSPECIFIED"
@@ -85,7 +85,7 @@ def read_chunks(data: str) -> list[dict[str, Any]] | None:
 
 
 def misshapen(chunk: dict[str, Any]) -> str:
-    """Say what of a streamed response is not as it should be, for no parts can be found in it then."""
+    """Return what is malformed in a streamed response, so that no parts can be found in it."""
     candidates = chunk.get("candidates")
     if not isinstance(candidates, _LIST | None):
         return "the candidates of a response are no list"
@@ -100,7 +100,7 @@ def misshapen(chunk: dict[str, Any]) -> str:
 
 
 def read_usage(value: Any) -> Usage | None:
-    """Read the tokens used; None where they are not said or cannot be true."""
+    """Read the tokens used; None where they are missing or cannot be true."""
     counts = {name: count for name, count in documented(as_object(value)).items() if type(count) is int and count >= 0}
     prompt, answer = counts.get("promptTokenCount"), counts.get("candidatesTokenCount")
     if prompt is None and answer is None:
@@ -119,10 +119,10 @@ def read_usage(value: Any) -> Usage | None:
 
 
 def read_error(value: Any) -> ErrorInfo:
-    """Read what an upstream says went wrong."""
+    """Read the error that an upstream reports."""
     error = as_object(value) if isinstance(value, dict) else {"message": value}
-    said = error.get("message") or "the upstream reported an error"
-    message = cut_text(as_word(said) or json_text(said), MESSAGE_BYTES_MAX)
+    value = error.get("message") or "the upstream reported an error"
+    message = cut_text(as_word(value) or json_text(value), MESSAGE_BYTES_MAX)
     word, status = as_word(error.get("status")), error.get("code")
     if not (isinstance(status, int) and 400 <= status <= 599):
         status = _STATUS_OF_WORD.get(word)
@@ -133,7 +133,7 @@ def read_error(value: Any) -> ErrorInfo:
 
 
 def json_text(value: Any) -> str:
-    """Write a value as JSON; halves of surrogate pairs, which UTF-8 cannot say, become U+FFFD."""
+    """Write a value as JSON; halves of surrogate pairs, which UTF-8 cannot encode, become U+FFFD."""
     try:
         return write_json(value).decode()
     except UnicodeEncodeError:

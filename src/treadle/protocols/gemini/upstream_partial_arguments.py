@@ -1,4 +1,4 @@
-"""Arguments that Gemini streams value by value, each with the JSON path where it belongs, put together to an object."""
+"""Assembles arguments that Gemini streams value by value, each with its JSON path, to an object."""
 
 import itertools
 import re

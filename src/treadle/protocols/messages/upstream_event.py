@@ -1,4 +1,4 @@
-"""One event of an upstream: its shape, read from JSON, and the small judgements about its leaves.
+"""Reads one event of a Messages answer from JSON, and checks its leaves one by one.
 
 Only the containers are typed: a number or a string of the wrong kind must not cost the rest of its event, so the
 leaves are taken as they come and judged one by one. Nothing is remembered between events.
@@ -121,15 +121,15 @@ def read_counts(value: Any) -> dict[str, int]:
     if not isinstance(value, dict):
         return {}
     usage = cast("dict[str, Any]", value)
-    said = {name: usage.get(name) for name in _COUNTS}
+    counts = {name: usage.get(name) for name in _COUNTS}
     details = usage.get("output_tokens_details")
     if isinstance(details, dict):
-        said["thinking_tokens"] = cast("dict[str, Any]", details).get("thinking_tokens")
-    return {name: count for name, count in said.items() if type(count) is int and count >= 0}
+        counts["thinking_tokens"] = cast("dict[str, Any]", details).get("thinking_tokens")
+    return {name: count for name, count in counts.items() if type(count) is int and count >= 0}
 
 
 def usage_of(counts: dict[str, int]) -> Usage | None:
-    """Return the usage that the counts amount to: here the input is told apart from what a cache held of it."""
+    """Return the usage that the counts amount to: this API counts cached input apart from the rest."""
     if not counts:
         return None
     read, written = counts.get("cache_read_input_tokens", 0), counts.get("cache_creation_input_tokens", 0)
@@ -143,7 +143,7 @@ def usage_of(counts: dict[str, int]) -> Usage | None:
 
 
 def read_error(value: Any) -> ErrorInfo:
-    """Read what an upstream says went wrong."""
+    """Read the error that an upstream reports."""
     error = cast("dict[str, Any]", value if isinstance(value, dict) else {"message": value})
     message = error.get("message") or "the upstream reported an error"
     message = cut_text(message if isinstance(message, str) else json_text(message), MESSAGE_BYTES_MAX)
