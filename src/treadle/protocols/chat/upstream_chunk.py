@@ -11,18 +11,15 @@ from typing import Annotated, Any, Literal, cast
 import msgspec
 
 from treadle.core.errors import ErrorInfo, UpstreamError, UpstreamStatus
-from treadle.core.json import DEPTH_MAX, BadJson, check_bounds, cut_text, type_errors
+from treadle.core.json import DEPTH_MAX, cut_text, type_errors
 from treadle.core.usage import Usage
+from treadle.protocols.decoding.json_values import LIST, OBJECT, as_list, as_object, is_bounded
 from treadle.protocols.surrogates import has_half_escapes, mend_text, write_halves
 
 CHECKED_CHARS = 65_536
 """Chunks beyond this are checked for nodes first, as those with many brackets are for depth."""
 
 MESSAGE_BYTES_MAX = 2_000
-
-OBJECT: Any = dict
-LIST: Any = list
-"""The containers of JSON, typed so that what is in them stays Any."""
 
 
 class ChoiceIn(msgspec.Struct, frozen=True, gc=False):
@@ -128,7 +125,7 @@ _STATUS_OF_CODE = {
 def read_chunk(data: str) -> ChunkIn | None:
     """Read a chunk, or a whole answer; None where it is not one."""
     is_small = len(data) <= CHECKED_CHARS and data.count("{") + data.count("[") <= DEPTH_MAX
-    if not is_small and not _is_bounded(data):
+    if not is_small and not is_bounded(data):
         return None
     try:
         if data.startswith("["):
@@ -188,7 +185,7 @@ def read_error(value: Any) -> ErrorInfo:
     return UpstreamStatus(message, status=status, code=code).info
 
 
-def as_text(value: Any) -> str:
+def as_arguments(value: Any) -> str:
     """Return arguments as text, whatever they came as."""
     if value is None:
         return ""
@@ -200,16 +197,6 @@ def as_id(value: Any) -> str:
     if isinstance(value, str):
         return value if value.isascii() else mend_text(value)
     return str(value) if type(value) is int else ""
-
-
-def as_object(value: Any) -> dict[str, Any]:
-    """Return an object; anything else is an empty one."""
-    return value if isinstance(value, OBJECT) else {}
-
-
-def as_list(value: Any) -> list[Any]:
-    """Return a list; anything else is an empty one."""
-    return value if isinstance(value, LIST) else []
 
 
 def as_index(value: Any) -> Hashable:
@@ -237,14 +224,6 @@ def hides_piece(data: str) -> bool:
     known = _PIECES | {"choices", "usage"}
     strange = [*fields.items(), *(field for choice in choices for field in choice.items())]
     return any(holds_piece(value) for name, value in strange if name not in known)
-
-
-def _is_bounded(data: str) -> bool:
-    try:
-        check_bounds(data.encode())
-    except BadJson:
-        return False
-    return True
 
 
 def _read_halves(data: str) -> ChunkIn | None:

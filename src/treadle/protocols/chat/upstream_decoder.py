@@ -18,17 +18,13 @@ from treadle.protocols.chat.provider_state import CALL_STATE, MESSAGE_STATE, THO
 from treadle.protocols.chat.upstream_assembly import ChatAssembly
 from treadle.protocols.chat.upstream_chunk import (
     CHECKED_CHARS,
-    LIST,
-    OBJECT,
     TEXT_CHUNK,
     ChoiceIn,
     ChunkIn,
     TextChoiceIn,
+    as_arguments,
     as_id,
     as_index,
-    as_list,
-    as_object,
-    as_text,
     hides_piece,
     holds_piece,
     read_chunk,
@@ -40,6 +36,7 @@ from treadle.protocols.chat.upstream_text_now import TextFlow
 from treadle.protocols.decoding.answer_meter import CUTS
 from treadle.protocols.decoding.call_correlation import Piece
 from treadle.protocols.decoding.call_oddities import Oddities, Oddity
+from treadle.protocols.decoding.json_values import LIST, OBJECT, as_list, as_object
 from treadle.protocols.decoding.keepalive_frames import is_keep_alive
 from treadle.protocols.decoding.stream_decoder import DONE, AnswerDecoder, Flow, Take
 from treadle.protocols.surrogates import mend_text, write_halves
@@ -454,7 +451,7 @@ def _piece(call: dict[str, Any], position: int, has_siblings: bool) -> Piece:
     return Piece(
         id=as_id(call.get("id")),
         name=as_id(body.get("name")),
-        text=text if type(text) is str else as_text(text),
+        text=text if type(text) is str else as_arguments(text),
         index=index,
         kind="custom" if is_custom else "function",
     )

@@ -30,8 +30,8 @@ from treadle.protocols.chat.client_request import OLD_TOKENS_MAX
 from treadle.protocols.chat.content_parts import PROTOCOL, with_extra, write_image, write_part
 from treadle.protocols.chat.provider_state import CALL_STATE, KINDS, MESSAGE_STATE, THOUGHT_STATE, may_return
 from treadle.protocols.chat.tools import is_built_in, write_choice, write_tool
-from treadle.protocols.chat.upstream_chunk import as_list, as_object
 from treadle.protocols.codec_interfaces import WrittenRequest
+from treadle.protocols.decoding.json_values import as_list, as_object
 from treadle.protocols.field_reader import LIST, OBJECT
 from treadle.protocols.translation_notes import (
     CHOICE,

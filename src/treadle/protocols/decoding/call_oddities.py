@@ -7,14 +7,12 @@ changes a piece.
 from collections.abc import Hashable
 from typing import Any
 
+from treadle.protocols.decoding.json_values import LIST, OBJECT
+
 PLACES_MAX = 1_024
 """How many calls are remembered; an answer with more of them is refused anyway."""
 
 Oddity = tuple[str, str]
-
-_OBJECT: Any = dict
-_LIST: Any = list
-"""The containers of JSON, typed so that what is in them stays Any."""
 
 LEGACY: Oddity = ("legacy_call", "a call came as the legacy function_call")
 NOT_LISTED: Oddity = ("calls_not_listed", "tool_calls was one object and not a list")
@@ -36,9 +34,9 @@ class Oddities:
 
     def check(self, calls: Any) -> list[Oddity]:
         """Return what is new and odd about the `tool_calls` of a delta."""
-        found: list[Oddity] = [] if isinstance(calls, _LIST) else [NOT_LISTED]
-        for call in calls if isinstance(calls, _LIST) else [calls]:
-            if isinstance(call, _OBJECT):
+        found: list[Oddity] = [] if isinstance(calls, LIST) else [NOT_LISTED]
+        for call in calls if isinstance(calls, LIST) else [calls]:
+            if isinstance(call, OBJECT):
                 found += self._check_call(call)
         return self._new(found) if found else found
 
@@ -48,7 +46,7 @@ class Oddities:
 
     def _check_call(self, call: dict[str, Any]) -> list[Oddity]:
         body: Any = call.get("function") or call.get("custom")
-        fields: dict[str, Any] = body if isinstance(body, _OBJECT) else {}
+        fields: dict[str, Any] = body if isinstance(body, OBJECT) else {}
         arguments, name, call_id, index = fields.get("arguments"), fields.get("name"), call.get("id"), call.get("index")
         found = [] if arguments is None or isinstance(arguments, str) else [NOT_TEXT]
         name, call_id = name if isinstance(name, str) else "", call_id if isinstance(call_id, str) else ""

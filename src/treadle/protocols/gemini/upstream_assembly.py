@@ -16,9 +16,9 @@ from treadle.protocols.decoding.answer_meter import AnswerBounds
 from treadle.protocols.decoding.call_arguments import Arguments, FinalArguments
 from treadle.protocols.decoding.item_builder import ItemBuilder
 from treadle.protocols.decoding.item_drafts import BlobFactory, CallDraft, MessageDraft, ReasoningDraft
+from treadle.protocols.decoding.json_values import as_object, as_word, json_text
 from treadle.protocols.gemini.content_parts import PART, RAW_ARGUMENTS, is_object
 from treadle.protocols.gemini.field_spelling import PROTOCOL
-from treadle.protocols.gemini.upstream_chunk import as_object, as_word, json_text
 from treadle.protocols.gemini.upstream_partial_arguments import PartialArguments
 
 CALLS_MAX = 1024

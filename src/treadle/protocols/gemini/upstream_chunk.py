@@ -11,19 +11,16 @@ import msgspec
 
 from treadle.core.errors import ErrorInfo, UpstreamError, UpstreamStatus
 from treadle.core.events import Stop
-from treadle.core.json import DEPTH_MAX, BadJson, check_bounds, cut_text, type_errors, write_json
+from treadle.core.json import DEPTH_MAX, cut_text, type_errors
 from treadle.core.usage import Usage
+from treadle.protocols.decoding.json_values import LIST, OBJECT, as_list, as_object, as_word, is_bounded, json_text
 from treadle.protocols.gemini.field_spelling import documented
-from treadle.protocols.surrogates import has_half_escapes, mend_escapes, mend_text
+from treadle.protocols.surrogates import has_half_escapes
 
 CHECKED_CHARS = 65_536
 """Chunks beyond this are checked for nodes first, as those with many brackets are for depth."""
 
 MESSAGE_BYTES_MAX = 2_000
-
-_OBJECT: Any = dict
-_LIST: Any = list
-"""The containers of JSON, typed so that what is in them stays Any."""
 
 STOPS: dict[str, Stop] = {
     "STOP": "done",
@@ -70,16 +67,16 @@ _decoder = msgspec.json.Decoder()
 def read_chunks(data: str) -> list[dict[str, Any]] | None:
     """Read one response object, or a list of them; None where it is neither."""
     is_small = len(data) <= CHECKED_CHARS and data.count("{") + data.count("[") <= DEPTH_MAX
-    if not is_small and not _is_bounded(data):
+    if not is_small and not is_bounded(data):
         return None
     value: Any
     try:
         value = _decoder.decode(data)
     except type_errors:
         value = _read_halves(data) if has_half_escapes(data) else None
-    if isinstance(value, _OBJECT):
+    if isinstance(value, OBJECT):
         return [value]
-    if isinstance(value, _LIST) and all(isinstance(each, dict) for each in value):
+    if isinstance(value, LIST) and all(isinstance(each, dict) for each in value):
         return value
     return None
 
@@ -87,14 +84,14 @@ def read_chunks(data: str) -> list[dict[str, Any]] | None:
 def misshapen(chunk: dict[str, Any]) -> str:
     """Return what is malformed in a streamed response, so that no parts can be found in it."""
     candidates = chunk.get("candidates")
-    if not isinstance(candidates, _LIST | None):
+    if not isinstance(candidates, LIST | None):
         return "the candidates of a response are no list"
     for candidate in as_list(candidates):
-        content = candidate.get("content") if isinstance(candidate, _OBJECT) else candidate
-        if not isinstance(content, _OBJECT | None):
+        content = candidate.get("content") if isinstance(candidate, OBJECT) else candidate
+        if not isinstance(content, OBJECT | None):
             return "a candidate has no content"
         parts = as_object(content).get("parts")
-        if not isinstance(parts, _LIST | None) or not all(isinstance(part, _OBJECT) for part in as_list(parts)):
+        if not isinstance(parts, LIST | None) or not all(isinstance(part, OBJECT) for part in as_list(parts)):
             return "the parts of a candidate are none"
     return ""
 
@@ -130,42 +127,6 @@ def read_error(value: Any) -> ErrorInfo:
     if status is None:
         return UpstreamError(message, code=code).info
     return UpstreamStatus(message, status=status, code=code).info
-
-
-def json_text(value: Any) -> str:
-    """Write a value as JSON; halves of surrogate pairs, which UTF-8 cannot encode, become U+FFFD."""
-    try:
-        return write_json(value).decode()
-    except UnicodeEncodeError:
-        return mend_escapes(json.dumps(value, separators=(",", ":")).encode())[0].decode()
-
-
-def as_object(value: Any) -> dict[str, Any]:
-    """Return an object; anything else is an empty one."""
-    return value if isinstance(value, _OBJECT) else {}
-
-
-def as_list(value: Any) -> list[Any]:
-    """Return a list; anything else is an empty one."""
-    return value if isinstance(value, _LIST) else []
-
-
-def as_text(value: Any) -> str:
-    """Return a text; anything else is an empty one."""
-    return value if isinstance(value, str) else ""
-
-
-def as_word(value: Any) -> str:
-    """Return a text that stands for itself, an id or a name: nothing of it is still on its way."""
-    return mend_text(value) if isinstance(value, str) else ""
-
-
-def _is_bounded(data: str) -> bool:
-    try:
-        check_bounds(data.encode())
-    except BadJson:
-        return False
-    return True
 
 
 def _read_halves(data: str) -> Any:

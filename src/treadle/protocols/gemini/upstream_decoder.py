@@ -14,6 +14,7 @@ from treadle.core.events import Finished, Stop
 from treadle.core.items import Blob
 from treadle.core.usage import Usage
 from treadle.protocols.decoding.answer_meter import CUTS, UNNAMED
+from treadle.protocols.decoding.json_values import as_list, as_object, as_text, as_word, json_text
 from treadle.protocols.decoding.keepalive_frames import is_keep_alive
 from treadle.protocols.decoding.stream_decoder import AnswerDecoder
 from treadle.protocols.gemini.content_parts import RAW_ARGUMENTS, SIGNATURE, read_part
@@ -24,11 +25,6 @@ from treadle.protocols.gemini.upstream_chunk import (
     MALFORMED_CALLS,
     STOPS,
     UNSPECIFIED,
-    as_list,
-    as_object,
-    as_text,
-    as_word,
-    json_text,
     misshapen,
     read_chunks,
     read_error,

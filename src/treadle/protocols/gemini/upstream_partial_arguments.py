@@ -5,8 +5,8 @@ import re
 from typing import Any, cast
 
 from treadle.core.json import DEPTH_MAX
+from treadle.protocols.decoding.json_values import as_list, as_object, as_text, as_word
 from treadle.protocols.gemini.field_spelling import pick
-from treadle.protocols.gemini.upstream_chunk import as_list, as_object, as_text, as_word
 
 LIST_GAP_MAX = 16
 """How far behind the end of a list a value may stand: values come about in order."""

@@ -12,6 +12,7 @@ from treadle.core.errors import BrokenStream
 from treadle.core.events import Finished, Stop
 from treadle.core.json import cut_text
 from treadle.protocols.decoding.answer_meter import CUTS
+from treadle.protocols.decoding.json_values import as_text
 from treadle.protocols.decoding.keepalive_frames import TYPES, is_keep_alive
 from treadle.protocols.decoding.stream_decoder import AnswerDecoder
 from treadle.protocols.messages.upstream_assembly import MessagesAssembly
@@ -20,7 +21,6 @@ from treadle.protocols.messages.upstream_event import (
     DeltaIn,
     EventIn,
     MessageIn,
-    as_text,
     read_block,
     read_counts,
     read_error,

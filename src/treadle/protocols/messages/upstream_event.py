@@ -10,8 +10,9 @@ from typing import Any, cast
 import msgspec
 
 from treadle.core.errors import ErrorInfo, UpstreamError, UpstreamStatus
-from treadle.core.json import BadJson, check_bounds, cut_text, type_errors, write_json
+from treadle.core.json import cut_text, type_errors
 from treadle.core.usage import Usage
+from treadle.protocols.decoding.json_values import is_bounded, json_text
 from treadle.protocols.field_reader import is_null
 from treadle.protocols.surrogates import has_half_escapes, mend_escapes
 
@@ -98,7 +99,7 @@ _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cach
 
 def read_event(data: str) -> EventIn | None:
     """Read an event, or a whole message; None where it is neither."""
-    if len(data) > CHECKED_CHARS and not _is_bounded(data):
+    if len(data) > CHECKED_CHARS and not is_bounded(data):
         return None
     try:
         return _event.decode(data)
@@ -153,28 +154,6 @@ def read_error(value: Any) -> ErrorInfo:
     if status is None:
         return UpstreamError(message, code=code).info
     return UpstreamStatus(message, status=status, code=code).info
-
-
-def json_text(value: Any) -> str:
-    """Write a value as JSON, compactly; halves of surrogate pairs become U+FFFD."""
-    try:
-        return write_json(value).decode()
-    except UnicodeEncodeError:
-        raw, _ = mend_escapes(json.dumps(value, separators=(",", ":")).encode())
-        return raw.decode()
-
-
-def as_text(value: Any) -> str:
-    """Return a text; anything else is none."""
-    return value if isinstance(value, str) else ""
-
-
-def _is_bounded(data: str) -> bool:
-    try:
-        check_bounds(data.encode())
-    except BadJson:
-        return False
-    return True
 
 
 def _read_halves(data: str) -> EventIn | None:
