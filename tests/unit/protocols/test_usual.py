@@ -174,7 +174,7 @@ def test_a_usual_history_is_written_as_any_other(upstream: str, monkeypatch: pyt
     for module, name in (
         (chat_write._Usual, "messages"),
         (dialogue, "_usual_turns"),
-        (replies_write, "write_usual"),
+        (replies_write, "write_plain_input"),
         (gemini_history, "plain_turns"),
         (chat_write, "_plain_result"),
         (chat_write, "plain_text"),
@@ -190,7 +190,7 @@ def test_a_usual_history_is_written_as_any_other(upstream: str, monkeypatch: pyt
     [
         lambda items: Plan(items=items, model="m").fold(chat_write._Usual).messages(),
         lambda items: dialogue._usual_turns(items, "openai", "m"),
-        lambda items: replies_history.write_usual(items, provider="openai", model="m"),
+        lambda items: replies_history.write_plain_input(items, provider="openai", model="m"),
     ],
     ids=["chat", "messages", "responses"],
 )

@@ -38,7 +38,7 @@ from treadle.core.request import Surface
 from treadle.protocols.chat.client_fold import MessageFold
 from treadle.protocols.chat.content_parts import nested_annotation, write_image
 from treadle.protocols.chat.provider_state import CALL_STATE, MESSAGE_STATE, THOUGHT_STATE, show
-from treadle.protocols.chat.upstream_chunk import as_list, as_object
+from treadle.protocols.decoding.json_values import as_list, as_object
 from treadle.protocols.field_reader import LIST
 from treadle.protocols.responses.hosted_calls import spell_out
 from treadle.protocols.translation_notes import Notes

@@ -11,7 +11,7 @@ import msgspec
 
 from treadle.core.items import Blob
 from treadle.core.json import BadJson, read_json, write_json
-from treadle.protocols.chat.upstream_chunk import as_list, as_object
+from treadle.protocols.decoding.json_values import as_list, as_object
 
 CALL_STATE = "extra_content"
 """The field of a call, and the kind of blob it is kept as: Gemini's thought signature travels there."""

@@ -12,7 +12,7 @@ from treadle.core.items import AnyPart, Blob
 from treadle.protocols.decoding.call_correlation import Correlator, Piece
 from treadle.protocols.decoding.item_builder import ItemBuilder, Tail
 from treadle.protocols.decoding.item_drafts import CallDraft, MessageDraft, PartDraft, ReasoningDraft
-from treadle.protocols.decoding.json_growth import Growth
+from treadle.protocols.decoding.json_values import Growth
 from treadle.protocols.surrogates import write_halves
 
 CALLS_MAX = 1024

@@ -1,7 +1,7 @@
-"""One chunk of an upstream: its shape, read from JSON, and the small judgements about its leaves.
+"""Reads one chunk of a Chat answer from JSON, and checks its leaves one by one.
 
-Only the outer containers are typed: a value of the wrong kind must not cost the rest of its chunk, and what is in
-a delta is not known beforehand. Nothing is remembered between chunks.
+Only the outer containers are typed: a value of the wrong type must not cost the rest of its chunk, and the fields of
+a delta are not known beforehand. Nothing is remembered between chunks.
 """
 
 import json
@@ -11,8 +11,9 @@ from typing import Annotated, Any, Literal, cast
 import msgspec
 
 from treadle.core.errors import ErrorInfo, UpstreamError, UpstreamStatus
-from treadle.core.json import DEPTH_MAX, BadJson, check_bounds, cut_text, type_errors
+from treadle.core.json import DEPTH_MAX, cut_text, type_errors
 from treadle.core.usage import Usage
+from treadle.protocols.decoding.json_values import LIST, OBJECT, as_list, as_object, is_bounded
 from treadle.protocols.surrogates import has_half_escapes, mend_text, write_halves
 
 CHECKED_CHARS = 65_536
@@ -20,15 +21,11 @@ CHECKED_CHARS = 65_536
 
 MESSAGE_BYTES_MAX = 2_000
 
-OBJECT: Any = dict
-LIST: Any = list
-"""What JSON is made of, said so that what is in it stays anything."""
-
 
 class ChoiceIn(msgspec.Struct, frozen=True, gc=False):
     """One choice of a chunk: a delta where it is streamed, a message where it is whole.
 
-    vLLM says in `stop_reason` which stop sequence ended the answer, SGLang in `matched_stop`.
+    vLLM names the stop sequence that ended the answer in `stop_reason`, SGLang in `matched_stop`.
     """
 
     index: Any = 0
@@ -82,7 +79,7 @@ _Count = Annotated[int, msgspec.Meta(ge=0)] | None
 
 
 class DetailsIn(msgspec.Struct, frozen=True, gc=False):
-    """What is said of some of the tokens used."""
+    """Details of the tokens used."""
 
     cached_tokens: _Count = None
     cache_write_tokens: _Count = None
@@ -90,7 +87,7 @@ class DetailsIn(msgspec.Struct, frozen=True, gc=False):
 
 
 class UsageIn(msgspec.Struct, frozen=True, gc=False):
-    """The tokens used, as they should be said."""
+    """The tokens used, in the documented types."""
 
     prompt_tokens: _Count = None
     completion_tokens: _Count = None
@@ -128,7 +125,7 @@ _STATUS_OF_CODE = {
 def read_chunk(data: str) -> ChunkIn | None:
     """Read a chunk, or a whole answer; None where it is not one."""
     is_small = len(data) <= CHECKED_CHARS and data.count("{") + data.count("[") <= DEPTH_MAX
-    if not is_small and not _is_bounded(data):
+    if not is_small and not is_bounded(data):
         return None
     try:
         if data.startswith("["):
@@ -141,12 +138,12 @@ def read_chunk(data: str) -> ChunkIn | None:
         return _read_halves(data) if has_half_escapes(data) else None
 
 
-def usage_of(told: UsageIn) -> Usage | None:
-    """Return the tokens used; None where they are not said."""
-    spent, made = told.prompt_tokens, told.completion_tokens
+def usage_of(usage: UsageIn) -> Usage | None:
+    """Return the tokens used; None where they are missing."""
+    spent, made = usage.prompt_tokens, usage.completion_tokens
     if spent is made is None:
         return None
-    asked, answered = told.prompt_tokens_details, told.completion_tokens_details
+    asked, answered = usage.prompt_tokens_details, usage.completion_tokens_details
     return Usage(
         input_tokens=spent or 0,
         output_tokens=made or 0,
@@ -157,7 +154,7 @@ def usage_of(told: UsageIn) -> Usage | None:
 
 
 def read_usage(value: Any) -> Usage | None:
-    """Read the tokens used; None where they are not said or cannot be true."""
+    """Read the tokens used; None where they are missing or cannot be true."""
     usage: dict[str, Any] = value if isinstance(value, OBJECT) else {}
     spent, made = usage.get("prompt_tokens"), usage.get("completion_tokens")
     spent = spent if type(spent) is int and spent >= 0 else None
@@ -175,7 +172,7 @@ def read_usage(value: Any) -> Usage | None:
 
 
 def read_error(value: Any) -> ErrorInfo:
-    """Read what an upstream says went wrong, in any of the shapes it may say it in."""
+    """Read the error that an upstream reports, in any of the shapes it may have."""
     error = cast("dict[str, Any]", value if isinstance(value, dict) else {"message": value})
     message = error.get("message") or error.get("detail") or "the upstream reported an error"
     text = mend_text(message) if isinstance(message, str) else write_halves(message).decode()
@@ -188,7 +185,7 @@ def read_error(value: Any) -> ErrorInfo:
     return UpstreamStatus(message, status=status, code=code).info
 
 
-def as_text(value: Any) -> str:
+def as_arguments(value: Any) -> str:
     """Return arguments as text, whatever they came as."""
     if value is None:
         return ""
@@ -202,23 +199,13 @@ def as_id(value: Any) -> str:
     return str(value) if type(value) is int else ""
 
 
-def as_object(value: Any) -> dict[str, Any]:
-    """Return an object; anything else is an empty one."""
-    return value if isinstance(value, OBJECT) else {}
-
-
-def as_list(value: Any) -> list[Any]:
-    """Return a list; anything else is an empty one."""
-    return value if isinstance(value, LIST) else []
-
-
 def as_index(value: Any) -> Hashable:
-    """Return an index as something to look up; anything but text and numbers is none."""
+    """Return an index as a lookup key; anything but text and numbers is None."""
     return value if isinstance(value, int | str | float) and not isinstance(value, bool) else None
 
 
 def holds_piece(value: Any, depth: int = 4) -> bool:
-    """Tell whether a field that is not known holds what looks like a piece of an answer: its name was garbled."""
+    """Whether a field that is not known holds what looks like a piece of an answer: its name was garbled."""
     if isinstance(value, LIST):
         return any(holds_piece(each, depth) for each in value)
     if not isinstance(value, OBJECT) or not depth:
@@ -228,7 +215,7 @@ def holds_piece(value: Any, depth: int = 4) -> bool:
 
 
 def hides_piece(data: str) -> bool:
-    """Tell whether a chunk without a piece has one under a name that is not known, itself or in a choice."""
+    """Whether a chunk without a piece has one under a name that is not known, itself or in a choice."""
     try:
         fields: dict[str, Any] = as_object(json.loads(data))
     except (ValueError, RecursionError):
@@ -237,14 +224,6 @@ def hides_piece(data: str) -> bool:
     known = _PIECES | {"choices", "usage"}
     strange = [*fields.items(), *(field for choice in choices for field in choice.items())]
     return any(holds_piece(value) for name, value in strange if name not in known)
-
-
-def _is_bounded(data: str) -> bool:
-    try:
-        check_bounds(data.encode())
-    except BadJson:
-        return False
-    return True
 
 
 def _read_halves(data: str) -> ChunkIn | None:

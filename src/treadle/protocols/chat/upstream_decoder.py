@@ -1,6 +1,6 @@
-"""An upstream's bytes as model events: an event stream, or one whole JSON document, in any chunking.
+"""Decodes a Chat provider's bytes into model events: an event stream, or one JSON document, in any chunking.
 
-Exactly one Finished or Failed comes last, from `finish` at the latest. Nothing an upstream sends raises.
+Exactly one Finished or Failed comes last, from `finish` at the latest. Nothing a provider sends raises.
 """
 
 from types import NoneType
@@ -18,17 +18,13 @@ from treadle.protocols.chat.provider_state import CALL_STATE, MESSAGE_STATE, THO
 from treadle.protocols.chat.upstream_assembly import ChatAssembly
 from treadle.protocols.chat.upstream_chunk import (
     CHECKED_CHARS,
-    LIST,
-    OBJECT,
     TEXT_CHUNK,
     ChoiceIn,
     ChunkIn,
     TextChoiceIn,
+    as_arguments,
     as_id,
     as_index,
-    as_list,
-    as_object,
-    as_text,
     hides_piece,
     holds_piece,
     read_chunk,
@@ -40,6 +36,7 @@ from treadle.protocols.chat.upstream_text_now import TextFlow
 from treadle.protocols.decoding.answer_meter import CUTS
 from treadle.protocols.decoding.call_correlation import Piece
 from treadle.protocols.decoding.call_oddities import Oddities, Oddity
+from treadle.protocols.decoding.json_values import LIST, OBJECT, as_list, as_object
 from treadle.protocols.decoding.keepalive_frames import is_keep_alive
 from treadle.protocols.decoding.stream_decoder import DONE, AnswerDecoder, Flow, Take
 from treadle.protocols.surrogates import mend_text, write_halves
@@ -60,7 +57,7 @@ STOPS: dict[str, Stop] = {
     "safety": "filtered",
 }
 BROKEN_OFF = frozenset({"error", "abort", "insufficient_system_resource", "network_error"})
-"""Finish reasons with which a provider says that it did not finish."""
+"""Finish reasons that mean that the provider did not finish."""
 
 MISSES_MAX = 2
 """After so many texts in a row that had more beside them, text is no longer expected to come alone."""
@@ -79,7 +76,7 @@ _NAMED = frozenset({"error", "ping"})
 """Names of events that are no chunks."""
 
 _UNNAMED = frozenset({"", "message", "data", "error", "ping"})
-"""Names under which nothing comes but chunks, errors and keep-alives."""
+"""Event names used only for chunks, errors and keep-alives."""
 
 _CALL_FIELDS = frozenset({"index", "id", "type", "function", "custom", CALL_STATE})
 _ARGUMENTS = frozenset({"arguments", "input"})
@@ -121,7 +118,7 @@ class Decoder(AnswerDecoder[ChatAssembly]):
         return events
 
     def flow(self, take: Take | None) -> Flow | None:
-        """Return what takes the next reads while a text goes on, until one is anything else; None where none does."""
+        """Return the fast path for the next reads while a text continues; None where there is none."""
         tail, reader = self._assembly.tail, self._intake.reader
         is_text = self._expects_text and self._has_deltas and not self._misses and self._terminal is None
         if tail is None or reader is None or not is_text:
@@ -158,8 +155,8 @@ class Decoder(AnswerDecoder[ChatAssembly]):
         if chunk is not None and (chunk.choices or chunk.choices == [] or chunk.error or chunk.object == "error"):
             self._read_chunk(chunk, is_error=name == "error")
         elif name == "error" or (chunk is not None and (chunk.detail or chunk.message)):
-            said = data if chunk is None else chunk.message or chunk.detail
-            self._fail(read_error({"message": said, "code": None if chunk is None else chunk.code}))
+            message = data if chunk is None else chunk.message or chunk.detail
+            self._fail(read_error({"message": message, "code": None if chunk is None else chunk.code}))
         elif chunk is not None and (chunk.choices is None or read_usage(chunk.usage) is not None):
             self._read_chunk(chunk)
         elif chunk is not None and name not in _UNNAMED and not is_keep_alive(name, data):
@@ -168,13 +165,13 @@ class Decoder(AnswerDecoder[ChatAssembly]):
             self._damage(f"a frame of {len(data)} characters is no chunk of an answer")
 
     def _read_text_chunk(self, data: bytes | str) -> bool:
-        """Read what nearly every chunk is, where text is expected to come alone; tell whether it was that."""
+        """Read a chunk that holds nothing but text, as nearly every one does; return whether it was one."""
         if not self._expects_text or len(data) > CHECKED_CHARS:
             return False
         try:
             chunk = TEXT_CHUNK.decode(data)
         except type_errors:
-            # Something else has begun: the next text is read as whatever it may be.
+            # Something else started: the next text is read the long way.
             self._expects_text = False
             self._misses += 1
             return False
@@ -197,7 +194,7 @@ class Decoder(AnswerDecoder[ChatAssembly]):
             self._usage = read_usage(chunk.usage) or self._usage
         for choice in chunk.choices or ():
             if (choice.index not in _FIRST or self._index) and not self._is_ours(choice, chunk):
-                # One choice was asked for: what stands under another number was meant for it, or for nobody.
+                # One choice was asked for: a piece under another number is not part of it.
                 self._assembly.meter.mark_damaged("a piece belongs to a choice that was not asked for")
                 return
             delta = choice.delta
@@ -217,7 +214,7 @@ class Decoder(AnswerDecoder[ChatAssembly]):
                 self._read_reason(choice)
 
     def _is_ours(self, choice: ChoiceIn, chunk: ChunkIn) -> bool:
-        """Tell whether a choice that may not be the first goes on with the answer: LiteLLM counts blocks in its index.
+        """Whether a choice that may not be the first continues the answer: LiteLLM counts blocks in its index.
 
         Then it is alone in its chunk and only counts on; under the first index again comes nothing but the end.
         """
@@ -240,8 +237,8 @@ class Decoder(AnswerDecoder[ChatAssembly]):
         if isinstance(reason, str) and reason and (self._reason is None or STOPS.get(reason) in ("length", "filtered")):
             self._reason = reason if reason in STOPS else mend_text(reason)
             words = (choice.stop_reason, choice.matched_stop)
-            said = () if words == _NO_WORDS else [word for word in words if isinstance(word, str) and word]
-            self._sequence = said[0] if said else ""
+            found = () if words == _NO_WORDS else [word for word in words if isinstance(word, str) and word]
+            self._sequence = found[0] if found else ""
 
     def _read_delta(self, delta: dict[str, Any], logprobs: Any) -> None:
         calls, meter = delta.get("tool_calls"), self._assembly.meter
@@ -270,7 +267,7 @@ class Decoder(AnswerDecoder[ChatAssembly]):
         if legacy and _is_garbled(legacy[0]):
             meter.mark_damaged("the arguments of a call are not where they should be")
         elif legacy and (self._has_deltas or self._readable(legacy)):
-            self._note_odd(self._odd().look_legacy())
+            self._note_odd(self._odd().check_legacy())
             self._assembly.start_call_delta()
             self._assembly.add_call(_piece({"index": LEGACY_INDEX, **legacy[0]}, 0, False))
 
@@ -293,7 +290,7 @@ class Decoder(AnswerDecoder[ChatAssembly]):
             self._assembly.add_reasoning_state(THOUGHT_STATE, details)
 
     def _read_others(self, delta: dict[str, Any]) -> None:
-        """Read what Chat has beside text and calls, and keep what it should not have."""
+        """Read images and annotations, and store fields that Chat does not have as opaque state."""
         images = as_list(delta.get("images"))
         for image in images:
             self._read_image(as_object(image))
@@ -362,7 +359,7 @@ class Decoder(AnswerDecoder[ChatAssembly]):
         if not self._has_deltas and any(map(_is_garbled, calls)):
             self._assembly.meter.mark_damaged("the arguments of a call are not where they should be")
             return
-        if odd := self._odd().look(given):
+        if odd := self._odd().check(given):
             self._note_odd(odd)
         self._assembly.start_call_delta()
         for position, value in enumerate(calls):
@@ -370,7 +367,7 @@ class Decoder(AnswerDecoder[ChatAssembly]):
             state = call.get(CALL_STATE)
             piece = _piece(call, position, len(calls) > 1)
             if not (self._has_deltas or piece.name):
-                # Only pieces of a stream go on with the call that has their id.
+                # Only pieces of a stream continue the call that has their id.
                 piece = msgspec.structs.replace(piece, id="")
             self._assembly.add_call(piece, None if state is None else (CALL_STATE, state))
             if self._assembly.meter.is_over:
@@ -385,7 +382,7 @@ class Decoder(AnswerDecoder[ChatAssembly]):
         return readable
 
     def _continue_call(self, given: Any) -> bool:
-        """Take what nearly every piece of a call is: more arguments of the one at its index; tell whether it was."""
+        """Read more arguments of the call at an index, as nearly every piece is; return whether it was one."""
         if not isinstance(given, LIST) or len(given) != 1 or not isinstance(given[0], OBJECT):
             return False
         piece = given[0]
@@ -402,13 +399,13 @@ class Decoder(AnswerDecoder[ChatAssembly]):
         return self._oddities
 
     def _note_odd(self, oddities: list[Oddity]) -> None:
-        """Say how a stream spells calls otherwise than it should; a whole answer counts no indexes."""
+        """Note how a stream spells calls otherwise than it should; a whole answer has no indexes."""
         for code, message in oddities if self._has_deltas else ():
             self._assembly.note(code, "repaired", message)
 
     @property
     def _is_whole(self) -> bool:
-        """Tell whether all of the answer has been said already: its reason comes last, usage may follow."""
+        """Whether the answer is complete: its finish reason comes last, usage may follow."""
         is_cut, calls_stand = self._stop() in CUTS, self._assembly.calls_are_complete
         return self._reason is not None and (is_cut or calls_stand)
 
@@ -449,19 +446,19 @@ def _piece(call: dict[str, Any], position: int, has_siblings: bool) -> Piece:
     if type(index) is not int:
         index = as_index(index)
     if index is None and has_siblings:
-        # Siblings in one delta are different calls, even if nothing else tells them apart.
+        # Siblings in one delta are different calls, even if nothing else distinguishes them.
         index = position
     return Piece(
         id=as_id(call.get("id")),
         name=as_id(body.get("name")),
-        text=text if type(text) is str else as_text(text),
+        text=text if type(text) is str else as_arguments(text),
         index=index,
         kind="custom" if is_custom else "function",
     )
 
 
 def _is_call(value: Any) -> bool:
-    """Tell whether a piece of a call is one, whatever it leaves out: not one that may say it where nobody knows."""
+    """Whether a piece of a call is valid, whatever it leaves out; its content must not be under an unknown name."""
     if not isinstance(value, OBJECT):
         return False
     call: dict[str, Any] = value
@@ -474,7 +471,7 @@ def _is_call(value: Any) -> bool:
 
 
 def _is_empty(value: Any) -> bool:
-    """Tell whether a piece of a call says nothing; one with a field that is not known may say it there."""
+    """Whether a piece of a call is empty; one with an unknown field may have its content there."""
     call: Any = {} if value is None else value
     if not isinstance(call, OBJECT) or not call.keys() <= {"index", "id", "type", "function"} or call.get("id"):
         return False
@@ -484,7 +481,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def _is_garbled(value: Any) -> bool:
-    """Tell whether a call has no arguments and a field that is not known: they may stand there."""
+    """Whether a call has no arguments and an unknown field: they may stand there."""
     call = as_object(value)
     body = call.get("custom") if call.get("custom") is not None else call.get("function")
     if body is None:
@@ -494,7 +491,7 @@ def _is_garbled(value: Any) -> bool:
 
 
 def _is_bare(chunk: ChunkIn) -> bool:
-    """Tell whether a chunk has no choice, or one that says nothing at all."""
+    """Whether a chunk has no choice, or one that is empty."""
     if not chunk.choices:
         return chunk.choices is msgspec.UNSET and not chunk.error
     # Any more were not asked for, and break the answer.
@@ -503,7 +500,7 @@ def _is_bare(chunk: ChunkIn) -> bool:
 
 
 def _has_content(call: dict[str, Any]) -> bool:
-    """Tell whether there is a name or there are arguments in what stands for a whole call."""
+    """Whether there is a name or there are arguments in what stands for a whole call."""
     body = as_object(call.get("function") or call.get("custom"))
     return any(body.get(name) not in (None, "") for name in ("name", "arguments", "input"))
 

@@ -1,4 +1,4 @@
-"""A plan as the body of a Chat Completions request. It always streams: a whole answer is a stream folded.
+"""Writes a plan as the body of a Chat Completions request. It always streams: a whole answer is a stream folded.
 
 Most of a history are plain texts, calls of functions and their results: those take a short way to the same bytes.
 """
@@ -30,8 +30,8 @@ from treadle.protocols.chat.client_request import OLD_TOKENS_MAX
 from treadle.protocols.chat.content_parts import PROTOCOL, with_extra, write_image, write_part
 from treadle.protocols.chat.provider_state import CALL_STATE, KINDS, MESSAGE_STATE, THOUGHT_STATE, may_return
 from treadle.protocols.chat.tools import is_built_in, write_choice, write_tool
-from treadle.protocols.chat.upstream_chunk import as_list, as_object
 from treadle.protocols.codec_interfaces import WrittenRequest
+from treadle.protocols.decoding.json_values import as_list, as_object
 from treadle.protocols.field_reader import LIST, OBJECT
 from treadle.protocols.protocol_registry import RESPONSES
 from treadle.protocols.translation_notes import (
@@ -62,7 +62,7 @@ ERROR_MARK = "[error]"
 
 _WITH_USAGE = {"include_usage": True}
 _OWN_ERROR = '{"error"'
-"""How the errors of Treadle's own tools begin: they tell what they are."""
+"""How the errors of Treadle's own tools begin: they need no mark."""
 
 _FROM_RESPONSES = {
     **{name: name for name in OPENAI_ALIKE},
@@ -143,7 +143,7 @@ class _Usual:
         self._is_usual = self._is_usual and self._take(items)
         written = self._open
         if self._is_usual and self._answered == len(self._calls) and written:
-            # What the model said last becomes part of its calls, if such follow.
+            # The last message of the model becomes part of its calls, if such follow.
             last = written[-1]
             self._open = [written.pop()] if type(last) is TurnText and last.role == "assistant" else []
             if written:
@@ -243,7 +243,7 @@ class _MessageWriter:
         return True
 
     def _add_message(self, item: MessageItem) -> None:
-        """Write a message of anybody but the model."""
+        """Write a message that is not the model's."""
         text = plain_text(item)
         if text is not None:
             self._messages.append(TurnText(item.role, text))
@@ -284,8 +284,8 @@ class _MessageWriter:
     def _add_results(self, results: list[ResultItem]) -> None:
         shown: list[msgspec.Raw] = []
         for result in results:
-            if (said := _plain_result(result)) is not None:
-                self._messages.append(_Result("tool", result.call_id, said))
+            if (text := _plain_result(result)) is not None:
+                self._messages.append(_Result("tool", result.call_id, text))
                 continue
             output = self._with_error(result)
             text = result_text(output)
@@ -301,7 +301,7 @@ class _MessageWriter:
             self._add({"role": "user", "content": shown})
 
     def _with_error(self, result: ResultItem) -> tuple[AnyPart, ...]:
-        """Return the output of a result; a failure that does not say so itself is marked, for Chat has no flag."""
+        """Return the output of a result; a failure that is not recognizable as one is marked, for Chat has no flag."""
         if not result.is_error or result_text(result.output).startswith(_OWN_ERROR):
             return result.output
         self._notes.add("error_flag", "emulated", "that a result is an error is said in its text")
@@ -392,7 +392,7 @@ def _plain_result(result: ResultItem) -> str | None:
 
 
 def _is_string(parts: tuple[AnyPart, ...]) -> bool:
-    """Tell whether the parts can be written as one string: text that Chat has nothing to add to."""
+    """Whether the parts can be written as one string: text that Chat has nothing to add to."""
     return all(isinstance(part, TextPart) and (part.extra is None or part.extra.protocol != PROTOCOL) for part in parts)
 
 
@@ -414,7 +414,7 @@ def _as_sent(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _tool_fields(plan: Plan, written: "_Tools", notes: Notes) -> dict[str, Any]:
     allowed = plan.tool_choice.allowed
-    # Narrowing the list itself says the same as `allowed_tools` and works with every upstream.
+    # Narrowing the list itself does the same as `allowed_tools` and works with every upstream.
     specs = plan.tools if allowed is None else tuple([spec for spec in plan.tools if spec.name in allowed])
     extra = plan.options.extra if plan.options.extra_protocol == PROTOCOL else {}
     hosted: list[msgspec.Raw] = []

@@ -1,7 +1,7 @@
-"""A text that goes on: what nearly every read of a slow stream is, told without the long way through every stage.
+"""The fast path for a read that is one more piece of plain text, as nearly every read of a slow stream is.
 
-Who has to do with a text says beforehand where its next piece goes, so nothing else may happen between two pieces.
-Whatever is more than such a piece, or bound to be held or counted otherwise, is left to the long way, untouched.
+The stages of decoding agree beforehand where the next piece goes, so nothing else may happen between two pieces. Any
+other read is left untouched for `upstream_decoder`.
 """
 
 from treadle.core.events import TextDelta
@@ -14,7 +14,7 @@ from treadle.protocols.sse import SseReader
 
 
 class TextFlow:
-    """One text of a Chat stream as it goes on; `take` tells whether a piece leaves the stages behind as it is."""
+    """The rest of one text of a Chat stream; `take` returns whether later stages pass a piece on unchanged."""
 
     __slots__ = ("_index", "_meter", "_part", "_reader", "_take", "_texts")
 
@@ -25,7 +25,7 @@ class TextFlow:
         self._take = take
 
     def feed(self, data: bytes) -> TextDelta | None:
-        """Return the piece that these bytes are; None where they are anything else, of which nothing was taken."""
+        """Return the piece that these bytes are; None, without side effects, where they are anything else."""
         line = self._reader.lone(data)
         if line is None or len(line) > CHECKED_CHARS:
             return None

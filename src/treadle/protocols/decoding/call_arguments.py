@@ -1,4 +1,4 @@
-"""The arguments of one call, put together from whatever an upstream sends.
+"""Assembles the arguments of one call from whatever a provider sends.
 
 Text is passed on as soon as it cannot change any more. Held back are only beginnings that may still turn out to be
 nothing (`""`, `null`, `{}`), JSON wrapped in a JSON string, and what follows behind a complete object. Nothing is
@@ -13,7 +13,7 @@ from treadle.core.json import BadJson, members_of, read_json
 
 _OUTSIDE = re.compile(r'["{}\[\]]')
 _INSIDE = re.compile(r'["\\]')
-# A possessive group would say it as well, but until Python 3.11.5 it takes in what it only began to match (bpo 106052):
+# A possessive group would match the same, but until Python 3.11.5 it takes in what it only began to match (bpo 106052):
 # seen 2026-11-19 with Debian's 3.11.2, where `{"city"` lost its brace.
 _NOTHING = re.compile(r"\s*(?:\{\s*\}\s*)*")
 _EMPTY = "{}"
@@ -47,12 +47,12 @@ class Arguments(msgspec.Struct):
 
     @property
     def is_closed(self) -> bool:
-        """Tell whether a complete object has been read."""
+        """Whether a complete object has been read."""
         return self.state == "closed"
 
     @property
     def is_open(self) -> bool:
-        """Tell whether something has begun that is not whole yet."""
+        """Whether something has started that is not complete yet."""
         return self.state in ("open", "quoted") or (self.state == "start" and self.head not in ("", "null", _EMPTY))
 
     @property
@@ -161,7 +161,7 @@ class FreeText(Arguments):
 
     @property
     def is_open(self) -> bool:
-        """Tell that free text has no end of its own: whatever is there may be all of it."""
+        """Never: free text has no end of its own, whatever is there may be all of it."""
         return False
 
 
@@ -185,6 +185,6 @@ def _unquoted(raw: str) -> FinalArguments:
 
 
 def _repeats(text: str, tail: str) -> bool:
-    """Tell whether the tail is the same object again, once or more."""
+    """Whether the tail is the same object again, once or more."""
     text, tail = text.strip(), tail.strip()
     return len(tail) % len(text) == 0 and tail == text * (len(tail) // len(text))

@@ -1,8 +1,8 @@
-"""Which call does a piece belong to? Upstreams omit, repeat, reuse and invent ids, indexes and names.
+"""Finds the call that a piece belongs to: providers omit, repeat, reuse and invent ids, indexes and names.
 
 The rules, first match wins:
 
-    id known            that call, unless name or index say that it is a second call of the same id
+    id known            that call, unless name or index show that it is a second call of the same id
     id new              the call at its place, if that has no id yet, or is unfinished and the piece has no name
     no id, an index     the call at that index, unless the piece starts another call
     no id, no index     the last call, unless the piece starts another call
@@ -20,7 +20,7 @@ from treadle.protocols.decoding.item_drafts import CallDraft
 
 
 class Piece(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a call; empty strings and None where the upstream said nothing."""
+    """A piece of a call; empty strings and None where the provider left a field out."""
 
     id: str = ""
     name: str = ""

@@ -1,6 +1,6 @@
-"""Faults of what a model wrote, as codes: calls that do not fit the tools, and calls that were left in a text.
+"""Detects faults in what a model wrote: calls that do not fit the tools, and calls that were left in a text.
 
-They are told and nothing is changed: a call with bad arguments gets a result that says so, a text stays a text.
+Faults are counted and change nothing: a call with bad arguments gets an error as its result, a text stays a text.
 """
 
 import re
@@ -103,7 +103,7 @@ def item_faults(item: MessageItem | ReasoningItem) -> list[Fault]:
 
 
 def _text_faults(text: str) -> list[Fault]:
-    """Say what arguments are that are no JSON."""
+    """Return the faults of arguments that are not JSON."""
     if _FENCE.match(text):
         return [FENCED]
     if _TRAILING.fullmatch(text):

@@ -1,20 +1,18 @@
-"""What is odd about how a Chat upstream spells its calls, told by a code once in an answer.
+"""Detects how a Chat provider deviates from the protocol in its calls; each deviation is reported once an answer.
 
-The pieces find their calls all the same (`correlate`); these codes only say which rule had to help. Nothing here
+`call_correlation` finds the call of a piece all the same; these codes name the rule that was needed. Nothing here
 changes a piece.
 """
 
 from collections.abc import Hashable
 from typing import Any
 
+from treadle.protocols.decoding.json_values import LIST, OBJECT
+
 PLACES_MAX = 1_024
 """How many calls are remembered; an answer with more of them is refused anyway."""
 
 Oddity = tuple[str, str]
-
-_OBJECT: Any = dict
-_LIST: Any = list
-"""What JSON is made of, said so that what is in it stays anything."""
 
 LEGACY: Oddity = ("legacy_call", "a call came as the legacy function_call")
 NOT_LISTED: Oddity = ("calls_not_listed", "tool_calls was one object and not a list")
@@ -27,28 +25,28 @@ GROWN: Oddity = ("name_grown", "the name of a call came in pieces that grow")
 
 
 class Oddities:
-    """Looks at the calls of one streamed answer as they come; those `seen` by their index, with their ids and names."""
+    """Checks the calls of one streamed answer; `seen` are their ids and names by index."""
 
-    _told: frozenset[Oddity] = frozenset()
+    _reported: frozenset[Oddity] = frozenset()
 
     def __init__(self) -> None:
         self.seen: dict[Hashable, tuple[str, str]] = {}
 
-    def look(self, calls: Any) -> list[Oddity]:
+    def check(self, calls: Any) -> list[Oddity]:
         """Return what is new and odd about the `tool_calls` of a delta."""
-        found: list[Oddity] = [] if isinstance(calls, _LIST) else [NOT_LISTED]
-        for call in calls if isinstance(calls, _LIST) else [calls]:
-            if isinstance(call, _OBJECT):
-                found += self._look_at(call)
+        found: list[Oddity] = [] if isinstance(calls, LIST) else [NOT_LISTED]
+        for call in calls if isinstance(calls, LIST) else [calls]:
+            if isinstance(call, OBJECT):
+                found += self._check_call(call)
         return self._new(found) if found else found
 
-    def look_legacy(self) -> list[Oddity]:
+    def check_legacy(self) -> list[Oddity]:
         """Return what is new and odd about a legacy call."""
         return self._new([LEGACY])
 
-    def _look_at(self, call: dict[str, Any]) -> list[Oddity]:
+    def _check_call(self, call: dict[str, Any]) -> list[Oddity]:
         body: Any = call.get("function") or call.get("custom")
-        fields: dict[str, Any] = body if isinstance(body, _OBJECT) else {}
+        fields: dict[str, Any] = body if isinstance(body, OBJECT) else {}
         arguments, name, call_id, index = fields.get("arguments"), fields.get("name"), call.get("id"), call.get("index")
         found = [] if arguments is None or isinstance(arguments, str) else [NOT_TEXT]
         name, call_id = name if isinstance(name, str) else "", call_id if isinstance(call_id, str) else ""
@@ -66,7 +64,7 @@ class Oddities:
         return found
 
     def _named_again(self, before: tuple[str, str], now: tuple[str, str]) -> list[Oddity]:
-        """Say what a second name at one index means."""
+        """Return what a second name at one index means."""
         is_other_id = bool(before[0] and now[0] and before[0] != now[0])
         if not before[1]:
             return []
@@ -75,6 +73,6 @@ class Oddities:
         return [RESENT] if now[1] == before[1] else [GROWN]
 
     def _new(self, found: list[Oddity]) -> list[Oddity]:
-        fresh = [oddity for oddity in dict.fromkeys(found) if oddity not in self._told]
-        self._told = self._told.union(fresh)
+        fresh = [oddity for oddity in dict.fromkeys(found) if oddity not in self._reported]
+        self._reported = self._reported.union(fresh)
         return fresh

@@ -1,6 +1,6 @@
-"""Bytes of an upstream as frames: an event stream, or one whole JSON document, which is a stream of one frame.
+"""Splits a provider's bytes into frames: an event stream, or one JSON document, which is a stream of one frame.
 
-Which of the two it is, its first character says. Nothing here knows what a frame means.
+The first character decides which of the two it is. Nothing here knows what a frame means.
 """
 
 import msgspec
@@ -27,12 +27,12 @@ class Intake:
 
     @property
     def is_document(self) -> bool:
-        """Tell whether the answer is one JSON document."""
+        """Whether the answer is one JSON document."""
         return self._document is not None
 
     @property
     def failure(self) -> ErrorInfo | None:
-        """Say why the bytes cannot be read any further, if that is so."""
+        """Why the bytes cannot be read any further, if they cannot."""
         if self.reader is not None and self.reader.overflowed:
             return too_large("a line of the stream is over the bound")
         return self._failure
@@ -65,7 +65,7 @@ class Intake:
         return [] if self.reader is None else self.reader.finish()
 
     def _begin(self, data: bytes) -> bytes:
-        """Tell from the first character what the bytes are, and return those to read."""
+        """Decide from the first character what the bytes are, and return those to read."""
         head = (self._head + data).lstrip(_BLANK)
         self._head = b""
         if len(head) < len(_BOM) and _BOM.startswith(head):

@@ -22,7 +22,7 @@ from treadle.core.items import (
     TextPart,
 )
 from treadle.protocols.decoding.call_arguments import Arguments, FinalArguments, FreeText, is_object
-from treadle.protocols.decoding.json_growth import Growth
+from treadle.protocols.decoding.json_values import Growth
 from treadle.protocols.surrogates import HalfJoiner, write_halves
 
 

@@ -1,4 +1,4 @@
-"""Frames that carry nothing, by table: any other frame that cannot be read is a part of the answer that was lost.
+"""Recognizes keep-alive frames by table: any other frame that cannot be read is a lost part of the answer.
 
 Comments are no frames and need no row: DeepSeek and OpenRouter keep a connection alive by them.
 """
@@ -25,9 +25,9 @@ KEEP_ALIVES: tuple[KeepAlive, ...] = (
     KeepAlive(provider="Anthropic, behind gateways that drop the names of events", data='{"type":"ping"}'),
     KeepAlive(provider="sse-starlette, under many Python servers: the data is the time", name="ping"),
     KeepAlive(provider="OpenAI, in Responses", name="keepalive"),
-    KeepAlive(provider="gateways of unknown make (an object that says nothing)", data="{}"),
-    KeepAlive(provider="gateways of unknown make (a value that says nothing)", data="null"),
-    KeepAlive(provider="gateways of unknown make (a text that says nothing)", data='""'),
+    KeepAlive(provider="gateways of unknown make (an empty object)", data="{}"),
+    KeepAlive(provider="gateways of unknown make (no value)", data="null"),
+    KeepAlive(provider="gateways of unknown make (an empty text)", data='""'),
     KeepAlive(provider="gateways of unknown make", name="heartbeat"),
     KeepAlive(provider="Anthropic, behind gateways that add fields of their own", type="ping"),
     KeepAlive(provider="gateways that send OpenAI's in every protocol", type="keepalive"),
@@ -43,12 +43,12 @@ _ANSWERING = frozenset({"choices", "candidates", "delta", "error"})
 
 
 def is_keep_alive(name: str, data: str) -> bool:
-    """Tell whether a frame is known to carry nothing of an answer."""
+    """Whether a frame is a known keep-alive."""
     return name in _NAMES or "".join(data.split()) in _DATA or _is_typed(data)
 
 
 def _is_typed(data: str) -> bool:
-    """Tell whether data are a small object of a known type and without anything of an answer."""
+    """Whether data are a small object of a known type and without anything of an answer."""
     if len(data) > CHARS_MAX or not data.startswith("{"):
         return False
     try:

@@ -39,7 +39,7 @@ class PartialObject:
 
     @property
     def is_closed(self) -> bool:
-        """Tell whether the object is complete, and nothing spoiled it."""
+        """Whether the object is complete, and nothing followed that broke it."""
         return self._expects == "end" and not self.is_broken
 
     def feed(self, text: str) -> str:

@@ -1,6 +1,6 @@
-"""The way of every decoder: bytes to frames, frames to one assembly, and one terminal event behind which is nothing.
+"""The base of all decoders: bytes become frames, frames go to one assembly, and one terminal event ends the answer.
 
-A protocol says what a frame means, what a whole document means, and how an answer is judged at its end.
+A protocol defines what a frame means, what a whole document means, and how an answer is judged at its end.
 """
 
 from abc import ABC, abstractmethod
@@ -18,16 +18,16 @@ from treadle.protocols.decoding.keepalive_frames import is_keep_alive
 from treadle.protocols.sse import LINE_BYTES_MAX, SseFrame
 
 DONE = "[DONE]"
-"""How a Chat stream says that it is over; gateways that translate from Chat send it in other protocols too."""
+"""How a Chat stream ends; gateways that translate from Chat send it in other protocols too."""
 
 
 Assembly = TypeVar("Assembly", bound=ItemBuilder)
 
 Take = Callable[[str], bool]
-"""Takes the next piece of a text if it would leave a later stage as it is, and tells whether it does."""
+"""Takes the next piece of a text if later stages pass it on unchanged, and returns whether they do."""
 
 Flow = Callable[[bytes], TextDelta | None]
-"""Takes a read that is nothing but the next piece of a text and returns that; any other is left to be fed."""
+"""Decodes a read that is nothing but the next piece of a text; any other has to be fed."""
 
 
 class AnswerDecoder(ABC, Generic[Assembly]):
@@ -65,7 +65,7 @@ class AnswerDecoder(ABC, Generic[Assembly]):
         return events
 
     def flow(self, take: Take | None) -> Flow | None:
-        """Return what takes the next reads while a text goes on, until one is anything else; None where none does."""
+        """Return the fast path for the next reads while a text continues; None where there is none."""
         return None
 
     def finish(self) -> list[ModelEvent]:
@@ -112,13 +112,13 @@ class AnswerDecoder(ABC, Generic[Assembly]):
 
     @property
     def _is_whole(self) -> bool:
-        """Tell whether all of the answer has been said already, and only words about it may follow."""
+        """Whether the answer is complete, and only facts about it may follow."""
         return False
 
     def _damage(self, what: str) -> None:
         """Break an answer of which something was lost or garbled: what it was, nothing here can know.
 
-        What stands behind an answer that was said to be over takes nothing from it, unless more of it follows.
+        Damage behind a complete answer is only noted, unless more of the answer follows.
         """
         if self._is_whole and not self._intake.is_document:
             self._assembly.note("bad_frame", "dropped", f"behind the end of the answer: {what}")
@@ -142,7 +142,7 @@ class AnswerDecoder(ABC, Generic[Assembly]):
 
     @abstractmethod
     def _end(self, *, is_explicit: bool) -> None:
-        """Judge the answer at its end; `is_explicit` where the upstream itself said that this is the end."""
+        """Judge the answer at its end; `is_explicit` where the provider itself announced the end."""
         ...
 
     def _cut_off(self) -> None:

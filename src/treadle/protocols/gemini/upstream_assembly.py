@@ -16,9 +16,9 @@ from treadle.protocols.decoding.answer_meter import AnswerBounds
 from treadle.protocols.decoding.call_arguments import Arguments, FinalArguments
 from treadle.protocols.decoding.item_builder import ItemBuilder
 from treadle.protocols.decoding.item_drafts import BlobFactory, CallDraft, MessageDraft, ReasoningDraft
+from treadle.protocols.decoding.json_values import as_object, as_word, json_text
 from treadle.protocols.gemini.content_parts import PART, RAW_ARGUMENTS, is_object
 from treadle.protocols.gemini.field_spelling import PROTOCOL
-from treadle.protocols.gemini.upstream_chunk import as_object, as_word, json_text
 from treadle.protocols.gemini.upstream_partial_arguments import PartialArguments
 
 CALLS_MAX = 1024
@@ -36,7 +36,7 @@ class CallPiece(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether it says nothing but that a streamed call is complete."""
+        """Whether it only marks a streamed call as complete."""
         return not (self.id or self.name or self.partial or self.will_continue) and self.args is None
 
 

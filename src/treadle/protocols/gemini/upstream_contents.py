@@ -1,4 +1,4 @@
-"""The history as Gemini wants it: contents of user and model in turn, each turn of calls followed by all its results.
+"""Writes a history as Gemini wants it: contents of user and model in turn, each turn of calls followed by its results.
 
 Canonical items hold calls and results in any order; here every call gets exactly one result, in call order, in the
 content behind its turn. What has no partner is repaired and noted, because Gemini refuses the whole request otherwise.
@@ -36,18 +36,18 @@ from treadle.protocols.turn_grouping import INTERRUPTED, partners, plain_turns, 
 
 _BREAK = "\n\n"
 _SIGNED = "thoughtSignature"
-_SPEAKERS = {"user": "user", "assistant": "model"}
+_ROLES = {"user": "user", "assistant": "model"}
 
 
 class ContentsReader(msgspec.Struct, frozen=True, kw_only=True):
-    """Who will read the history: the provider, its model, and whether that is of an older generation."""
+    """The reader of a history: a provider, its model, and whether that is of an older generation."""
 
     provider: str = ""
     model: str = ""
     is_old: bool = False
 
     def made(self, blob: Blob) -> bool:
-        """Tell whether this very provider and model made the blob."""
+        """Whether this very provider and model made the blob."""
         is_same_model = blob.model == self.model or not (blob.model and self.model)
         return bool(self.provider) and blob.provider == self.provider and is_same_model and blob.kind == SIGNATURE
 
@@ -69,17 +69,17 @@ class _Content(msgspec.Struct, frozen=True, gc=False):
     parts: tuple[_Text, ...]
 
 
-def write_turns(items: Sequence[AnyItem]) -> ContentsHistory | None:
+def write_plain_history(items: Sequence[AnyItem]) -> ContentsHistory | None:
     """Write a history of plain texts in which a user and the model take turns behind the system's; None for others."""
-    turns = plain_turns(items)
-    if turns is None:
+    texts = plain_turns(items)
+    if texts is None:
         return None
-    leading = next((place for place, each in enumerate(turns) if each.role in _SPEAKERS), len(turns))
-    system = [{"text": each.content} for each in turns[:leading]]
+    leading = next((place for place, each in enumerate(texts) if each.role in _ROLES), len(texts))
+    system = [{"text": each.content} for each in texts[:leading]]
     contents: list[_Content] = []
     last = ""
-    for each in turns[leading:]:
-        role = _SPEAKERS.get(each.role, last)
+    for each in texts[leading:]:
+        role = _ROLES.get(each.role, last)
         if role == last:
             return None
         contents.append(_Content(role, (_Text(each.content),)))
@@ -122,7 +122,7 @@ class _Writer:
         if left:
             self._notes.add("extra_result", "dropped", "a second result of the same call", count=left)
         contents = [parts[0] if not role else _content(role, parts) for role, parts in self._contents]
-        # Of a content that was kept as it is nobody knows.
+        # The role of a content that is sent back as it came is not known.
         is_of_user = bool(contents) and self._contents[0][0] != "model"
         return ContentsHistory(contents=contents, system=self._system, is_of_user=is_of_user)
 
@@ -254,7 +254,7 @@ class _Writer:
         return [part for part in written if part is not None]
 
     def _push(self, role: str, parts: list[Any]) -> None:
-        """Add a content, or go on with the last one if the same side speaks."""
+        """Add a content, or continue the last one if it has the same role."""
         if not parts:
             return
         if self._contents and self._contents[-1][0] == role:
@@ -272,5 +272,5 @@ def _is_thought(part: dict[str, Any]) -> bool:
 
 
 def _is_text(one: list[dict[str, Any]]) -> bool:
-    """Tell whether there is a part and it is text that is shown."""
+    """Whether there is a part and it is text that is shown."""
     return any("text" in part and not _is_thought(part) for part in one)

@@ -1,7 +1,7 @@
-"""An upstream's bytes as model events: an event stream, one response object or a list of them, in any chunking.
+"""Decodes a Gemini provider's bytes into model events: an event stream, or one response or a list, in any chunks.
 
-Exactly one Finished or Failed comes last, from `finish` at the latest, since Gemini's streams just end. Nothing an
-upstream sends raises.
+Exactly one Finished or Failed comes last, from `finish` at the latest, since Gemini's streams just end. Nothing a
+provider sends raises.
 """
 
 import re
@@ -14,6 +14,7 @@ from treadle.core.events import Finished, Stop
 from treadle.core.items import Blob
 from treadle.core.usage import Usage
 from treadle.protocols.decoding.answer_meter import CUTS, UNNAMED
+from treadle.protocols.decoding.json_values import as_list, as_object, as_text, as_word, json_text
 from treadle.protocols.decoding.keepalive_frames import is_keep_alive
 from treadle.protocols.decoding.stream_decoder import AnswerDecoder
 from treadle.protocols.gemini.content_parts import RAW_ARGUMENTS, SIGNATURE, read_part
@@ -24,11 +25,6 @@ from treadle.protocols.gemini.upstream_chunk import (
     MALFORMED_CALLS,
     STOPS,
     UNSPECIFIED,
-    as_list,
-    as_object,
-    as_text,
-    as_word,
-    json_text,
     misshapen,
     read_chunks,
     read_error,
@@ -47,14 +43,14 @@ _ABOUT = (
     "avgLogprobs",
     "safetyRatings",
 )
-"""What a candidate says about its content, for clients of Gemini and whoever can read it."""
+"""Fields of a candidate about its content, for clients of Gemini."""
 
 
 _ABOUT_NAMES = frozenset(_ABOUT)
 _ANSWER_FIELDS = frozenset({"candidates", "promptFeedback", "usageMetadata"})
 _CALL_FIELDS = frozenset({"id", "name", "willContinue", "will_continue"})
 _OTHER_FIELDS = frozenset({"modelVersion", "responseId", "createTime", "modelStatus"})
-"""What a response says beside its answer."""
+"""Fields of a response beside its answer."""
 
 
 class Decoder(AnswerDecoder[GeminiAssembly]):
@@ -94,9 +90,9 @@ class Decoder(AnswerDecoder[GeminiAssembly]):
         is_error = name == "error" or bool(chunk.get("error"))
         fields = documented(chunk)
         if not is_error and fields.keys().isdisjoint(_ANSWER_FIELDS):
-            said = chunk.get("message") or chunk.get("detail")
-            if said:
-                self._fail(read_error({"message": said}))
+            message = chunk.get("message") or chunk.get("detail")
+            if message:
+                self._fail(read_error({"message": message}))
             elif not fields.keys() <= _OTHER_FIELDS and not is_keep_alive(name, json_text(chunk)):
                 self._damage("a frame is no response object")
         elif not is_error and (what := misshapen(fields)):
@@ -123,8 +119,8 @@ class Decoder(AnswerDecoder[GeminiAssembly]):
     def _read_feedback(self, feedback: dict[str, Any]) -> None:
         reason = as_word(feedback.get("blockReason"))
         if reason:
-            said = as_word(feedback.get("blockReasonMessage"))
-            self._assembly.note("prompt_blocked", "kept", f"the prompt was blocked: {reason} {said}".rstrip())
+            message = as_word(feedback.get("blockReasonMessage"))
+            self._assembly.note("prompt_blocked", "kept", f"the prompt was blocked: {reason} {message}".rstrip())
             self._reason = reason if STOPS.get(reason) == "filtered" else "PROHIBITED_CONTENT"
 
     def _read_candidate(self, candidate: dict[str, Any]) -> None:
@@ -154,7 +150,7 @@ class Decoder(AnswerDecoder[GeminiAssembly]):
             self._finish_message = as_word(candidate.get("finishMessage"))
 
     def _note_field(self, name: str) -> None:
-        """Note once what is said about an answer of calls or of nothing."""
+        """Note once that a field about an answer without a message is dropped."""
         if name not in self._noted_fields:
             self._noted_fields |= {name}
             self._assembly.note("field_dropped", "dropped", f"{name} of an answer", name)
@@ -220,11 +216,11 @@ class Decoder(AnswerDecoder[GeminiAssembly]):
         self._close(Finished(stop=self._stop(), usage=self._usage, raw_stop=reason))
 
     def _add_malformed(self, reason: str) -> None:
-        """Make the call that Gemini could not read a call all the same: its result tells the model what was wrong."""
-        said = self._finish_message or reason
-        found = _CALLED.search(said)
+        """Add the call that Gemini could not read all the same: its result shows the model what was wrong."""
+        text = self._finish_message or reason
+        found = _CALLED.search(text)
         self._assembly.note("malformed_call", "kept", f"{reason}: the call is passed on as the model wrote it")
-        self._assembly.add_call(CallPiece(name=found[1] if found else UNNAMED, args={RAW_ARGUMENTS: said}))
+        self._assembly.add_call(CallPiece(name=found[1] if found else UNNAMED, args={RAW_ARGUMENTS: text}))
 
     def _stop(self) -> Stop:
         stop = STOPS.get(self._reason or "", "done")
@@ -232,7 +228,7 @@ class Decoder(AnswerDecoder[GeminiAssembly]):
 
 
 def _is_call(call: dict[str, Any]) -> bool:
-    """Tell whether a call can be read; one without arguments may have them where nobody knows."""
+    """Whether a call can be read; one without arguments may have them under an unknown name."""
     has_none = "args" not in call and pick(call, "partialArgs") is None
     return isinstance(call.get("args"), dict | str | None) and not (has_none and not call.keys() <= _CALL_FIELDS)
 

@@ -1,12 +1,12 @@
-"""Arguments that Gemini streams value by value, each with the JSON path where it belongs, put together to an object."""
+"""Assembles arguments that Gemini streams value by value, each with its JSON path, to an object."""
 
 import itertools
 import re
 from typing import Any, cast
 
 from treadle.core.json import DEPTH_MAX
+from treadle.protocols.decoding.json_values import as_list, as_object, as_text, as_word
 from treadle.protocols.gemini.field_spelling import pick
-from treadle.protocols.gemini.upstream_chunk import as_list, as_object, as_text, as_word
 
 LIST_GAP_MAX = 16
 """How far behind the end of a list a value may stand: values come about in order."""

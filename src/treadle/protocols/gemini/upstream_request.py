@@ -1,4 +1,4 @@
-"""A plan as the body of a streamGenerateContent request. The address names the model, so the body does not."""
+"""Writes a plan as the body of a streamGenerateContent request. The address names the model, so the body does not."""
 
 import re
 from typing import Any
@@ -15,7 +15,7 @@ from treadle.protocols.field_reader import LIST, OBJECT, TEXT
 from treadle.protocols.gemini.client_request import JSON_TYPE, MODELS
 from treadle.protocols.gemini.field_spelling import PROTOCOL
 from treadle.protocols.gemini.tools import write_choice, write_tools
-from treadle.protocols.gemini.upstream_contents import ContentsReader, write_contents, write_turns
+from treadle.protocols.gemini.upstream_contents import ContentsReader, write_contents, write_plain_history
 from treadle.protocols.translation_notes import Notes, note_foreign, note_unread
 from treadle.protocols.turn_grouping import OPENING
 
@@ -25,7 +25,7 @@ _OLD = re.compile(r"gemini-(?:[12](?:[.-]|$)|pro|exp)|gemma|learnlm")
 _BUDGETED = re.compile(r"gemini-2\.5")
 _BUDGETS = {"none": 0, "minimal": 512, "low": 1_024, "medium": 8_192, "high": 24_576, "xhigh": 24_576, "max": 24_576}
 _LEAST = re.compile(r"gemini-2\.5-pro")
-"""Models that cannot be kept from thinking, and think with at least so many tokens."""
+"""Models that always think, and with at least so many tokens."""
 
 _LEAST_TOKENS = 128
 _LEVELS = {
@@ -47,8 +47,8 @@ def write_request(plan: Plan, *, provider: str = "") -> WrittenRequest:
     notes = Notes()
     model = plan.model.removeprefix(MODELS)
     reader = ContentsReader(provider=provider, model=plan.model, is_old=_OLD.match(model) is not None)
-    turns = write_turns(plan.items)
-    history = write_contents(plan.items, reader, notes) if turns is None else turns
+    plain = write_plain_history(plan.items)
+    history = write_contents(plan.items, reader, notes) if plain is None else plain
     contents = history.contents
     if not history.is_of_user:
         notes.add("opening_added", "emulated", "a conversation must begin with a user's message")
@@ -56,20 +56,20 @@ def write_request(plan: Plan, *, provider: str = "") -> WrittenRequest:
     body: dict[str, Any] = {"contents": contents}
     if history.system:
         body["systemInstruction"] = {"parts": history.system}
-    kept = _kept(plan.options, notes) if plan.options.extra else {}
-    if plan.tools or kept:
-        body |= _tool_fields(plan, kept, notes)
-    config = _object(kept.pop("generationConfig", None)) | _config(plan.options)
+    extra = _extra_fields(plan.options, notes) if plan.options.extra else {}
+    if plan.tools or extra:
+        body |= _tool_fields(plan, extra, notes)
+    config = _object(extra.pop("generationConfig", None)) | _config(plan.options)
     if plan.options.reasoning_effort is not None and "thinkingConfig" not in config:
         config |= _thinking(plan.options.reasoning_effort, model, notes)
     if config:
         body["generationConfig"] = config
-    if turns is None or plan.tools:
-        note_foreign(plan.items if turns is None else (), plan.tools, PROTOCOL, notes)
-    return WrittenRequest(body=write_json({**kept, **body}), notes=notes.all())
+    if plain is None or plan.tools:
+        note_foreign(plan.items if plain is None else (), plan.tools, PROTOCOL, notes)
+    return WrittenRequest(body=write_json({**extra, **body}), notes=notes.all())
 
 
-def _kept(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:
+def _extra_fields(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:
     """Return the fields that the client wrote for Gemini and Treadle does not act on."""
     if options.extra_protocol == PROTOCOL:
         return dict(options.extra)
@@ -77,9 +77,9 @@ def _kept(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:
     return {}
 
 
-def _tool_fields(plan: Plan, kept: dict[str, msgspec.Raw], notes: Notes) -> dict[str, Any]:
-    hosted = LIST.decode(kept.pop("tools", b"[]"))
-    config = _object(kept.pop("toolConfig", None))
+def _tool_fields(plan: Plan, extra: dict[str, msgspec.Raw], notes: Notes) -> dict[str, Any]:
+    hosted = LIST.decode(extra.pop("tools", b"[]"))
+    config = _object(extra.pop("toolConfig", None))
     calling = _object(config.pop("functionCallingConfig", None))
     tools: list[Any] = [*_TOOLS.of(plan.tools)]
     if hosted and tools and _BESIDE_FUNCTIONS not in config:
@@ -90,7 +90,9 @@ def _tool_fields(plan: Plan, kept: dict[str, msgspec.Raw], notes: Notes) -> dict
         calling = write_choice(plan.tool_choice, calling)
         config |= {"functionCallingConfig": calling} if calling else {}
         if plan.options.parallel_tool_calls is False:
-            notes.add("parallel_dropped", "dropped", "Gemini cannot be kept from parallel calls", "parallel_tool_calls")
+            notes.add(
+                "parallel_dropped", "dropped", "Gemini cannot be extra from parallel calls", "parallel_tool_calls"
+            )
     fields = {"tools": tools, "toolConfig": config}
     return {name: value for name, value in fields.items() if value}
 
@@ -122,7 +124,7 @@ def _response_fields(form: msgspec.Raw) -> dict[str, Any]:
 
 
 def _thinking(effort: str, model: str, notes: Notes) -> dict[str, Any]:
-    """Say how hard to think in the words of the model's generation."""
+    """Write the reasoning effort as the model's generation expects it."""
     is_budgeted = _BUDGETED.match(model) is not None
     if effort not in _LEVELS or (_OLD.match(model) and not is_budgeted):
         notes.add("effort_dropped", "dropped", f"{model!r} cannot be told the effort {effort!r}", "reasoning_effort")

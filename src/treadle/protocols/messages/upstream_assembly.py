@@ -26,9 +26,10 @@ from treadle.protocols.decoding.item_drafts import (
     PartDraft,
     ReasoningDraft,
 )
+from treadle.protocols.decoding.json_values import as_text, json_text
 from treadle.protocols.field_reader import OBJECT, TEXT, is_null, starts_with
 from treadle.protocols.messages.provider_state import INVALID_JSON, PROTOCOL, REDACTED, SIGNATURE
-from treadle.protocols.messages.upstream_event import NOTHING, BlockIn, DeltaIn, as_text, json_text
+from treadle.protocols.messages.upstream_event import NOTHING, BlockIn, DeltaIn
 from treadle.protocols.surrogates import mend_text
 
 BLOCKS_MAX = 4_096

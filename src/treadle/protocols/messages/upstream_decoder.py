@@ -1,6 +1,6 @@
-"""An upstream's bytes as model events: an event stream, or one whole message as JSON, in any chunking.
+"""Decodes a Messages provider's bytes into model events: an event stream, or one JSON message, in any chunking.
 
-Exactly one Finished or Failed comes last, from `finish` at the latest. Nothing an upstream sends raises.
+Exactly one Finished or Failed comes last, from `finish` at the latest. Nothing a provider sends raises.
 """
 
 import json
@@ -12,6 +12,7 @@ from treadle.core.errors import BrokenStream
 from treadle.core.events import Finished, Stop
 from treadle.core.json import cut_text
 from treadle.protocols.decoding.answer_meter import CUTS
+from treadle.protocols.decoding.json_values import as_text
 from treadle.protocols.decoding.keepalive_frames import TYPES, is_keep_alive
 from treadle.protocols.decoding.stream_decoder import AnswerDecoder
 from treadle.protocols.messages.upstream_assembly import MessagesAssembly
@@ -20,7 +21,6 @@ from treadle.protocols.messages.upstream_event import (
     DeltaIn,
     EventIn,
     MessageIn,
-    as_text,
     read_block,
     read_counts,
     read_error,
@@ -30,14 +30,14 @@ from treadle.protocols.messages.upstream_event import (
 from treadle.protocols.surrogates import mend_escapes
 
 PAUSED = "pause_turn"
-"""The reason with which a provider asks to be called again to go on."""
+"""The reason with which a provider asks to be called again so that it can continue."""
 
 KEPT_REASONS = {
     PAUSED: "the upstream paused its turn; sent back as it is, it goes on",
     "compaction": "the upstream compacted the conversation; sent back as it is, it goes on",
     "model_context_window_exceeded": "the conversation and its answer are longer than the model can see",
 }
-"""Reasons that no other protocol has: each is the code of a note, so that clients of this one are told it."""
+"""Reasons that no other protocol has: each is the code of a note, from which clients of this protocol get it."""
 
 _EVENTS = frozenset(
     {
@@ -115,7 +115,7 @@ class Decoder(AnswerDecoder[MessagesAssembly]):
             self._read_other(name, data)
 
     def _read_other(self, name: str, data: str) -> None:
-        """Read what is no event of this protocol: an error in other words, a keep-alive, or what damage left."""
+        """Read what is no event of this protocol: an error in another format, a keep-alive, or damage."""
         if name == "error":
             self._fail(read_error(data))
         elif not is_keep_alive(name, data):
@@ -175,14 +175,14 @@ class Decoder(AnswerDecoder[MessagesAssembly]):
             self._reason = reason
 
     def _read_ending(self, delta: DeltaIn) -> None:
-        """Read how the message ends; what is said about it beside the reason is told."""
+        """Read how the message ends; details beside the reason are noted."""
         self._read_reason(delta.stop_reason)
         self._is_ending = self._reason is not None
         self._sequence = as_text(delta.stop_sequence) or self._sequence
         details = cast("dict[str, Any]", delta.stop_details) if isinstance(delta.stop_details, dict) else {}
-        said = as_text(details.get("explanation")) or as_text(details.get("category"))
-        if said:
-            self._assembly.note("stop_details", "kept", cut_text(said, MESSAGE_BYTES_MAX))
+        text = as_text(details.get("explanation")) or as_text(details.get("category"))
+        if text:
+            self._assembly.note("stop_details", "kept", cut_text(text, MESSAGE_BYTES_MAX))
         if delta.container is not None:
             self._assembly.note("container_dropped", "dropped", "the container of the provider's own tools")
 
@@ -191,9 +191,9 @@ class Decoder(AnswerDecoder[MessagesAssembly]):
 
     @property
     def _is_whole(self) -> bool:
-        """Tell whether all of the answer has been said already: its reason stands behind the last block.
+        """Whether the answer is complete: its reason stands behind the last block.
 
-        A reason that comes with the beginning of a message says nothing about where it ends.
+        A reason that comes with the start of a message does not mean that it ends there.
         """
         return self._is_ending and not self._assembly.has_open_blocks
 
@@ -226,7 +226,7 @@ class Decoder(AnswerDecoder[MessagesAssembly]):
 
 
 def _is_empty(delta: DeltaIn, data: str) -> bool:
-    """Tell whether a piece says nothing: relays leave out a text that is empty.
+    """Whether a piece is empty: relays leave out a text that is empty.
 
     One with a field that is not known is another one: its text may stand there.
     """
@@ -237,5 +237,5 @@ def _is_empty(delta: DeltaIn, data: str) -> bool:
 
 
 def _key(index: Any) -> Any:
-    """Return an index as something to look up; anything but text and numbers is none."""
+    """Return an index as a lookup key; anything but text and numbers is None."""
     return index if isinstance(index, int | str | float) else None

@@ -1,4 +1,4 @@
-"""One event of an upstream: its shape, read from JSON, and the small judgements about its leaves.
+"""Reads one event of a Messages answer from JSON, and checks its leaves one by one.
 
 Only the containers are typed: a number or a string of the wrong kind must not cost the rest of its event, so the
 leaves are taken as they come and judged one by one. Nothing is remembered between events.
@@ -10,8 +10,9 @@ from typing import Any, cast
 import msgspec
 
 from treadle.core.errors import ErrorInfo, UpstreamError, UpstreamStatus
-from treadle.core.json import BadJson, check_bounds, cut_text, type_errors, write_json
+from treadle.core.json import cut_text, type_errors
 from treadle.core.usage import Usage
+from treadle.protocols.decoding.json_values import is_bounded, json_text
 from treadle.protocols.field_reader import is_null
 from treadle.protocols.surrogates import has_half_escapes, mend_escapes
 
@@ -98,7 +99,7 @@ _COUNTS = ("input_tokens", "output_tokens", "cache_creation_input_tokens", "cach
 
 def read_event(data: str) -> EventIn | None:
     """Read an event, or a whole message; None where it is neither."""
-    if len(data) > CHECKED_CHARS and not _is_bounded(data):
+    if len(data) > CHECKED_CHARS and not is_bounded(data):
         return None
     try:
         return _event.decode(data)
@@ -121,15 +122,15 @@ def read_counts(value: Any) -> dict[str, int]:
     if not isinstance(value, dict):
         return {}
     usage = cast("dict[str, Any]", value)
-    said = {name: usage.get(name) for name in _COUNTS}
+    counts = {name: usage.get(name) for name in _COUNTS}
     details = usage.get("output_tokens_details")
     if isinstance(details, dict):
-        said["thinking_tokens"] = cast("dict[str, Any]", details).get("thinking_tokens")
-    return {name: count for name, count in said.items() if type(count) is int and count >= 0}
+        counts["thinking_tokens"] = cast("dict[str, Any]", details).get("thinking_tokens")
+    return {name: count for name, count in counts.items() if type(count) is int and count >= 0}
 
 
 def usage_of(counts: dict[str, int]) -> Usage | None:
-    """Return the usage that the counts amount to: here the input is told apart from what a cache held of it."""
+    """Return the usage that the counts amount to: this API counts cached input apart from the rest."""
     if not counts:
         return None
     read, written = counts.get("cache_read_input_tokens", 0), counts.get("cache_creation_input_tokens", 0)
@@ -143,7 +144,7 @@ def usage_of(counts: dict[str, int]) -> Usage | None:
 
 
 def read_error(value: Any) -> ErrorInfo:
-    """Read what an upstream says went wrong."""
+    """Read the error that an upstream reports."""
     error = cast("dict[str, Any]", value if isinstance(value, dict) else {"message": value})
     message = error.get("message") or "the upstream reported an error"
     message = cut_text(message if isinstance(message, str) else json_text(message), MESSAGE_BYTES_MAX)
@@ -153,28 +154,6 @@ def read_error(value: Any) -> ErrorInfo:
     if status is None:
         return UpstreamError(message, code=code).info
     return UpstreamStatus(message, status=status, code=code).info
-
-
-def json_text(value: Any) -> str:
-    """Write a value as JSON, compactly; halves of surrogate pairs become U+FFFD."""
-    try:
-        return write_json(value).decode()
-    except UnicodeEncodeError:
-        raw, _ = mend_escapes(json.dumps(value, separators=(",", ":")).encode())
-        return raw.decode()
-
-
-def as_text(value: Any) -> str:
-    """Return a text; anything else is none."""
-    return value if isinstance(value, str) else ""
-
-
-def _is_bounded(data: str) -> bool:
-    try:
-        check_bounds(data.encode())
-    except BadJson:
-        return False
-    return True
 
 
 def _read_halves(data: str) -> EventIn | None:

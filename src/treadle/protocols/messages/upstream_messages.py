@@ -1,4 +1,4 @@
-"""The history as the Messages API wants it: a system prompt, then users and assistants who take turns.
+"""Writes a history as the Messages API wants it: a system prompt, then users and assistants who take turns.
 
 Each turn of the model is one message of blocks in their order; directly behind it stands a user's message that
 begins with one result for every call, in call order. What has no partner or no place is repaired and noted, because
@@ -53,7 +53,7 @@ _head = msgspec.json.Decoder(_Head)
 
 
 class Dialogue:
-    """Puts the messages together, item by item; `provider` and `model` say whose opaque state may go along."""
+    """Puts the messages together, item by item; `provider` and `model` are those whose opaque state may be sent."""
 
     def __init__(self, items: Sequence[AnyItem], notes: Notes, provider: str, model: str) -> None:
         self.system: list[MessageItem] = []
@@ -114,8 +114,8 @@ class Dialogue:
         if item.blobs:
             self._notes.add("blob_dropped", "dropped", "state that only the provider that made it can read")
         if item.role == "assistant":
-            self._begin_reply()
-            self._say(item)
+            self._start_reply()
+            self._add_assistant_message(item)
         elif item.role in _SYSTEM_ROLES:
             self._add_system(item)
         else:
@@ -132,16 +132,16 @@ class Dialogue:
             self._end_turn()
         self._turn += blocks
 
-    def _say(self, item: MessageItem) -> None:
+    def _add_assistant_message(self, item: MessageItem) -> None:
         """Add to the turn; the API takes images and files from users only, so those follow behind it."""
         shown = tuple([part for part in item.content if type(part) in _ATTACHMENTS])
         if not shown:
             self._turn += self._blocks(item)
             return
         self._notes.add("answer_attachment", "emulated", "images and files of an answer follow in a user message")
-        said = tuple([part for part in item.content if type(part) not in _ATTACHMENTS])
+        others = tuple([part for part in item.content if type(part) not in _ATTACHMENTS])
         marker = f"[{len(shown)} attachment(s) of this answer follow in the next user message]"
-        self._turn += [*self._blocks(msgspec.structs.replace(item, content=said)), write_text(marker)]
+        self._turn += [*self._blocks(msgspec.structs.replace(item, content=others)), write_text(marker)]
         self._attached += [write_text(_ATTACHED), *self._blocks(msgspec.structs.replace(item, content=shown))]
 
     def _add_system(self, item: MessageItem) -> None:
@@ -149,7 +149,7 @@ class Dialogue:
             self.system.append(item)
             return
         self._end_turn()
-        kept = tuple(part for part in item.content if not isinstance(part, TextPart | OpaquePart))
+        parts = tuple(part for part in item.content if not isinstance(part, TextPart | OpaquePart))
         if any(isinstance(part, OpaquePart) for part in item.content):
             self._notes.add("part_dropped", "dropped", "a part that only a system message can carry")
         texts = [part for part in item.content if isinstance(part, TextPart)]
@@ -159,10 +159,10 @@ class Dialogue:
             fields = own_fields(texts[-1].extra, self._notes)
             fields.pop(BLOCK, None)
             self._push("user", [write_text(f"<system>\n{text}\n</system>", fields)])
-        self._push("user", self._blocks(msgspec.structs.replace(item, content=kept)))
+        self._push("user", self._blocks(msgspec.structs.replace(item, content=parts)))
 
     def _think(self, item: ReasoningItem) -> None:
-        self._begin_reply()
+        self._start_reply()
         thought = _thought(item, self._provider, self._model)
         if thought is None:
             self._notes.add("reasoning_dropped", "dropped", "reasoning that this provider did not sign")
@@ -170,7 +170,7 @@ class Dialogue:
             self._turn.append(thought)
 
     def _call(self, item: CallItem) -> None:
-        self._begin_reply()
+        self._start_reply()
         if item.blobs:
             self._notes.add("blob_dropped", "dropped", "state that only the provider that made it can read")
         call_id = self._unique(shown_id(item.call_id))
@@ -185,7 +185,7 @@ class Dialogue:
         while unique in self._shown:
             number += 1
             unique = f"{shown}_{number}"
-        # The next one of this id goes on from here instead of trying every number again.
+        # The next one of this id continues from here instead of trying every number again.
         self._numbers[shown] = number
         self._shown.add(unique)
         return unique
@@ -216,10 +216,10 @@ class Dialogue:
         elif starts_with(_head.decode(item.raw).role, '"'):
             self._notes.add("item_dropped", "dropped", "a message of a role that this API does not take")
         else:
-            self._begin_reply()
+            self._start_reply()
             self._turn.append(item.raw)
 
-    def _begin_reply(self) -> None:
+    def _start_reply(self) -> None:
         """Begin a new turn of the model if the calls of the last one are answered already."""
         if self._answered:
             self._end_turn()

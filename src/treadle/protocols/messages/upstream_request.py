@@ -1,4 +1,4 @@
-"""A plan as the body of a Messages request. It always streams: a whole answer is a stream folded."""
+"""Writes a plan as the body of a Messages request. It always streams: a whole answer is a stream folded."""
 
 from typing import Any
 
@@ -30,37 +30,37 @@ _EFFORTS = {
     "max": "max",
 }
 _COMPOSED = frozenset({"system", "tools", "tool_choice", "output_config"})
-"""Kept fields that are written together with what Treadle itself has to say."""
+"""Extra fields that are merged with those that Treadle writes itself."""
 
 
 def write_request(plan: Plan, *, provider: str = "") -> WrittenRequest:
     """Write the request; blobs go back only to the `provider` that made them."""
     notes, options = Notes(), plan.options
-    kept = _kept(options, notes) if options.extra else {}
+    extra = _extra_fields(options, notes) if options.extra else {}
     dialogue = Dialogue(plan.items, notes, provider, plan.model)
-    body: dict[str, Any] = {"model": plan.model, "max_tokens": _tokens_max(options, kept, notes)}
+    body: dict[str, Any] = {"model": plan.model, "max_tokens": _tokens_max(options, extra, notes)}
     body["messages"] = dialogue.messages()
-    if dialogue.system and (system := _system(dialogue.system, kept.get("system"), notes)):
+    if dialogue.system and (system := _system(dialogue.system, extra.get("system"), notes)):
         body["system"] = system
-    if plan.tools or "tools" in kept:
-        body |= write_tools(plan, LIST.decode(kept["tools"]) if "tools" in kept else [], notes)
-    if "tool_choice" in kept and plan.tool_choice.mode == "auto" and not is_continued(plan.items):
-        body["tool_choice"] = kept["tool_choice"]
-    _add_options(body, options, kept, notes)
+    if plan.tools or "tools" in extra:
+        body |= write_tools(plan, LIST.decode(extra["tools"]) if "tools" in extra else [], notes)
+    if "tool_choice" in extra and plan.tool_choice.mode == "auto" and not is_continued(plan.items):
+        body["tool_choice"] = extra["tool_choice"]
+    _add_options(body, options, extra, notes)
     body["stream"] = True
-    for name, raw in kept.items():
+    for name, raw in extra.items():
         if name not in _COMPOSED:
             body.setdefault(name, raw)
     return WrittenRequest(body=write_json(body), notes=notes.all(), headers=_headers(options))
 
 
 def _headers(options: Options) -> tuple[tuple[str, str], ...]:
-    """Say beside the body what the client said there."""
+    """Return the headers that the client sent for the provider."""
     version = (("anthropic-version", options.api_version),) if options.api_version else ()
     return (*version, ("anthropic-beta", ",".join(options.betas))) if options.betas else version
 
 
-def _kept(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:
+def _extra_fields(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:
     """Return the fields that the client wrote for this very protocol."""
     if options.extra_protocol == PROTOCOL:
         return options.extra
@@ -68,9 +68,9 @@ def _kept(options: Options, notes: Notes) -> dict[str, msgspec.Raw]:
     return {}
 
 
-def _tokens_max(options: Options, kept: dict[str, msgspec.Raw], notes: Notes) -> int:
+def _tokens_max(options: Options, extra: dict[str, msgspec.Raw], notes: Notes) -> int:
     """Return how long the answer may be: the thoughts count too, so that they need less than that."""
-    budget = (_budget(kept["thinking"]) or 0) if "thinking" in kept else 0
+    budget = (_budget(extra["thinking"]) or 0) if "thinking" in extra else 0
     if options.max_output_tokens is None:
         bound = OUTPUT_TOKENS_DEFAULT + budget
         notes.add("max_tokens_default", "coerced", f"the API demands a bound; {bound} tokens were set", "max_tokens")
@@ -97,7 +97,7 @@ def _system(items: list[MessageItem], raw: msgspec.Raw | None, notes: Notes) -> 
     return blocks
 
 
-def _add_options(body: dict[str, Any], options: Options, kept: dict[str, msgspec.Raw], notes: Notes) -> None:
+def _add_options(body: dict[str, Any], options: Options, extra: dict[str, msgspec.Raw], notes: Notes) -> None:
     if options.seed is not None:
         notes.add("seed_dropped", "dropped", "the API has no seed", "seed")
     stop = [sequence for sequence in options.stop if sequence.strip()] if options.stop else []
@@ -109,8 +109,8 @@ def _add_options(body: dict[str, Any], options: Options, kept: dict[str, msgspec
         body["top_p"] = options.top_p
     if stop:
         body["stop_sequences"] = stop
-    if options.reasoning_effort is not None or options.output_schema is not None or "output_config" in kept:
-        body |= _thinking(options, kept, notes)
+    if options.reasoning_effort is not None or options.output_schema is not None or "output_config" in extra:
+        body |= _thinking(options, extra, notes)
 
 
 def _temperature(value: float, notes: Notes) -> float:
@@ -120,16 +120,16 @@ def _temperature(value: float, notes: Notes) -> float:
     return 1
 
 
-def _thinking(options: Options, kept: dict[str, msgspec.Raw], notes: Notes) -> dict[str, Any]:
+def _thinking(options: Options, extra: dict[str, msgspec.Raw], notes: Notes) -> dict[str, Any]:
     """Write how hard the model shall think, and the form of its answer."""
-    config: dict[str, Any] = dict(OBJECT.decode(kept["output_config"])) if "output_config" in kept else {}
+    config: dict[str, Any] = dict(OBJECT.decode(extra["output_config"])) if "output_config" in extra else {}
     fields: dict[str, Any] = {}
-    is_restated = "thinking" in kept and _budget(kept["thinking"]) is not None and "effort" not in config
+    is_restated = "thinking" in extra and _budget(extra["thinking"]) is not None and "effort" not in config
     config.pop("effort", None)
     effort = options.reasoning_effort
     if effort == "none":
         notes.add("effort_coerced", "coerced", "an effort of none became disabled thinking", "reasoning_effort")
-        fields["thinking"] = kept.get("thinking", {"type": "disabled"})
+        fields["thinking"] = extra.get("thinking", {"type": "disabled"})
     elif effort is not None and not is_restated:
         config["effort"] = _EFFORTS.get(effort, effort)
         if config["effort"] != effort:

@@ -19,17 +19,17 @@ from treadle.protocols.decoding.item_drafts import BlobFactory, CallDraft, ItemD
 from treadle.protocols.field_reader import OBJECT
 from treadle.protocols.responses.content_parts import PROTOCOL
 from treadle.protocols.responses.tools import flat_name
-from treadle.protocols.responses.upstream_content_parts import PartKind, Spoken
+from treadle.protocols.responses.upstream_content_parts import PartKind, TextPiece
 from treadle.protocols.responses.upstream_event import ITEM, NULL, ItemIn, is_null, is_object, read, word_of
 from treadle.protocols.responses.upstream_item_drafts import (
+    ArgumentEvents,
     Draft,
     Family,
     ResponsesCallDraft,
     ResponsesMessageDraft,
     ResponsesOpaqueDraft,
     ResponsesReasoningDraft,
-    SpokenDraft,
-    Voice,
+    TextDraft,
     kind_of,
 )
 from treadle.protocols.responses.upstream_item_index import ItemPosition, Named, Register
@@ -83,7 +83,7 @@ class ResponsesAssembly(ItemBuilder):
         calls = [draft for draft in self._drafts if isinstance(draft, ResponsesCallDraft)]
         return all(call.name and (call.is_closed or call.is_whole) for call in calls)
 
-    def add_text(self, place: ItemPosition, key: int, piece: Spoken) -> None:
+    def add_text(self, place: ItemPosition, key: int, piece: TextPiece) -> None:
         """Add to a part of a message or of reasoning, or begin it."""
         if not piece.text:
             return
@@ -95,8 +95,8 @@ class ResponsesAssembly(ItemBuilder):
         else:
             draft.row.feed(key, piece)
 
-    def end_text(self, place: ItemPosition, key: int, whole: Spoken) -> None:
-        """Take the whole text of a part."""
+    def end_text(self, place: ItemPosition, key: int, whole: TextPiece) -> None:
+        """Add the whole text of a part."""
         draft = self._text_draft(place, whole.kind) if whole.text else None
         if draft is None:
             return
@@ -106,26 +106,26 @@ class ResponsesAssembly(ItemBuilder):
             self.meter.mark_damaged(_DIFFERS)
 
     def annotate(self, place: ItemPosition, key: int, annotation: msgspec.Raw) -> None:
-        """Keep an annotation of a text; the list that comes with the whole text replaces them."""
+        """Store an annotation of a text; the list that comes with the whole text replaces them."""
         draft = self._register.of_piece("message", place)
         part = draft.row.find("text", key) if isinstance(draft, ResponsesMessageDraft) else None
         if part is not None and draft is not None and not draft.is_closed and is_object(annotation):
             self.meter.add_raw(annotation)
             part.annotations.append(annotation.copy())
 
-    def add_arguments(self, place: ItemPosition, kind: CallKind, voice: Voice, text: str) -> None:
+    def add_arguments(self, place: ItemPosition, kind: CallKind, source: ArgumentEvents, text: str) -> None:
         """Add to the arguments of a call, or begin one whose name is still to come."""
         call = self._call(place, kind)
         if call is None:
             return
         if call.is_closed:
-            if call.voice == voice:
+            if call.source == source:
                 self.meter.mark_damaged("arguments came for a call that was done")
             return
-        self._append_arguments(call, call.feed(text, voice))
+        self._append_arguments(call, call.feed(text, source))
 
     def end_arguments(self, place: ItemPosition, kind: CallKind, whole: str, name: str = "") -> None:
-        """Take the whole arguments of a call; some upstreams tell its name only here."""
+        """Add the whole arguments of a call; some upstreams send its name only here."""
         call = self._call(place, kind)
         if call is None:
             return
@@ -147,7 +147,7 @@ class ResponsesAssembly(ItemBuilder):
         self._start(place, ItemIn(type="function_call", name=name, call_id=call_id), NULL)
 
     def end_item(self, place: ItemPosition, raw: msgspec.Raw) -> None:
-        """Take a whole item; one that was never begun begins and ends here."""
+        """Add a whole item; one that never started starts and ends here."""
         item = self._item(raw)
         if item is None:
             return
@@ -160,9 +160,9 @@ class ResponsesAssembly(ItemBuilder):
             self.meter.mark_damaged(_DIFFERS)
 
     def end_output(self, raws: list[msgspec.Raw], *, is_cut: bool = False) -> None:
-        """Take the output of the whole response: what was never streamed comes now, and what was must be in it.
+        """Add the output of the whole response: what was never streamed comes now, and what was must be in it.
 
-        Minimal upstreams say no output at all, and that of a response that `is_cut` need not name what was cut.
+        Minimal upstreams send no output at all, and that of a response that `is_cut` need not name what was cut.
         """
         items = [(raw, item) for raw in raws if (item := self._item(raw)) is not None]
         for position, (raw, item, draft) in enumerate(self._claimed(items)):
@@ -190,7 +190,7 @@ class ResponsesAssembly(ItemBuilder):
         self._note_rest()
 
     def _check_end(self, call: ResponsesCallDraft, *, is_cut: bool) -> None:
-        """Look whether a call is whole when the answer ends."""
+        """Check that a call is whole when the answer ends."""
         is_last = call is self._drafts[-1]
         if not is_cut:
             if not call.is_closed and self.is_streamed and (self._has_ends or not call.is_whole):
@@ -222,17 +222,17 @@ class ResponsesAssembly(ItemBuilder):
         self._register.add(family, place, draft)
         self._open_if_ready(draft)
 
-    def _text_draft(self, place: ItemPosition, kind: PartKind) -> SpokenDraft | None:
+    def _text_draft(self, place: ItemPosition, kind: PartKind) -> TextDraft | None:
         family = _FAMILY_OF_PART[kind]
         draft: Any = self._register.of_piece(family, place)
-        return draft if draft is not None else cast("SpokenDraft | None", self._new(family, place, ItemIn(type=family)))
+        return draft if draft is not None else cast("TextDraft | None", self._new(family, place, ItemIn(type=family)))
 
     def _call(self, place: ItemPosition, kind: CallKind) -> ResponsesCallDraft | None:
         draft: Any = self._register.of_piece("call", place)
         if draft is not None:
             return draft
-        begun = ItemIn(type="custom_tool_call" if kind == "custom" else "function_call")
-        return cast("ResponsesCallDraft | None", self._new("call", place, begun))
+        item = ItemIn(type="custom_tool_call" if kind == "custom" else "function_call")
+        return cast("ResponsesCallDraft | None", self._new("call", place, item))
 
     def _new(self, family: Family, place: ItemPosition, item: ItemIn, raw: msgspec.Raw | None = None) -> Draft | None:
         if len(self._drafts) >= ITEMS_MAX:
@@ -242,7 +242,7 @@ class ResponsesAssembly(ItemBuilder):
         self.meter.add(place.item_id)
         self._drafts.append(draft)
         self._register.add(family, place, draft)
-        if isinstance(draft, SpokenDraft):
+        if isinstance(draft, TextDraft):
             draft.add_names(item)
             self._open(draft)
         return draft
@@ -300,7 +300,7 @@ class ResponsesAssembly(ItemBuilder):
     def _close(self, draft: ItemDraft) -> None:
         if isinstance(draft, CallDraft) and not self._has_name(draft.name):
             return
-        if isinstance(draft, SpokenDraft):
+        if isinstance(draft, TextDraft):
             draft.close()
         super()._close(draft)
         if isinstance(draft, Draft):
@@ -353,7 +353,7 @@ class ResponsesAssembly(ItemBuilder):
                 left[family] -= 1
 
     def _unclaimed(self, free: list[Draft], family: Family, position: int, item: ItemIn, left: int) -> Draft | None:
-        """Find a draft for an item whose ids say nothing; where there are enough for all, the next one is it."""
+        """Find a draft for an item with unknown ids: the next one, where there are enough for all."""
         if not free:
             return None
         at = self._register.at(family, position)
@@ -365,7 +365,7 @@ class ResponsesAssembly(ItemBuilder):
 
 
 def _is_garbled(item: ItemIn, raw: msgspec.Raw) -> bool:
-    """Tell whether a whole call has no arguments and a field that is not known: they may stand there."""
+    """Whether a whole call has no arguments and an unknown field: they may stand there."""
     return is_null(item.arguments) and is_null(item.input) and not OBJECT.decode(raw).keys() <= _CALL_FIELDS
 
 

@@ -1,4 +1,4 @@
-"""The history with every call answered once, directly behind the calls it stands among.
+"""Pairs calls and results: a history with every call answered once, directly behind the calls it stands among.
 
 Canonical items hold calls and results in any order, and clients lose some; an upstream refuses a call without its
 result and a result without its call. What has no partner is repaired and noted.
@@ -48,7 +48,7 @@ class _Pairer:
         elif type(item) is ResultItem:
             self._add_result(item)
         else:
-            # What the model says or thinks beside its calls is of the same turn.
+            # Messages and reasoning of the model beside its calls belong to the same turn.
             if type(item) is MessageItem and item.role != "assistant":
                 self._answer()
             self.items.append(item)
@@ -66,7 +66,7 @@ class _Pairer:
             number += 1
             unique = f"{call_id}_{number}"
         if unique != call_id:
-            # The next one of this id goes on from here instead of trying every number again.
+            # The next one of this id continues from here instead of trying every number again.
             self._numbers[call_id] = number
             self._notes.add(
                 "duplicate_call_id", "repaired", "a call with the id of an earlier one got its own", HISTORY

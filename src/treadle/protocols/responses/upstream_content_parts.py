@@ -1,4 +1,4 @@
-"""The text of an item, part by part.
+"""Collects the text of an item, part by part.
 
 Only one part goes out at a time, because clients cannot follow two: what comes for a later part waits until those
 before it are closed. A whole text that an upstream gives at the end adds what it never streamed and nothing else.
@@ -17,8 +17,8 @@ PARTS_MAX = 1024
 PartKind = Literal["text", "refusal", "raw", "summary"]
 
 
-class Spoken(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of a part, or all of it, with what is said about the text."""
+class TextPiece(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of a part, or all of it, with its annotations and logprobs."""
 
     kind: PartKind
     text: str
@@ -55,7 +55,7 @@ class PartText:
         return self._keep(self._joiner.finish())
 
     def begins(self, whole: str) -> bool:
-        """Tell whether a text begins with this one; the shorter of the two bounds what that costs."""
+        """Whether a text begins with this one; the shorter of the two bounds what that costs."""
         return len(whole) >= self.chars and whole.startswith(self.text)
 
     def extend(self, whole: str) -> str:
@@ -75,12 +75,12 @@ class PartText:
 class ContentPart:
     """One part: `number` is its place among those of its kind, or of its message."""
 
-    __slots__ = ("annotations", "held", "is_closed", "kind", "logprobs", "number", "said", "waiting")
+    __slots__ = ("annotations", "content", "held", "is_closed", "kind", "logprobs", "number", "waiting")
 
     def __init__(self, kind: PartKind, number: int, meter: AnswerMeter) -> None:
         self.kind: PartKind = kind
         self.number = number
-        self.said = PartText(meter)
+        self.content = PartText(meter)
         self.held: list[str] = []
         self.is_closed = False
         self.annotations: list[msgspec.Raw] = []
@@ -104,7 +104,7 @@ class PartRow:
         self._keys: dict[tuple[PartKind, int], ContentPart] = {}
         self._live = 0
 
-    def feed(self, key: int, piece: Spoken) -> None:
+    def feed(self, key: int, piece: TextPiece) -> None:
         """Add text to a part, or begin it; a part that is closed takes no more."""
         part = self._keys.get((piece.kind, key))
         if part is None:
@@ -112,35 +112,35 @@ class PartRow:
         if part is not None and not part.is_closed:
             if piece.logprobs:
                 self._weigh(part, piece.logprobs)
-            self._pass(part, part.said.add(piece.text))
+            self._pass(part, part.content.add(piece.text))
 
     def find(self, kind: PartKind, key: int) -> ContentPart | None:
-        """Return a part that has begun."""
+        """Return a part that has started."""
         return self._keys.get((kind, key))
 
-    def contradicts(self, key: int, whole: Spoken) -> bool:
-        """Tell whether the whole text of a part that is closed is another one than it has."""
+    def contradicts(self, key: int, whole: TextPiece) -> bool:
+        """Whether the whole text of a part that is closed is another one than it has."""
         part = self._keys.get((whole.kind, key))
-        return part is not None and bool(whole.text) and not self.is_same([part.said.text], [whole.text])
+        return part is not None and bool(whole.text) and not self.is_same([part.content.text], [whole.text])
 
-    def is_same(self, said: list[str], whole: list[str]) -> bool:
-        """Tell whether texts are the same but for white space around them, and remember that they were respelt."""
-        if "".join(said) == "".join(whole):
+    def is_same(self, texts: list[str], whole: list[str]) -> bool:
+        """Whether texts are the same but for white space around them, and remember that they were respelt."""
+        if "".join(texts) == "".join(whole):
             return True
-        is_same = "".join(said).strip() == "".join(whole).strip() or _stripped(said) == _stripped(whole)
+        is_same = "".join(texts).strip() == "".join(whole).strip() or _stripped(texts) == _stripped(whole)
         self.is_respelt = self.is_respelt or is_same
         return is_same
 
     def texts(self, kind: PartKind) -> list[str]:
         """Return all texts of a kind."""
-        return [part.said.text for part in self.parts if part.kind == kind]
+        return [part.content.text for part in self.parts if part.kind == kind]
 
-    def complete(self, key: int, whole: Spoken) -> None:
-        """Take the whole text of a part, and close it."""
+    def complete(self, key: int, whole: TextPiece) -> None:
+        """Add the whole text of a part, and close it."""
         self._complete(self._keys.get((whole.kind, key)), key, whole)
 
-    def settle(self, wholes: list[Spoken]) -> None:
-        """Take all parts as the item says them in the end.
+    def settle(self, wholes: list[TextPiece]) -> None:
+        """Add all parts as the whole item has them.
 
         Some upstreams number the parts of their deltas otherwise than they list them: a part that is not found
         under its number is the next one of its kind that nothing else claims.
@@ -170,7 +170,7 @@ class PartRow:
         self.parts.append(part)
         return part
 
-    def _complete(self, part: ContentPart | None, key: int, whole: Spoken) -> None:
+    def _complete(self, part: ContentPart | None, key: int, whole: TextPiece) -> None:
         if part is None:
             part = self._begin(whole.kind, key) if whole.text else None
         if part is None:
@@ -181,7 +181,7 @@ class PartRow:
                 self._meter.add_raw(annotation)
         if whole.logprobs and not part.logprobs:
             self._weigh(part, whole.logprobs)
-        # No text at all is what minimal upstreams say at the end; it takes nothing back.
+        # Minimal upstreams send no text at all at the end; that takes nothing back.
         if whole.text:
             self._mend(part, whole.text)
         self._close(part)
@@ -193,21 +193,21 @@ class PartRow:
         part.waiting += logprobs
 
     def _mend(self, part: ContentPart, whole: str) -> None:
-        if not part.said.begins(whole):
+        if not part.content.begins(whole):
             if part.is_closed or part is self.parts[self._live]:
-                self.disagrees = self.disagrees or not self.is_same([part.said.text], [whole])
+                self.disagrees = self.disagrees or not self.is_same([part.content.text], [whole])
                 return
             # Nothing of it went out: the whole text is what the upstream means.
-            part.held, part.said = [], PartText(self._meter)
-        if len(whole) > part.said.chars and part.is_closed:
-            self.disagrees = self.disagrees or not self.is_same([part.said.text], [whole])
+            part.held, part.content = [], PartText(self._meter)
+        if len(whole) > part.content.chars and part.is_closed:
+            self.disagrees = self.disagrees or not self.is_same([part.content.text], [whole])
             return
-        self._pass(part, part.said.extend(whole))
+        self._pass(part, part.content.extend(whole))
 
     def _close(self, part: ContentPart) -> None:
         if part.is_closed:
             return
-        self._pass(part, part.said.end())
+        self._pass(part, part.content.end())
         part.is_closed = True
         while self._live < len(self.parts) and self.parts[self._live].is_closed:
             self._live += 1

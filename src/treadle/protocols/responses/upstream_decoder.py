@@ -1,6 +1,6 @@
-"""An upstream's bytes as model events: an event stream, or one whole response object, in any chunking.
+"""Decodes a Responses provider's bytes into model events: an event stream, or one response object, in any chunking.
 
-Exactly one Finished or Failed comes last, from `finish` at the latest. Nothing an upstream sends raises. Which event
+Exactly one Finished or Failed comes last, from `finish` at the latest. Nothing a provider sends raises. Which event
 does what is a table; what an item becomes is the business of `assemble`.
 """
 
@@ -15,7 +15,7 @@ from treadle.core.usage import Usage
 from treadle.protocols.decoding.keepalive_frames import TYPES, is_keep_alive
 from treadle.protocols.decoding.stream_decoder import AnswerDecoder
 from treadle.protocols.responses.upstream_assembly import ResponsesAssembly
-from treadle.protocols.responses.upstream_content_parts import PartKind, Spoken
+from treadle.protocols.responses.upstream_content_parts import PartKind, TextPiece
 from treadle.protocols.responses.upstream_event import (
     NULL,
     PART,
@@ -36,7 +36,7 @@ from treadle.protocols.responses.upstream_event import (
     text_of,
     word_of,
 )
-from treadle.protocols.responses.upstream_item_drafts import KINDS, Voice, final_of, objects_of
+from treadle.protocols.responses.upstream_item_drafts import KINDS, ArgumentEvents, final_of, objects_of
 from treadle.protocols.responses.upstream_item_index import ItemPosition
 from treadle.protocols.surrogates import mend_escapes
 
@@ -65,7 +65,7 @@ _PROGRESS = (
     "response.shell_call_",
     "response.compaction.",
 )
-"""Beginnings of events that say nothing the whole item does not say at its end."""
+"""Prefixes of events whose content the whole item repeats at its end."""
 
 _TEXTS: dict[str, PartKind] = {
     "response.output_text": "text",
@@ -74,7 +74,7 @@ _TEXTS: dict[str, PartKind] = {
     "response.reasoning": "raw",
     "response.reasoning_summary_text": "summary",
 }
-_CALLS: dict[str, tuple[CallKind, Voice]] = {
+_CALLS: dict[str, tuple[CallKind, ArgumentEvents]] = {
     "response.function_call_arguments": ("function", "official"),
     "response.custom_tool_call_input": ("custom", "official"),
     "response.output_tool_call": ("function", "extended"),
@@ -116,10 +116,10 @@ class Decoder(AnswerDecoder[ResponsesAssembly]):
             self._damage(f"a frame of {len(data)} characters is no event")
 
     def _count(self, number: int | None, kind: str) -> bool:
-        """Take note of an event's number; tell whether none was left out, where the upstream counts at all.
+        """Check the number of an event; return whether none was left out, where the upstream counts at all.
 
         Upstreams leave the numbers out, give all events the same one or begin again, so that only one that was seen to
-        count, and never to go back, can be seen to leave a gap. What says nothing may come under the last number
+        count, and never to go back, can be seen to leave a gap. An event without content may come under the last number
         again, as Treadle itself sends it.
         """
         last = self._number
@@ -156,7 +156,7 @@ class Decoder(AnswerDecoder[ResponsesAssembly]):
             self._note_unknown(kind)
 
     def _add_piece(self, name: str, data: str) -> bool:
-        """Add what nearly every event is; tell whether this is one."""
+        """Add a piece of text or arguments, as nearly every event is; return whether it was one."""
         piece = read(PIECE, data)
         if piece is None or piece.type != name or not piece.item_id:
             return False
@@ -168,7 +168,7 @@ class Decoder(AnswerDecoder[ResponsesAssembly]):
             self._assembly.add_arguments(place, "function", "official", piece.delta)
         else:
             key = piece.summary_index if kind == "summary" else piece.content_index
-            self._assembly.add_text(place, key, Spoken(kind=kind, text=piece.delta))
+            self._assembly.add_text(place, key, TextPiece(kind=kind, text=piece.delta))
         return True
 
     def _note_unknown(self, kind: str) -> None:
@@ -196,7 +196,7 @@ class Decoder(AnswerDecoder[ResponsesAssembly]):
             self._end_response(raw, "completed")
 
     def _is_text(self, delta: msgspec.Raw) -> bool:
-        """Tell whether a piece of a text or of arguments is one."""
+        """Whether a piece of a text or of arguments is one."""
         if not is_text(delta):
             self._damage("a piece of an item is no text")
         return is_text(delta)
@@ -204,12 +204,12 @@ class Decoder(AnswerDecoder[ResponsesAssembly]):
     def _add_text(self, event: EventIn, kind: PartKind) -> None:
         if not self._is_text(event.delta):
             return
-        piece = Spoken(kind=kind, text=text_of(event.delta), logprobs=objects_of(event.logprobs))
+        piece = TextPiece(kind=kind, text=text_of(event.delta), logprobs=objects_of(event.logprobs))
         self._assembly.add_text(_place(event), _key(event, kind), piece)
 
     def _end_text(self, event: EventIn, kind: PartKind) -> None:
         text = text_of(event.refusal if kind == "refusal" else event.text)
-        whole = Spoken(kind=kind, text=text, logprobs=objects_of(event.logprobs))
+        whole = TextPiece(kind=kind, text=text, logprobs=objects_of(event.logprobs))
         self._assembly.end_text(_place(event), _key(event, kind), whole)
 
     def _end_part(self, event: EventIn) -> None:
@@ -223,9 +223,9 @@ class Decoder(AnswerDecoder[ResponsesAssembly]):
     def _annotate(self, event: EventIn) -> None:
         self._assembly.annotate(_place(event), _key(event, "text"), event.annotation)
 
-    def _add_arguments(self, event: EventIn, kind: CallKind, voice: Voice) -> None:
+    def _add_arguments(self, event: EventIn, kind: CallKind, source: ArgumentEvents) -> None:
         if self._is_text(event.delta):
-            self._assembly.add_arguments(_place(event), kind, voice, text_of(event.delta))
+            self._assembly.add_arguments(_place(event), kind, source, text_of(event.delta))
 
     def _end_arguments(self, event: EventIn, kind: CallKind) -> None:
         whole = text_of(event.input if is_null(event.arguments) else event.arguments)
@@ -241,14 +241,14 @@ class Decoder(AnswerDecoder[ResponsesAssembly]):
         self._assembly.end_item(_place(event), event.item)
 
     def _end_response(self, raw: msgspec.Raw, status: str) -> None:
-        """End as the response object says, which knows better than the name of the event that carries it."""
+        """End with the status of the response object, which is more reliable than the name of its event."""
         response = read(RESPONSE, raw)
         if (response is None and not is_null(raw)) or (response is not None and not is_list(response.output)):
             self._damage("the response cannot be read")
             return
         response = response or ResponseIn()
-        said = word_of(response.status)
-        status = said if said in _STATUSES else status
+        own_status = word_of(response.status)
+        status = own_status if own_status in _STATUSES else status
         if status == "failed":
             self._fail(read_failure(response.error))
         elif status == "cancelled":
@@ -260,7 +260,7 @@ class Decoder(AnswerDecoder[ResponsesAssembly]):
             self._finish(cut, read_usage(response.usage), reason or status)
 
     def _end(self, *, is_explicit: bool) -> None:
-        """Judge a stream that ends without saying how: complete calls stand where it says that it is over."""
+        """Judge a stream that ends without a final event: complete calls stand where it announced its end."""
         if is_explicit and self._assembly.has_calls and self._assembly.calls_are_complete:
             self._finish(None, None, None)
         else:
@@ -285,10 +285,10 @@ class Decoder(AnswerDecoder[ResponsesAssembly]):
         for name, kind in _TEXTS.items():
             table[f"{name}.delta"] = lambda decoder, event, kind=kind: decoder._add_text(event, kind)
             table[f"{name}.done"] = lambda decoder, event, kind=kind: decoder._end_text(event, kind)
-        for name, (kind, voice) in _CALLS.items():
-            end = "end" if voice == "extended" else "done"
-            table[f"{name}.delta"] = lambda decoder, event, kind=kind, voice=voice: decoder._add_arguments(
-                event, kind, voice
+        for name, (kind, source) in _CALLS.items():
+            end = "end" if source == "extended" else "done"
+            table[f"{name}.delta"] = lambda decoder, event, kind=kind, source=source: decoder._add_arguments(
+                event, kind, source
             )
             table[f"{name}.{end}"] = lambda decoder, event, kind=kind: decoder._end_arguments(event, kind)
         return table

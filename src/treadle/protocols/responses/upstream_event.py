@@ -1,7 +1,7 @@
-"""One event of an upstream: its shape, and the small judgements about its leaves.
+"""Reads one event of a Responses answer, and checks its leaves one by one.
 
-Only the envelope is typed: every leaf stays raw JSON until somebody asks for it, so that a leaf of the wrong kind
-costs nothing but itself and what nobody asks for is never built. Nothing is remembered between events.
+Only the envelope is typed: every leaf stays raw JSON until it is used, so that a leaf of the wrong type costs nothing
+but itself and one that is not used is never built. Nothing is remembered between events.
 """
 
 import json
@@ -153,22 +153,22 @@ def read(decoder: msgspec.json.Decoder[T], data: str | msgspec.Raw) -> T | None:
 
 
 def is_null(raw: msgspec.Raw) -> bool:
-    """Tell whether a leaf is missing or null."""
+    """Whether a leaf is missing or null."""
     return memoryview(raw)[0] == 0x6E
 
 
 def is_text(raw: msgspec.Raw) -> bool:
-    """Tell whether a leaf is a text."""
+    """Whether a leaf is a text."""
     return memoryview(raw)[0] == 0x22
 
 
 def is_list(raw: msgspec.Raw) -> bool:
-    """Tell whether a leaf is a list, or missing."""
+    """Whether a leaf is a list, or missing."""
     return memoryview(raw)[0] in b"[n"
 
 
 def is_object(raw: msgspec.Raw) -> bool:
-    """Tell whether a leaf is an object."""
+    """Whether a leaf is an object."""
     return memoryview(raw)[0] == 0x7B
 
 
@@ -218,13 +218,13 @@ def list_of(raw: msgspec.Raw) -> list[msgspec.Raw]:
 
 
 def read_reason(raw: msgspec.Raw) -> str:
-    """Return why a response is incomplete, if it says so."""
+    """Return why a response is incomplete, if it has a reason."""
     details = read(_reason, raw)
     return "" if details is None else word_of(details.reason)
 
 
 def read_usage(raw: msgspec.Raw) -> Usage | None:
-    """Return the tokens used; None where they are not said, cannot be true, or are marked as unknown by a Treadle."""
+    """Return the tokens used; None where they are missing, cannot be true, or are marked as unknown by a Treadle."""
     usage = read(_usage, raw)
     if usage is None:
         return None

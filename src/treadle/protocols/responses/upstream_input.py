@@ -1,4 +1,4 @@
-"""The items of a plan as the `input` of a request.
+"""Writes the items of a plan as the `input` of a request.
 
 Reasoning goes back only to the provider and model that made it, and only together with what followed it: the API
 refuses half of such a pair. Items are sent without ids, because with `store: false` an upstream knows none of them.
@@ -38,7 +38,7 @@ _EMPTY = msgspec.Raw(b"[]")
 _ATTACHMENTS = frozenset({ImagePart, FilePart})
 
 
-class _Said(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="message"):
+class _Message(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="message"):
     """A message that is one plain text."""
 
     role: str
@@ -56,7 +56,7 @@ class _Result(msgspec.Struct, frozen=True, gc=False, tag_field="type", tag="func
     output: str
 
 
-def write_usual(items: Sequence[AnyItem], *, provider: str, model: str) -> list[Any] | None:
+def write_plain_input(items: Sequence[AnyItem], *, provider: str, model: str) -> list[Any] | None:
     """Write plain texts, reasoning that can go back and is followed up, calls of functions, and their results in order.
 
     None for a history in which there is anything else. What follows is one loop without a call for each item, because
@@ -80,7 +80,7 @@ def write_usual(items: Sequence[AnyItem], *, provider: str, model: str) -> list[
                 return None
             # An answer without a word is no message.
             if part.text or item.role != "assistant":
-                written.append(_Said(item.role, part.text))
+                written.append(_Message(item.role, part.text))
                 is_thinking = False
         elif type(item) is CallItem:
             if item.blobs or item.extra is not None or item.kind != "function" or item.namespace is not None:
@@ -200,7 +200,7 @@ class _Writer:
             self._continue_turn()
         else:
             return
-        self._written.append(_Said(role, text))
+        self._written.append(_Message(role, text))
 
     def _add_reasoning(self, item: ReasoningItem) -> None:
         thought = _thought(item, self._provider, self._model)

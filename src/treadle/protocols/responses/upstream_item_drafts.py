@@ -1,6 +1,6 @@
-"""Items in the making, one class a kind: what has been said of each, and the item that it amounts to.
+"""Items of a Responses answer while they are built: streamed pieces are checked against the whole item at the end.
 
-A draft knows nothing of the items beside it and emits nothing itself: what may go out it gives to `send`.
+A draft does not know the items beside it. Texts that may be emitted go to `send`, arguments to the assembly.
 """
 
 import json
@@ -28,7 +28,7 @@ from treadle.protocols.decoding.item_drafts import BlobFactory, CallDraft, ItemD
 from treadle.protocols.responses.content_parts import PROTOCOL
 from treadle.protocols.responses.encrypted_content import SEALED
 from treadle.protocols.responses.tools import flat_name
-from treadle.protocols.responses.upstream_content_parts import ContentPart, PartKind, PartRow, PartText, Spoken
+from treadle.protocols.responses.upstream_content_parts import ContentPart, PartKind, PartRow, PartText, TextPiece
 from treadle.protocols.responses.upstream_event import (
     NULL,
     PART,
@@ -43,12 +43,12 @@ from treadle.protocols.responses.upstream_event import (
 )
 
 ITEM_ID = "item_id"
-"""The kind of blob that a provider's id of its reasoning is kept as: the sealed form is bound to it."""
+"""The kind of blob for a provider's id of its reasoning: the encrypted form is bound to it."""
 
 Family = Literal["message", "reasoning", "call", "opaque"]
-Voice = Literal["official", "extended"]
+ArgumentEvents = Literal["official", "extended"]
 Send = Callable[[ModelEvent], None]
-Finals = Callable[[ItemIn], list[list[Spoken]]]
+Finals = Callable[[ItemIn], list[list[TextPiece]]]
 
 KINDS: dict[str, PartKind] = {
     "output_text": "text",
@@ -96,7 +96,7 @@ class _Draft(ItemDraft):
         return False
 
 
-class SpokenDraft(_Draft):
+class TextDraft(_Draft):
     """A message or reasoning: texts in parts. `finals` reads them from a whole item, in lists numbered together."""
 
     _is_settled = False
@@ -132,7 +132,7 @@ class SpokenDraft(_Draft):
     def fits(self, item: ItemIn) -> bool:
         """Whether the first streamed part begins as the item's."""
         finals = [final for group in self._finals(item) for final in group]
-        return not self.row.parts or bool(finals and self.row.parts[0].said.begins(finals[0].text))
+        return not self.row.parts or bool(finals and self.row.parts[0].content.begins(finals[0].text))
 
     def contradicts(self, item: ItemIn) -> bool:
         """Whether the item has other texts; one that has none at all takes nothing back."""
@@ -156,7 +156,7 @@ class SpokenDraft(_Draft):
                 self._send(ReasoningDelta(index=self.index, part=part.number, text=text, is_summary=is_summary))
 
 
-class ResponsesMessageDraft(SpokenDraft):
+class ResponsesMessageDraft(TextDraft):
     """A message."""
 
     family: Family = "message"
@@ -182,7 +182,7 @@ class ResponsesMessageDraft(SpokenDraft):
         return MessageItem(id=self.item_id, role="assistant", phase=self._phase, content=(*texts, *self._others))
 
 
-class ResponsesReasoningDraft(SpokenDraft):
+class ResponsesReasoningDraft(TextDraft):
     """Reasoning, in texts and summaries."""
 
     family: Family = "reasoning"
@@ -209,20 +209,20 @@ class ResponsesReasoningDraft(SpokenDraft):
         blobs = ((SEALED, self._encrypted), (ITEM_ID, self._upstream_id)) if self.is_closed else ()
         return ReasoningItem(
             id=self.item_id,
-            summary=tuple(part.said.text for part in self.row.parts if part.kind == "summary"),
-            text=tuple(part.said.text for part in self.row.parts if part.kind == "raw"),
+            summary=tuple(part.content.text for part in self.row.parts if part.kind == "summary"),
+            text=tuple(part.content.text for part in self.row.parts if part.kind == "raw"),
             blobs=tuple(self._blobs.from_text(kind, data) for kind, data in blobs if data),
         )
 
 
 class ResponsesCallDraft(_Draft, CallDraft):
-    """A call. `voice` is the family of events that streams its arguments: S2's own repeat the official ones.
+    """A call. `source` is the family of events that streams its arguments: S2's own events repeat the official ones.
 
     What adds to the arguments returns the text that is new, for the assembly to append.
     """
 
     family: Family = "call"
-    voice: Voice | None = None
+    source: ArgumentEvents | None = None
     _extra: Extra | None = None
     _disagrees = _is_respelt = _has_whole = False
 
@@ -260,10 +260,10 @@ class ResponsesCallDraft(_Draft, CallDraft):
             self.upstream_id = word_of(item.call_id)
             self._meter.add(self.upstream_id)
 
-    def feed(self, text: str, voice: Voice) -> str:
-        """Add a piece of the arguments; a second voice, which repeats them, is ignored."""
-        self.voice = self.voice or voice
-        return self.streamed.add(text) if voice == self.voice else ""
+    def feed(self, text: str, source: ArgumentEvents) -> str:
+        """Add a piece of the arguments; a second source only repeats the first, and is ignored."""
+        self.source = self.source or source
+        return self.streamed.add(text) if source == self.source else ""
 
     def complete(self, whole: str) -> str:
         """Add what the whole arguments have beyond the streamed ones."""
@@ -324,10 +324,10 @@ class ResponsesOpaqueDraft(_Draft, OpaqueDraft):
 Draft = ResponsesMessageDraft | ResponsesReasoningDraft | ResponsesCallDraft | ResponsesOpaqueDraft
 
 
-def final_of(part: PartIn) -> Spoken:
-    """Return a part of a known kind as its item says it."""
+def final_of(part: PartIn) -> TextPiece:
+    """Return a part of a known kind as its item has it."""
     kind = KINDS[part.type]
-    return Spoken(
+    return TextPiece(
         kind=kind,
         text=text_of(part.refusal if kind == "refusal" else part.text),
         annotations=objects_of(part.annotations),
@@ -336,20 +336,20 @@ def final_of(part: PartIn) -> Spoken:
 
 
 def objects_of(raw: msgspec.Raw) -> list[msgspec.Raw]:
-    """Return the objects of a list, freed of the event around them so that they can be kept."""
+    """Return the objects of a list, copied out of the event around them so that they can be stored."""
     return [] if raw is NULL else [element.copy() for element in list_of(raw) if is_object(element)]
 
 
 def kind_of(item: ItemIn) -> str:
-    """Return the kind of an item; one that does not say it is told by what it has, and else is none."""
+    """Return the type of an item; one without a type is recognized by its fields, if it can be."""
     if item.type:
         return item.type
-    told = (("function_call", item.arguments), ("custom_tool_call", item.input), ("message", item.content))
-    return next((kind for kind, field in told if not is_null(field)), "")
+    fields = (("function_call", item.arguments), ("custom_tool_call", item.input), ("message", item.content))
+    return next((kind for kind, field in fields if not is_null(field)), "")
 
 
 def _is_same_object(one: str, other: str) -> bool:
-    """Tell whether two texts are the same JSON object, whatever its spaces and the order of its fields."""
+    """Whether two texts are the same JSON object, whatever its spaces and the order of its fields."""
     try:
         values: list[Any] = [read_json(one), read_json(other)]
     except BadJson:
@@ -359,19 +359,19 @@ def _is_same_object(one: str, other: str) -> bool:
     return first is not None and first == second
 
 
-def _message_finals(item: ItemIn) -> list[list[Spoken]]:
+def _message_finals(item: ItemIn) -> list[list[TextPiece]]:
     """Return text and refusals."""
     if memoryview(item.content)[0] == 0x22:
-        return [[Spoken(kind="text", text=text_of(item.content))]]
+        return [[TextPiece(kind="text", text=text_of(item.content))]]
     parts = [read(PART, raw) for raw in list_of(item.content)]
     return [[final_of(part) for part in parts if part is not None and KINDS.get(part.type) in ("text", "refusal")]]
 
 
-def _reasoning_finals(item: ItemIn) -> list[list[Spoken]]:
+def _reasoning_finals(item: ItemIn) -> list[list[TextPiece]]:
     """Return summaries and raw texts, each numbered on its own."""
     groups: tuple[tuple[PartKind, msgspec.Raw], ...] = (("summary", item.summary), ("raw", item.content))
     return [
-        [Spoken(kind=kind, text=text_of(part.text)) for raw in list_of(texts) if (part := read(PART, raw))]
+        [TextPiece(kind=kind, text=text_of(part.text)) for raw in list_of(texts) if (part := read(PART, raw))]
         for kind, texts in groups
     ]
 
@@ -383,9 +383,9 @@ def _opaque(raw: msgspec.Raw) -> OpaquePart:
 def _part(part: ContentPart) -> AnyPart:
     tokens = _array(part.logprobs) if part.logprobs else None
     if part.kind == "refusal":
-        return RefusalPart(text=part.said.text, logprobs=tokens)
+        return RefusalPart(text=part.content.text, logprobs=tokens)
     annotations = _array(part.annotations) if part.annotations else None
-    return TextPart(text=part.said.text, annotations=annotations, logprobs=tokens)
+    return TextPart(text=part.content.text, annotations=annotations, logprobs=tokens)
 
 
 def _array(values: list[msgspec.Raw]) -> msgspec.Raw | None:

@@ -1,4 +1,4 @@
-"""Which item an event belongs to.
+"""Finds the item that an event belongs to.
 
 Upstreams name an item by its id, by its place, by both, or change one of the two between events. An id together
 with a place is believed first, then the id, then the place; each kind of item is looked up among its own.
@@ -17,18 +17,18 @@ class ItemPosition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_empty(self) -> bool:
-        """Tell whether it names nothing."""
+        """Whether it has neither id nor index."""
         return not self.item_id and self.output_index is None
 
 
 class Named(msgspec.Struct, frozen=True, kw_only=True):
-    """What tells two calls apart, whatever their places."""
+    """What distinguishes two calls, whatever their places."""
 
     call_id: str = ""
     name: str = ""
 
     def contradicts(self, draft: Draft) -> bool:
-        """Tell whether this is another call than the draft's."""
+        """Whether this is another call than the draft's."""
         if not isinstance(draft, ResponsesCallDraft):
             return False
         if self.call_id and draft.upstream_id:
@@ -71,7 +71,7 @@ class Register:
         return named if named is not None else _if_open(self._indexes.get((family, place.output_index)))
 
     def of_added(self, family: Family, place: ItemPosition, named: Named) -> Draft | None:
-        """Return the draft that an announcement repeats, or that pieces before it have begun; none is a new item."""
+        """Return the draft that an announcement repeats, or that pieces before it have started; None is a new item."""
         if place.is_empty:
             return None
         same = self._pairs.get((family, place.item_id, place.output_index))
@@ -110,7 +110,7 @@ class Register:
         return self._ids.get((family, place.item_id)) if place.item_id else None
 
     def _may_be_at(self, draft: Draft, place: ItemPosition) -> bool:
-        """Tell whether a draft can be meant: an open one always, a closed one only at its own place."""
+        """Whether a place can mean a draft: an open one always, a closed one only at its own place."""
         return not draft.is_closed or place.output_index in (None, self._places.get(id(draft)))
 
 

@@ -1,6 +1,6 @@
-"""A plan as the body of a Responses request. It always streams, and nothing is stored at the upstream.
+"""Writes a plan as the body of a Responses request. It always streams, and nothing is stored at the upstream.
 
-The history is written by `history`; here are the tools, the choice among them, and the options.
+The history is written by `upstream_input`; here are the tools, the choice among them, and the options.
 """
 
 import re
@@ -20,7 +20,7 @@ from treadle.protocols.field_reader import LIST, NULL, OBJECT, starts_with
 from treadle.protocols.protocol_registry import CHAT
 from treadle.protocols.responses.content_parts import PROTOCOL
 from treadle.protocols.responses.tools import ABOUT, bare_name
-from treadle.protocols.responses.upstream_input import write_history, write_usual
+from treadle.protocols.responses.upstream_input import write_history, write_plain_input
 from treadle.protocols.translation_notes import (
     CHOICE,
     HOSTED,
@@ -39,7 +39,7 @@ from treadle.protocols.turn_grouping import is_continued
 SEALED_REASONING = "reasoning.encrypted_content"
 
 VERBOSITY = "text.verbosity"
-"""The path of the option that says how much shall be said."""
+"""The path of the option for the length of the answer."""
 
 SEARCH = "web_search_options"
 """The field by which a Chat client has its upstream search the web."""
@@ -64,7 +64,7 @@ def write_request(plan: Plan, *, provider: str = "") -> WrittenRequest:
     """Write the request; sealed reasoning goes back only to the `provider` that made it."""
     notes = Notes()
     instructions, items = _instructions(plan.items)
-    written = write_usual(items, provider=provider, model=plan.model)
+    written = write_plain_input(items, provider=provider, model=plan.model)
     if written is None or plan.tools:
         note_foreign(() if written is not None else plan.items, plan.tools, PROTOCOL, notes)
     extra = _extra_fields(plan.options, notes) if plan.options.extra else {}
@@ -85,7 +85,7 @@ def write_request(plan: Plan, *, provider: str = "") -> WrittenRequest:
 
 
 def _instructions(items: tuple[AnyItem, ...]) -> tuple[str | None, tuple[AnyItem, ...]]:
-    """Take a leading system text for the field of its own; any other stays, and one that is all there is to say."""
+    """Move a leading system text to the field of its own; any other stays, and so does one that is the only item."""
     first = items[0] if len(items) > 1 else None
     if type(first) is not MessageItem or first.role != "system" or len(first.content) != 1:
         return None, items
@@ -96,7 +96,7 @@ def _instructions(items: tuple[AnyItem, ...]) -> tuple[str | None, tuple[AnyItem
 
 
 def _tool_fields(plan: Plan, extra: dict[str, msgspec.Raw]) -> dict[str, Any]:
-    kept = extra.pop(CHOICE, None)
+    client_choice = extra.pop(CHOICE, None)
     hosted = extra.pop(HOSTED, None)
     tools = [*_TOOLS.of(plan.tools), *(() if hosted is None else LIST.decode(hosted))]
     if not tools:
@@ -104,7 +104,7 @@ def _tool_fields(plan: Plan, extra: dict[str, msgspec.Raw]) -> dict[str, Any]:
     fields: dict[str, Any] = {"tools": tools}
     choice = _choice(plan.tool_choice, plan.tools)
     if choice is None and not is_continued(plan.items):
-        choice = kept
+        choice = client_choice
     if choice is not None:
         fields[CHOICE] = choice
     if plan.options.parallel_tool_calls is not None and plan.tool_choice.mode != "none":
@@ -152,7 +152,7 @@ def _own_fields(spec: ToolSpec) -> dict[str, msgspec.Raw]:
 
 
 def _choice(choice: ToolChoice, specs: tuple[ToolSpec, ...]) -> Any:
-    """Write the choice, or None where the default says the same."""
+    """Write the choice, or None where it is the default."""
     known = {spec.name: spec for spec in specs}
     if choice.mode == "named":
         return _reference(choice.name or "", known)
@@ -244,7 +244,7 @@ def _asks_search(options: Options) -> bool:
 
 
 def _search(options: dict[str, msgspec.Raw]) -> msgspec.Raw:
-    """Return the tool that searches as Chat's options say; where the user is stands one level higher here."""
+    """Return the search tool with Chat's options; the location of the user stands one level higher here."""
     place = options.pop("user_location", NULL)
     near = OBJECT.decode(place).get("approximate", NULL) if starts_with(place, "{") else NULL
     if starts_with(near, "{"):

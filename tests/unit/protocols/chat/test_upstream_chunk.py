@@ -9,16 +9,8 @@ from treadle.core.events import Finished
 from treadle.core.ids import CountingIds
 from treadle.core.usage import Usage
 from treadle.protocols.chat import Decoder
-from treadle.protocols.chat.upstream_chunk import (
-    as_id,
-    as_index,
-    as_list,
-    as_object,
-    as_text,
-    read_chunk,
-    read_error,
-    read_usage,
-)
+from treadle.protocols.chat.upstream_chunk import as_arguments, as_id, as_index, read_chunk, read_error, read_usage
+from treadle.protocols.decoding.json_values import as_list, as_object
 
 _THOUGHTFUL = Usage(output_tokens=2, reasoning_tokens=1)
 
@@ -128,8 +120,8 @@ def test_an_endless_error_message_is_cut() -> None:
 
 def test_leaves_of_any_type_are_judged() -> None:
     """Text from objects, ids from numbers, indexes from anything that can be looked up."""
-    assert [as_text(value) for value in (None, "a", {"b": [1]}, 5)] == ["", "a", '{"b":[1]}', "5"]
-    assert [as_text({"a": text}) for text in ("\ud83d", "\ud83d\ude00")] == [
+    assert [as_arguments(value) for value in (None, "a", {"b": [1]}, 5)] == ["", "a", '{"b":[1]}', "5"]
+    assert [as_arguments({"a": text}) for text in ("\ud83d", "\ud83d\ude00")] == [
         '{"a":"\\ufffd"}',
         '{"a":"\\ud83d\\ude00"}',
     ]

@@ -15,7 +15,7 @@ def call(index: Any, call_id: str = "", name: str = "", arguments: Any = "") -> 
 def told(*deltas: Any) -> list[str]:
     """Return the codes that deltas of calls lead to, in order."""
     oddities = Oddities()
-    return [code for delta in deltas for code, _ in oddities.look(delta)]
+    return [code for delta in deltas for code, _ in oddities.check(delta)]
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_each_odd_spelling_has_its_code(deltas: list[Any], codes: list[str]) -> 
 def test_a_legacy_call_is_told_once() -> None:
     """However many pieces it has."""
     oddities = Oddities()
-    assert [code for _ in range(3) for code, _ in oddities.look_legacy()] == ["legacy_call"]
+    assert [code for _ in range(3) for code, _ in oddities.check_legacy()] == ["legacy_call"]
 
 
 def test_no_more_is_remembered_than_an_answer_may_hold() -> None:
     """Indexes without end cost nothing more."""
     oddities = Oddities()
     for number in range(PLACES_MAX + 100):
-        assert oddities.look([call(number, f"c{number}", "f")]) == []
+        assert oddities.check([call(number, f"c{number}", "f")]) == []

@@ -5,15 +5,8 @@ import pytest
 
 from treadle.core.errors import ErrorInfo
 from treadle.core.usage import Usage
-from treadle.protocols.gemini.upstream_chunk import (
-    CHECKED_CHARS,
-    STOPS,
-    as_word,
-    json_text,
-    read_chunks,
-    read_error,
-    read_usage,
-)
+from treadle.protocols.decoding.json_values import as_word, json_text
+from treadle.protocols.gemini.upstream_chunk import CHECKED_CHARS, STOPS, read_chunks, read_error, read_usage
 
 
 @pytest.mark.parametrize(

@@ -5,15 +5,8 @@ import msgspec
 import pytest
 
 from treadle.core.usage import Usage
-from treadle.protocols.messages.upstream_event import (
-    as_text,
-    json_text,
-    read_block,
-    read_counts,
-    read_error,
-    read_event,
-    usage_of,
-)
+from treadle.protocols.decoding.json_values import as_text, json_text
+from treadle.protocols.messages.upstream_event import read_block, read_counts, read_error, read_event, usage_of
 
 
 def test_an_event_is_read_however_its_leaves_are() -> None:

@@ -10,7 +10,7 @@ from treadle.core.items import CallItem, MessageItem, OpaqueItem, TextPart
 from treadle.protocols.decoding.answer_meter import NOTES_MAX, AnswerBounds
 from treadle.protocols.decoding.item_drafts import BlobFactory
 from treadle.protocols.responses.upstream_assembly import ITEMS_MAX, ResponsesAssembly
-from treadle.protocols.responses.upstream_content_parts import Spoken
+from treadle.protocols.responses.upstream_content_parts import TextPiece
 from treadle.protocols.responses.upstream_item_index import ItemPosition
 
 
@@ -46,7 +46,7 @@ def test_items_open_side_by_side_are_done_in_order_of_appearance() -> None:
     made.add_item(at(0), raw({"type": "message", "id": "m"}))
     made.add_item(at(1), call(1, arguments=""))
     made.end_item(at(1), call(1))
-    made.add_text(at(0), 0, Spoken(kind="text", text="hi"))
+    made.add_text(at(0), 0, TextPiece(kind="text", text="hi"))
     made.end_item(at(0), raw({"type": "message", "id": "m"}))
     begun = CallItem(id="fc_0002", call_id="c1", name="f", upstream_id="c1")
     said = MessageItem(id="msg_0001", role="assistant")
@@ -94,7 +94,7 @@ def test_streamed_annotations_are_kept() -> None:
     """They belong to a text that has begun, and are objects."""
     made = assembly()
     made.annotate(at(0), 0, raw({"type": "early"}))
-    made.add_text(at(0), 0, Spoken(kind="text", text="hi"))
+    made.add_text(at(0), 0, TextPiece(kind="text", text="hi"))
     made.annotate(at(0), 0, raw({"type": "url_citation"}))
     made.annotate(at(0), 0, raw(7))
     made.finish()
@@ -107,7 +107,7 @@ def test_streamed_annotations_are_kept() -> None:
 def test_every_bound_is_told() -> None:
     """Bytes of the answer, bytes of a call's arguments, items."""
     made = assembly(text=5)
-    made.add_text(at(0), 0, Spoken(kind="text", text="123456"))
+    made.add_text(at(0), 0, TextPiece(kind="text", text="123456"))
     assert made.meter.overflow == "the answer is over 5 bytes"
     made = assembly(arguments=3)
     made.add_arguments(at(0), "function", "official", "{   ")
@@ -149,8 +149,8 @@ def test_notes_are_bounded_and_the_rest_counted() -> None:
 def test_the_final_output_is_paired_by_ids_first_and_by_what_is_left_then() -> None:
     """Enough drafts for all: each is the next; too few: what does not fit is new."""
     made = assembly()
-    made.add_text(at(0), 0, Spoken(kind="text", text="one"))
-    made.add_text(at(5), 0, Spoken(kind="text", text="two"))
+    made.add_text(at(0), 0, TextPiece(kind="text", text="one"))
+    made.add_text(at(5), 0, TextPiece(kind="text", text="two"))
     whole = [raw({"type": "message", "id": f"new{text}", "content": text}) for text in ("one", "two", "three")]
     made.end_output(whole)
     made.finish()
@@ -163,7 +163,7 @@ def test_the_final_output_is_paired_by_ids_first_and_by_what_is_left_then() -> N
 def test_an_output_with_another_text_is_paired_where_there_is_one_for_each() -> None:
     """It is not said twice: it contradicts what was streamed, and the item never ends."""
     made = assembly()
-    made.add_text(at(3), 0, Spoken(kind="text", text="one"))
+    made.add_text(at(3), 0, TextPiece(kind="text", text="one"))
     made.end_output([raw({"type": "message", "id": "x", "content": "two"})])
     made.finish()
     events = made.take()

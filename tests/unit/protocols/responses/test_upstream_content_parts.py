@@ -8,7 +8,7 @@ from treadle.protocols.responses.upstream_content_parts import (
     PartKind,
     PartRow,
     PartText,
-    Spoken,
+    TextPiece,
 )
 
 
@@ -22,11 +22,11 @@ class Row:
 
     def feed(self, key: int, text: str, kind: PartKind = "text") -> None:
         """Add text."""
-        self.row.feed(key, Spoken(kind=kind, text=text))
+        self.row.feed(key, TextPiece(kind=kind, text=text))
 
     def settle(self, *texts: str) -> None:
         """End all parts as text."""
-        self.row.settle([Spoken(kind="text", text=text) for text in texts])
+        self.row.settle([TextPiece(kind="text", text=text) for text in texts])
 
     def _send(self, part: ContentPart, text: str) -> None:
         self.sent.append((part.kind, part.number, text))
@@ -58,12 +58,12 @@ def test_a_later_part_waits_for_those_before_it() -> None:
     row.feed(0, "a")
     row.feed(1, "x")
     row.feed(0, "b")
-    row.row.complete(0, Spoken(kind="text", text="abc"))
+    row.row.complete(0, TextPiece(kind="text", text="abc"))
     row.feed(1, "y")
     row.feed(0, "late")
     row.row.close()
     assert row.sent == [("text", 0, "a"), ("text", 0, "b"), ("text", 0, "c"), ("text", 1, "x"), ("text", 1, "y")]
-    assert [part.said.text for part in row.row.parts] == ["abc", "xy"]
+    assert [part.content.text for part in row.row.parts] == ["abc", "xy"]
     assert not row.row.disagrees
 
 
@@ -94,7 +94,7 @@ def test_an_empty_whole_takes_nothing_back() -> None:
     row = Row()
     row.feed(0, "a")
     row.settle("")
-    assert (row.row.parts[0].said.text, row.row.disagrees) == ("a", False)
+    assert (row.row.parts[0].content.text, row.row.disagrees) == ("a", False)
 
 
 def test_parts_are_found_by_number_and_else_by_order() -> None:
@@ -103,7 +103,7 @@ def test_parts_are_found_by_number_and_else_by_order() -> None:
     row.feed(4, "a")
     row.feed(9, "b")
     row.settle("a!", "b!")
-    assert [part.said.text for part in row.row.parts] == ["a!", "b!"]
+    assert [part.content.text for part in row.row.parts] == ["a!", "b!"]
 
 
 @pytest.mark.parametrize("whole", ["x", "b"])
@@ -112,28 +112,28 @@ def test_a_whole_that_is_another_text_is_told(whole: str) -> None:
     row = Row()
     row.feed(0, "ab")
     row.settle(whole)
-    assert (row.row.parts[0].said.text, row.row.disagrees) == ("ab", True)
+    assert (row.row.parts[0].content.text, row.row.disagrees) == ("ab", True)
 
 
 def test_a_part_that_was_said_whole_takes_no_tail() -> None:
     """Two whole texts of one part can only be the same."""
     row = Row()
-    row.row.complete(0, Spoken(kind="text", text="a"))
+    row.row.complete(0, TextPiece(kind="text", text="a"))
     row.settle("a")
     assert not row.row.disagrees
     row.settle("ab")
-    assert [part.said.text for part in row.row.parts] == ["a"]
+    assert [part.content.text for part in row.row.parts] == ["a"]
     assert row.row.disagrees
 
 
 def test_a_part_of_which_nothing_went_out_is_what_its_whole_text_says() -> None:
     """The pieces that were held behind another part are forgotten where they differ."""
     row = Row()
-    row.row.feed(0, Spoken(kind="text", text="a"))
-    row.row.feed(1, Spoken(kind="text", text="xz"))
-    row.row.complete(1, Spoken(kind="text", text="xyz"))
-    row.row.complete(0, Spoken(kind="text", text="a"))
-    assert [part.said.text for part in row.row.parts] == ["a", "xyz"]
+    row.row.feed(0, TextPiece(kind="text", text="a"))
+    row.row.feed(1, TextPiece(kind="text", text="xz"))
+    row.row.complete(1, TextPiece(kind="text", text="xyz"))
+    row.row.complete(0, TextPiece(kind="text", text="a"))
+    assert [part.content.text for part in row.row.parts] == ["a", "xyz"]
     assert not row.row.disagrees
 
 
@@ -141,12 +141,12 @@ def test_logprobs_and_annotations_belong_to_their_part() -> None:
     """Streamed logprobs are not doubled by the whole list; the whole list of annotations replaces the streamed."""
     one, two = msgspec.Raw(b'{"token":"a"}'), msgspec.Raw(b'{"token":"b"}')
     row = Row()
-    row.row.feed(0, Spoken(kind="text", text="a", logprobs=[one]))
-    row.row.complete(0, Spoken(kind="text", text="a", logprobs=[one, two], annotations=[two]))
+    row.row.feed(0, TextPiece(kind="text", text="a", logprobs=[one]))
+    row.row.complete(0, TextPiece(kind="text", text="a", logprobs=[one, two], annotations=[two]))
     part = row.row.parts[0]
     assert (part.logprobs, part.annotations) == ([one], [two])
     fresh = Row()
-    fresh.row.complete(0, Spoken(kind="text", text="a", logprobs=[one, two]))
+    fresh.row.complete(0, TextPiece(kind="text", text="a", logprobs=[one, two]))
     assert fresh.row.parts[0].logprobs == [one, two]
 
 

@@ -17,7 +17,7 @@ from treadle.core.items import (
 )
 from treadle.protocols.decoding.answer_meter import AnswerMeter
 from treadle.protocols.decoding.item_drafts import BlobFactory
-from treadle.protocols.responses.upstream_content_parts import Spoken
+from treadle.protocols.responses.upstream_content_parts import TextPiece
 from treadle.protocols.responses.upstream_event import ITEM, ItemIn
 from treadle.protocols.responses.upstream_item_drafts import (
     ResponsesCallDraft,
@@ -52,7 +52,7 @@ def test_a_message_holds_texts_refusals_and_parts_of_unknown_kinds() -> None:
     draft = ResponsesMessageDraft("msg_1", sent.append, AnswerMeter(10_000))
     draft.index = 3
     draft.add_names(item(phase="commentary"))
-    draft.row.feed(0, Spoken(kind="text", text="a", logprobs=[raw({"token": "a"})]))
+    draft.row.feed(0, TextPiece(kind="text", text="a", logprobs=[raw({"token": "a"})]))
     parts = [
         {"type": "output_text", "text": "ab", "annotations": [{"type": "url_citation"}]},
         {"type": "output_odd", "x": "é"},
@@ -181,7 +181,7 @@ def test_drafts_know_what_they_can_be_the_beginning_of() -> None:
     assert not call.fits(item(name="f", arguments='{"b":1}'))
     message = ResponsesMessageDraft("m", Sent().append, AnswerMeter(100))
     assert message.fits(item(content="x"))
-    message.row.feed(0, Spoken(kind="text", text="a"))
+    message.row.feed(0, TextPiece(kind="text", text="a"))
     assert message.fits(item(content=[{"type": "output_text", "text": "ab"}]))
     assert not message.fits(item(content="b"))
     assert not message.fits(item(content=[]))

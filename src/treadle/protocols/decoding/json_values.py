@@ -1,19 +1,24 @@
-"""A JSON value that comes in pieces: what a delta adds to a field that Treadle itself does not read.
-
-Grown as the SDKs grow it: texts are appended, objects merged, lists merged by the `index` of their entries or else
-extended; everything else is replaced. Time is linear in what is added.
-"""
+"""JSON values of an answer: leaves of any type as the type that is needed, and values that come in pieces."""
 
 from typing import Any, cast
 
-from treadle.core.json import DEPTH_MAX
+from treadle.core.json import DEPTH_MAX, BadJson, check_bounds
+from treadle.protocols.surrogates import mend_text, write_halves
+
+OBJECT: Any = dict
+LIST: Any = list
+"""The containers of JSON, typed so that what is in them stays Any."""
 
 WHOLE = frozenset({"type", "index", "id", "format", "role", "name"})
-"""Texts that are said again rather than continued: repeated, they would be glued together."""
+"""Texts that a delta repeats rather than continues."""
 
 
 class Growth:
-    """One value in the making."""
+    """One value in pieces: what deltas add to a field that Treadle itself does not read.
+
+    It grows as in the SDKs: texts are appended, objects merged, lists merged by the `index` of their entries or else
+    extended; everything else is replaced. Time is linear in what is added.
+    """
 
     __slots__ = ("_depth", "_entries", "_fields", "_last", "_pieces")
 
@@ -59,3 +64,37 @@ class Growth:
             if key not in self._entries:
                 self._entries[key] = Growth(self._depth + 1)
             self._entries[key].add(entry)
+
+
+def as_object(value: Any) -> dict[str, Any]:
+    """Return an object; anything else is an empty one."""
+    return value if isinstance(value, OBJECT) else {}
+
+
+def as_list(value: Any) -> list[Any]:
+    """Return a list; anything else is an empty one."""
+    return value if isinstance(value, LIST) else []
+
+
+def as_text(value: Any) -> str:
+    """Return a text; anything else is an empty one."""
+    return value if isinstance(value, str) else ""
+
+
+def as_word(value: Any) -> str:
+    """Return a text that is complete, such as an id or a name: lone halves of surrogate pairs are mended."""
+    return mend_text(value) if isinstance(value, str) else ""
+
+
+def json_text(value: Any) -> str:
+    """Write a value as JSON; lone halves of surrogate pairs, which UTF-8 cannot encode, become U+FFFD."""
+    return write_halves(value).decode()
+
+
+def is_bounded(data: str) -> bool:
+    """Whether JSON is within the bounds of depth and nodes."""
+    try:
+        check_bounds(data.encode())
+    except BadJson:
+        return False
+    return True

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from openai.lib.streaming._deltas import accumulate_delta
 
 from treadle.core.json import DEPTH_MAX
-from treadle.protocols.decoding.json_growth import Growth
+from treadle.protocols.decoding.json_values import Growth
 
 
 def _grown(*values: Any) -> Any:
