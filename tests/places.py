@@ -44,6 +44,21 @@ def socket_folder(folder: Path) -> Path:
     pytest.skip("no folder for temporary files has a path that is short enough for a socket")
 
 
+def on_small_disk(engine: str) -> list[str]:
+    """Return what to begin a command with that mounts a small disk; skip the test where none can be mounted.
+
+    PostgreSQL does not run as root, so its disk is mounted by the real one and not by that of a user namespace.
+    """
+    command = ["unshare", "-Urm" if engine == "sqlite" else "-m"]
+    try:
+        is_allowed = subprocess.run([*command, "true"], capture_output=True, check=False).returncode == 0
+    except OSError:
+        is_allowed = False
+    if not is_allowed:
+        pytest.skip(f"{' '.join(command)} is not allowed here, so that no small disk can be mounted")
+    return command
+
+
 @functools.cache
 def runs_programs() -> bool:
     """Tell whether a program in the folder for temporary files can be run."""

@@ -17,16 +17,15 @@ from chaos.stores import KINDS as STORES
 from chaos.stores import address
 from gateway.outages import DISKS, OUTAGES, Outage
 from gateway.resuming import KINDS, Client, Fault, Frozen, Outcome, Paced, break_and_resume
+from places import on_small_disk
 
 PACES = {0.001: 400, 0.005: 200, 0.03: 60, 0.2: 12}
 """How many pieces an answer has, by the seconds between two."""
 RESUMES = 100
 DIFFERS = [pytest.param(None, id="the same answer"), pytest.param(3, id="another answer")]
 ENOUGH = 17
-BUSY_PACE_S = 0.02
-"""The least that lies between two pieces for each of so many clients on two cores, whatever pace is asked for."""
-ENDS_S = 15.0
-"""How long a stream may go on after the last piece: 10 s for a store that is away, and some for a busy machine."""
+WAITED_S = 15.0
+"""How long a stream may go on after the last word: 10 s for a store that is away, the rest for a busy machine."""
 UNHURRIED = ("a locked file",)
 """Outages in which SQLite itself waits, for one write after the other."""
 TESTS = Path(__file__).parents[1]
@@ -70,10 +69,7 @@ def test_every_client_of_a_server_with_a_full_disk_resumes(
     store: str, pace_s: float, differs: int | None, tmp_path: Path
 ) -> None:
     """The same with a disk that is filled while the answers come, and then freed."""
-    # PostgreSQL does not run as root, so its disk is mounted by the real one and not by that of a user namespace.
-    small = ["unshare", "-m"] if store.startswith("postgresql") else ["unshare", "-Urm"]
-    if subprocess.run([*small, "true"], capture_output=True, check=False).returncode:
-        pytest.skip(f"{' '.join(small)} is not allowed here, so that no small disk can be mounted")
+    small = on_small_disk(store)
     for folder in (tmp_path, *tmp_path.parents[:3]):
         folder.chmod(0o755)  # PostgreSQL's user has to reach the disk
     paths = [str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -97,8 +93,7 @@ async def outlive(name: str, outage: Outage, pace_s: float, differs: int | None,
         found = await break_and_resume(stores, paced, KINDS * ENOUGH, chance, fault, spread_s=spread_s)
     _judge(f"{name} {pace_s * 1000:g} ms", paced, found, differs)
     if name not in UNHURRIED:
-        answer_s = count * max(pace_s, BUSY_PACE_S)
-        assert max(outcome.ended_s for _, outcome in found) < answer_s + ENDS_S, "a stream waited for too long"
+        assert max(outcome.waited_s for _, outcome in found) < WAITED_S, "a stream ended late"
 
 
 def _judge(
@@ -107,8 +102,8 @@ def _judge(
     wrong = [outcome for client, outcome in found if not _is_right(paced, client, outcome, differs)]
     counts = Counter((outcome.kind, outcome.end) for _, outcome in found)
     print(f"\n{name}, {len(found)} resumes, {len(wrong)} wrong: {dict(sorted(counts.items()))}")
-    ended_s = sorted(outcome.ended_s for _, outcome in found)
-    print(f"streams ended {ended_s[len(ended_s) // 2]:.1f} s after the fault (median), {ended_s[-1]:.1f} s (last)")
+    waited_s = sorted(outcome.waited_s for _, outcome in found)
+    print(f"streams waited {waited_s[len(waited_s) // 2]:.1f} s (median), {waited_s[-1]:.1f} s (longest)")
     assert wrong == [], wrong[:3]
     assert len(found) >= least
 

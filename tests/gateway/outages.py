@@ -16,6 +16,7 @@ from treadle.journal.postgres.connection import UNREACHABLE, connect
 from treadle.journal.store_url import PostgresAddress
 
 FILLER = "filler"
+ATTEMPTS_MAX = 20
 Place = tuple[list[str], StoreAway]
 """The addresses of the store for each process, and what takes it away and gives it back."""
 
@@ -97,19 +98,30 @@ async def full_log(folder: Path) -> AsyncIterator[Place]:
     async with _small_database(folder) as (database, stores):
 
         async def begin() -> None:
-            await asyncio.to_thread(fill, folder / FILLER)
-            connection = await connect(PostgresAddress(stores[0]))
-            with suppress(*UNREACHABLE):
-                while True:
-                    await connection.execute("SELECT pg_logical_emit_message(false, 'full', repeat('x', 1000000))")
-                    await connection.execute("SELECT pg_switch_wal()")
+            # Its own repair may find some room that its death made, and then it goes on.
+            for attempt in range(ATTEMPTS_MAX):
+                await asyncio.to_thread(fill, folder / f"{FILLER}{attempt}")
+                with suppress(*UNREACHABLE):
+                    await _write_log(stores[0])
+                await asyncio.sleep(0.5)  # it ends, or begins to repair itself
+                if database.has_ended:
+                    return
+            raise AssertionError("there was room for its log")
 
         async def end() -> None:
-            assert database.has_ended, "there was room for its log"
-            (folder / FILLER).unlink()
+            for attempt in range(ATTEMPTS_MAX):
+                (folder / f"{FILLER}{attempt}").unlink(missing_ok=True)
             await database.come_back()
 
         yield stores, StoreAway(begin, end)
+
+
+async def _write_log(store: str) -> None:
+    """Write to the log of a database until it cannot be reached any more."""
+    connection = await connect(PostgresAddress(store))
+    while True:
+        await connection.execute("SELECT pg_logical_emit_message(false, 'full', repeat('x', 1000000))")
+        await connection.execute("SELECT pg_switch_wal()")
 
 
 @asynccontextmanager

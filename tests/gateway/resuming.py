@@ -60,6 +60,7 @@ class Paced:
         self._pace_s = pace_s
         self._differs = differs
         self._asked = Counter[str]()
+        self._ended_at: dict[str, float] = {}
         self._server: asyncio.Server | None = None
         self.url = ""
 
@@ -75,6 +76,10 @@ class Paced:
     def times(self, question: str) -> int:
         """Return how often a question was asked."""
         return sum(count for asked, count in self._asked.items() if question in asked)
+
+    def ended_at(self, question: str) -> float:
+        """Return when the first answer to a question was over, by the monotonic clock; 0 if it never was."""
+        return min((at for asked, at in self._ended_at.items() if question in asked), default=0.0)
 
     def words(self, *, again: bool = False) -> list[str]:
         """Return the pieces of the answer, or of the repeated one."""
@@ -98,6 +103,7 @@ class Paced:
                 await asyncio.sleep(self._pace_s)
             writer.write(_chunk({}, "stop") + b"data: [DONE]\n\n")
             await writer.drain()
+            self._ended_at.setdefault(asked, time.monotonic())
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
         finally:
@@ -145,7 +151,7 @@ class Life:
 class Outcome(NamedTuple):
     """What a client had when its server died, perhaps the end too, and in the end; `end` says how its stream ended.
 
-    `ended_s` is how long after the fault the first stream of the client ended.
+    `waited_s` is how long after the fault, or after the model's last word if that came later, its first stream ended.
     """
 
     kind: str
@@ -154,7 +160,7 @@ class Outcome(NamedTuple):
     whole: str
     end: str
     has_repeated_ids: bool
-    ended_s: float
+    waited_s: float
 
 
 class Client:
@@ -377,14 +383,17 @@ async def break_and_resume(
         _, still = await asyncio.wait(reading, timeout=BOUND_S)
         assert not still, "streams that do not end"
         await fault.heal(servers[0])
-        before = [(client.text, client.end == "done", client.ended_at - struck_at) for client in clients]
+        before = [
+            (client.text, client.end == "done", client.ended_at - max(struck_at, paced.ended_at(client.name)))
+            for client in clients
+        ]
         if len(servers) == 1 and not servers[0].is_alive:
             servers.append(await Life(stores[0], paced.url).open())
         await asyncio.gather(*(_resume(client, servers[-1].origin) for client in clients))
         await fault.afterwards(servers[0])
     return [
-        (client, Outcome(client.kind, text, had_end, client.text, client.end, client.has_repeated_ids(), ended_s))
-        for client, (text, had_end, ended_s) in zip(clients, before, strict=True)
+        (client, Outcome(client.kind, text, had_end, client.text, client.end, client.has_repeated_ids(), waited_s))
+        for client, (text, had_end, waited_s) in zip(clients, before, strict=True)
     ]
 
 
