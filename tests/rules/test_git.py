@@ -12,6 +12,7 @@ PLACES = {
 ARGUMENTS = {
     "src/treadle/core/tool_definitions.py": "the name of an argument of bash",
     "src/treadle/terminal/permissions/permission_policy.py": "the name of an argument of bash",
+    "src/treadle/tools/local/bash_tool.py": "the name of an argument, and a word that is looked for in command lines",
     "src/treadle/runs/approvals/remembered_rules.py": "the name of an argument of bash",
 }
 

@@ -94,10 +94,9 @@ class Runtime:
         env = os.environ if parts.env is None else parts.env
         self.settings = load_settings(env=env) if settings is None else settings
         self.ids = parts.ids
-        self._report = parts.report
+        self._parts = parts
         self._listeners: dict[str, Callable[[str], None]] = {}
         self._was_opened = False
-        self._is_local = parts.is_local or not parts.is_attended
         self.clock = SharedClock(parts.clock)
         self._measuring: asyncio.Task[None] | None = None
         self.metrics = Metrics()
@@ -315,8 +314,8 @@ class Runtime:
 
     def _tell(self, context: CallContext, text: str) -> None:
         """Pass on what a tool says of its progress, to whoever listens."""
-        if self._report is not None:
-            self._report(context, text)
+        if self._parts.report is not None:
+            self._parts.report(context, text)
         if (heard := self._listeners.get(context.run_id)) is not None:
             heard(text)
 
@@ -340,7 +339,8 @@ class Runtime:
             self.replicas.look_again()
 
     def _facts(self, secret: str) -> Facts:
-        return facts_of(self.settings, self.registry.tools(), secret, is_local=self._is_local)
+        is_local = self._parts.is_local or not self._parts.is_attended
+        return facts_of(self.settings, self.registry.tools(), secret, is_local=is_local)
 
     async def _keep(self, data: bytes, context: CallContext) -> str:
         return await self.store.put_blob(data, run_id=context.run_id)

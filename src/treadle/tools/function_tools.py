@@ -73,9 +73,9 @@ class Tool:
         self.takes_context = True
         self.style: Style = style
         self.is_on = True
+        self.refuses: Refuses | None = None
         self.why = why_declared(declared.policy)
         self._sandbox: Sandbox = "none"
-        self._refuses: Refuses | None = None
         self.bind = bind
         try:
             self.validator = Validator(declared.spec.parameters)
@@ -119,15 +119,6 @@ class Tool:
         self._sandbox = sandbox
         self.why |= why or {}
         return self
-
-    def prechecked(self, refuses: Refuses | None) -> "Tool":
-        """Set what is checked before a person is asked about a call; return the tool."""
-        self._refuses = refuses
-        return self
-
-    def refusal(self, arguments: Mapping[str, Any]) -> str:
-        """Return why a call would fail even if a person allowed it, or "". It may read the disk."""
-        return "" if self._refuses is None else self._refuses(arguments)
 
     def under(self, policy: ToolPolicy, why: Mapping[str, str] | None = None, *, is_on: bool = True) -> "Tool":
         """Return the same tool under another policy; `why` says who set it, else it counts as declared."""

@@ -102,7 +102,8 @@ class ToolRegistry:
     def refusal(self, name: str, source: str, arguments: Mapping[str, Any]) -> str:
         """Return why a call of a tool would fail even if a person allowed it, or ""."""
         tool = self.get(name)
-        return "" if tool is None or tool.declared.source != source else tool.refusal(arguments)
+        known = None if tool is None or tool.declared.source != source else tool.refuses
+        return "" if known is None else known(arguments)
 
     def command_level(self, name: str, source: str) -> str:
         """Return the sandbox level that a tool runs commands at, or ""."""

@@ -113,6 +113,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
         tests=(
             "tests/unit/tools/local/test_file_write.py::test_what_may_not_be_written_is_refused",
             "tests/unit/engine/test_approval_reasons.py::test_what_a_person_must_allow_by_name_is_named",
+            "tests/gateway/approvals/test_protected.py::test_a_person_is_asked_once_about_a_protected_path",
         ),
     ),
     Guarantee(
@@ -214,6 +215,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
         tests=(
             "tests/unit/tools/test_schema_worker.py::test_a_hostile_schema_does_not_hold_up_the_loop",
             "tests/hostile/test_bombs.py::test_the_schema_of_a_clients_tool_does_not_hold_up_others",
+            "tests/peers/test_gateway.py::test_a_schema_made_to_block_holds_up_nobody",
         ),
     ),
     Guarantee(
@@ -254,6 +256,15 @@ GUARANTEES: tuple[Guarantee, ...] = (
         tests=(
             "tests/gateway/approvals/test_waiting.py::test_of_two_deciders_one_wins_and_the_other_is_told",
             "tests/gateway/approvals/test_waiting.py::test_after_untrusted_output_a_write_needs_approval",
+        ),
+    ),
+    Guarantee(
+        name="approvals.level",
+        says="A command that a person or a rule of theirs allowed runs at no lower level than it was asked at.",
+        by="the level in the decision, compared where the command runs",
+        tests=(
+            "tests/gateway/approvals/test_protected.py::test_a_command_runs_at_no_lower_level_than_it_was_asked_at",
+            "tests/unit/runs/approvals/test_remembered_rules.py::test_a_rule_for_a_command_holds_at_no_lower_level",
         ),
     ),
     Guarantee(
@@ -318,6 +329,8 @@ NOT_GUARANTEED: tuple[str, ...] = (
     "Confidentiality of the journal against those who can read the disk, and of requests against their provider.",
     "Commands where the sandbox is below L3: see what a level does not stop in docs/sandbox.md.",
     "That a repository which a command makes in a folder below is gone before the command ends.",
+    "A second name (hard link) that a secret or a protected file has had from before: under that name it is an "
+    "ordinary file, which tools read and commands write.",
     "Files that run by being run (`Makefile`, scripts, tests): a tool that may write them decides what they do.",
     "The Python of tools, programs of MCP servers and guests that lie in the workspace: who writes them decides what "
     "they do when Treadle loads them next, with `treadle serve --reload` at once. Keep them elsewhere, or protected.",

@@ -85,20 +85,21 @@ def local_tools(  # noqa: PLR0913 - one place makes them all
         if name not in makers:
             hint = f"there are {', '.join(makers)}"
             raise ConfigError(f"there is no local tool {name!r}", param="tools.local.enabled", hint=hint)
-    return [
+    made = [
         function_tool(
             makers[name](),
             policy=_policy(name, box, caps, is_trusted=is_trusted),
             source=LOCAL,
             style="s3",
-        )
-        .placed(
+        ).placed(
             functools.partial(_level, box, _BOXED[name]) if name in _BOXED else "root",
             _why(name, box, is_trusted=is_trusted),
         )
-        .prechecked(checks.get(name))
         for name in names
     ]
+    for each in made:
+        each.refuses = checks.get(each.name)
+    return made
 
 
 def _level(sandbox: CommandSandbox, best: int) -> str:

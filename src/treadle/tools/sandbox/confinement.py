@@ -27,17 +27,17 @@ Body = Callable[[], None]
 
 
 def start(order: CommandOrder, body: Body) -> tuple[int, int]:
-    """Fork, confine the child and run the body in it; return the child and where it tells why it could not.
+    """Fork, confine the child and run the body in it; return the child and the pipe for its error message.
 
     What can be read there at once is a message, and nothing when the body has replaced the process by exec.
     """
-    told, telling = os.pipe()
+    error_in, error_out = os.pipe()
     pid = os.fork()
     if pid == 0:
-        os.close(told)
-        _guarded(telling, lambda: _enter(order, telling, body))
-    os.close(telling)
-    return pid, told
+        os.close(error_in)
+        _guarded(error_out, lambda: _enter(order, error_out, body))
+    os.close(error_out)
+    return pid, error_in
 
 
 def execute(order: CommandOrder, out_fd: int) -> Body:
@@ -107,31 +107,31 @@ def _check_inside(order: CommandOrder) -> None:
         raise OSError(errno.EXDEV, "the working folder is outside", order.cwd)
 
 
-def _enter(order: CommandOrder, telling: int, body: Body) -> None:
+def _enter(order: CommandOrder, error_out: int, body: Body) -> None:
     if order.level > 2:
-        _enter_namespaces(order, telling, body)
+        _enter_namespaces(order, error_out, body)
     _become(order, body)
 
 
-def _enter_namespaces(order: CommandOrder, telling: int, body: Body) -> NoReturn:
+def _enter_namespaces(order: CommandOrder, error_out: int, body: Body) -> NoReturn:
     for number in _DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
     namespaces.leave(order)
     first = os.fork()
     if first == 0:
-        _guarded(telling, lambda: _be_first(order, telling, body))
-    os.close(telling)
+        _guarded(error_out, lambda: _be_first(order, error_out, body))
+    os.close(error_out)
     os._exit(_wait_for(first))
 
 
-def _be_first(order: CommandOrder, telling: int, body: Body) -> None:
+def _be_first(order: CommandOrder, error_out: int, body: Body) -> None:
     """Be the first process of a PID namespace: when it ends, the kernel ends all others."""
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     namespaces.arrange(order)
     pid = os.fork()
     if pid == 0:
-        _guarded(telling, lambda: _become(order, body))
-    os.close(telling)
+        _guarded(error_out, lambda: _become(order, body))
+    os.close(error_out)
     os._exit(_wait_for(pid))
 
 
@@ -168,13 +168,13 @@ def _set_limits(order: CommandOrder) -> None:
         kernel.set_limit(resource.RLIMIT_NPROC, others + order.processes_max)
 
 
-def _guarded(telling: int, work: Body) -> NoReturn:
+def _guarded(error_out: int, work: Body) -> NoReturn:
     """Do the work in a forked child, which never returns into the code of its parent."""
     code = REFUSED_CODE
     try:
         work()
         code = 0
     except (OSError, ValueError, LookupError) as error:
-        os.write(telling, str(error).encode("utf-8", "replace")[:MESSAGE_BYTES_MAX])
+        os.write(error_out, str(error).encode("utf-8", "replace")[:MESSAGE_BYTES_MAX])
     finally:
         os._exit(code)

@@ -25,7 +25,7 @@ OPENING = ("HEAD", "commondir")
 RUNNING_PARTS = ("config", "config.worktree", "commondir", "gitdir", "hooks", "info")
 """What git runs, or where it finds what to run. Never written by a command."""
 RESUMED_PARTS = ("rebase-merge", "rebase-apply", "sequencer")
-"""What git goes on with when a person says so; only a command that may write the repository writes it."""
+"""What git continues with on request; only a command that may write the repository writes it."""
 EMPTY_PARTS = ("hooks", "info")
 """Those that git takes no offence at when they are empty folders."""
 FILE_BYTES_MAX = 1_048_576
@@ -78,7 +78,7 @@ class FoundRepositories:
                 self._files[path] = state
 
     def knows(self, path: str) -> bool:
-        """Tell whether a repository that is there now was there before, here or where its folder has been."""
+        """Return whether a repository that is there now was there before, here or where its folder has been."""
         if os.path.islink(path) or not os.path.isdir(path):
             state = state_of(path)
             return self._files.get(path) == state or (ident_of(path) in self.markers.values() and self._is_same(state))
@@ -103,7 +103,7 @@ def _part_names(*, is_writing: bool) -> tuple[str, ...]:
 
 
 def is_marker(path: str) -> bool:
-    """Tell whether git looks for a path by its name."""
+    """Return whether git looks for a path by its name."""
     return folded(os.path.basename(path)) == GIT
 
 
@@ -115,7 +115,7 @@ def parts_of(folder: str, *, is_writing: bool) -> list[str]:
 
 
 def find(tops: Iterable[str], before: FoundRepositories | None = None) -> FoundRepositories:
-    """Look into every folder below the tops; into one that has been closed to its owner since `before` too."""
+    """Search every folder below the tops; into one that has been closed to its owner since `before` too."""
     found = FoundRepositories()
     waiting = list(tops)
     while waiting:
@@ -145,7 +145,7 @@ def _opened(folder: str, found: FoundRepositories) -> list[str] | None:
 
 
 def _look(folder: str, found: FoundRepositories) -> list[str]:
-    """Note the repositories in one folder and return the folders to look into next."""
+    """Note the repositories in one folder and return the folders to search next."""
     names: set[str] = set()
     below: list[str] = []
     with os.scandir(folder) as entries:
@@ -265,7 +265,7 @@ def _lines(file: str) -> list[str]:
     if state is None or state[0] != "file":
         return []
     text: str = state[2].decode("utf-8", "surrogateescape")
-    # A line goes on behind a backslash, but not within a comment: both readings count.
+    # A line continues behind a backslash, but not within a comment: both readings count.
     return [*text.splitlines(), *(_CONTINUED.sub("", text).splitlines() if _CONTINUED.search(text) else ())]
 
 
@@ -313,7 +313,7 @@ def differences(path: str, before: State | None, now: State | None) -> Iterator[
 
 
 def restore(path: str, state: State) -> bool:
-    """Put back what stood at a path where nothing stands now; tell whether that was possible."""
+    """Put back what stood at a path where nothing stands now; return whether that was possible."""
     try:
         match state:
             case ("link", target):

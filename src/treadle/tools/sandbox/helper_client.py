@@ -47,7 +47,7 @@ ROOMY_TMP = "/var/tmp"
 """Not /tmp, over which a command at L3 gets its own."""
 
 Take = Callable[[bytes], bool]
-"""Hears what a command writes, and tells whether it wants more."""
+"""Receives what a command writes, and returns whether it wants more."""
 
 
 class Helper:
@@ -215,7 +215,7 @@ class CommandSandbox:
         if self._scratch is not None:
             self._scratch.close()
 
-    def command(  # noqa: PLR0913 - everything that the model and the person say of one command
+    def command(  # noqa: PLR0913 - all options of one command
         self,
         argv: list[str],
         *,
@@ -255,7 +255,7 @@ class CommandSandbox:
             cpu_s=max(1, int(CPU_FACTOR * timeout_s)),
         )
 
-    def reading(  # noqa: PLR0913 - everything that is said of one command
+    def reading(  # noqa: PLR0913 - all options of one command
         self,
         argv: list[str],
         *,
@@ -268,7 +268,7 @@ class CommandSandbox:
     ) -> CommandOrder:
         """Order a command of the model's that can change nothing; `place` is its own and goes with it, see `private`.
 
-        It reads what is below `top`, but for what is `hidden` there and the folders of which nobody knows: `unseen`.
+        It reads what is below `top`, but for what is `hidden` there and the folders that were not searched: `unseen`.
         Raises: ToolFailed, where nothing keeps it from changing something.
         """
         if not can_read_only(self.found):
@@ -391,7 +391,7 @@ def _sweep(base: str) -> None:
 
 
 async def _hear(source: int, take: Take, control: socket.socket) -> None:
-    """Read until nobody writes any more; ask for the command's end when no more is wanted."""
+    """Read until all writers have closed; ask for the command's end when no more is wanted."""
     loop = asyncio.get_running_loop()
     ready = asyncio.Event()
     loop.add_reader(source, ready.set)

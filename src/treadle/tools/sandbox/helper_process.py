@@ -97,7 +97,7 @@ def _end_orphans(own: set[int]) -> None:
 
 
 def supervise(control: socket.socket, out_fd: int, net_rules: int = -1) -> None:
-    """Read one order, run it, tell how it ended."""
+    """Read one order, run it, and send how it ended."""
     try:
         order = dataclasses.replace(CommandOrder(**read(control)), net_rules=net_rules)
     except (EOFError, OSError, ValueError, TypeError):
@@ -109,15 +109,15 @@ def supervise(control: socket.socket, out_fd: int, net_rules: int = -1) -> None:
     signal.signal(signal.SIGCHLD, _hear)
     signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
     ended = _guarded(order, lambda: _run(order, control, wake, out_fd))
-    # Nobody may be left to hear it.
+    # The gateway may be gone.
     with contextlib.suppress(OSError):
         send(control, ended)
 
 
 def _run(order: CommandOrder, control: socket.socket, wake: int, out_fd: int) -> CommandEnded:
-    pid, told = confine.start(order, confine.execute(order, out_fd))
+    pid, error_in = confine.start(order, confine.execute(order, out_fd))
     os.close(out_fd)
-    return _Watch(order, control, wake, pid, told).run()
+    return _Watch(order, control, wake, pid, error_in).run()
 
 
 def _guarded(order: CommandOrder, run: Callable[[], CommandEnded]) -> CommandEnded:
@@ -134,12 +134,12 @@ def _guarded(order: CommandOrder, run: Callable[[], CommandEnded]) -> CommandEnd
 class _Watch:
     """Waits for the command's end, whichever it will be."""
 
-    def __init__(self, order: CommandOrder, control: socket.socket, wake: int, pid: int, told: int) -> None:
+    def __init__(self, order: CommandOrder, control: socket.socket, wake: int, pid: int, error_in: int) -> None:
         self._order = order
         self._control = control
         self._wake = wake
         self._pid = pid
-        self._told = told
+        self._error_in = error_in
         self._ticks = 0
         self._code: int | None = None
 
@@ -148,7 +148,7 @@ class _Watch:
         if ending in ("timeout", "cancelled"):
             self._ask_to_end(self._order.term_s if ending == "timeout" else CANCEL_TERM_S)
         leftovers = processes.kill_below(os.getpid())
-        message = os.read(self._told, confine.MESSAGE_BYTES_MAX).decode("utf-8", "replace")
+        message = os.read(self._error_in, confine.MESSAGE_BYTES_MAX).decode("utf-8", "replace")
         if message:
             return CommandEnded(ending="refused", code=confine.REFUSED_CODE, message=message)
         return CommandEnded(ending=ending, code=self._exit_code(ending), leftovers=leftovers)
@@ -187,7 +187,7 @@ class _Watch:
         return "memory" if sum(each.memory_bytes for each in found) > self._order.memory_bytes_max else None
 
     def _ask_to_end(self, seconds: float) -> None:
-        processes.tell(os.getpid(), signal.SIGTERM)
+        processes.signal_tree(os.getpid(), signal.SIGTERM)
         until = time.monotonic() + seconds
         while not self._has_ended() and (left := until - time.monotonic()) > 0:
             ready, _, _ = select.select([self._wake], [], [], left)

@@ -61,7 +61,7 @@ def find_level() -> FoundLevel:
 
 
 def network_gap(level: int, abi: int) -> str | None:
-    """Say why commands with a network cannot be kept from Treadle's own ports, or nothing when they can."""
+    """Return why commands with a network cannot be kept from Treadle's own ports, or nothing when they can."""
     if level == 0:
         return "at L0 nothing is kept from anything"
     if abi < landlock.ABI_PORTS:
@@ -71,7 +71,7 @@ def network_gap(level: int, abi: int) -> str | None:
 
 @functools.cache
 def hiding_gaps() -> tuple[str, ...]:
-    """Say what of Treadle cannot be hidden from an MCP server on this machine; tried once in a process."""
+    """Return what of Treadle cannot be hidden from an MCP server on this machine; tried once in a process."""
     if sys.platform != "linux":
         return ("an MCP server can do everything the user may do: there is nothing here to hide Treadle with",)
     try:
@@ -102,7 +102,7 @@ def choose_level(choice: Choice, found: FoundLevel) -> FoundLevel:
 
 
 def can_read_only(found: FoundLevel) -> bool:
-    """Tell whether a command can be kept from changing anything: the probe of every level from L1 on has tried it."""
+    """Return whether a command can be kept from changing anything: the probe of every level from L1 on has tried it."""
     return found.level > 0
 
 

@@ -59,7 +59,7 @@ def version() -> int:
 
 
 def gaps(abi: int) -> list[str]:
-    """Say what this version cannot keep from a command."""
+    """Return what this version cannot enforce."""
     return [words for since, words in _GAPS if abi < since]
 
 
@@ -73,7 +73,7 @@ def restrict(  # noqa: PLR0913 - each is a rule of its own
     parts: Iterable[str] = (),
     devices: Mapping[str, int] = _ALL_DEVICES,
 ) -> None:
-    """Keep this process to these folders and files, and from TCP unless `network`. A path that is not there is skipped.
+    """Restrict this process to these folders and files, and without `network` refuse TCP. A missing path is skipped.
 
     Raises: OSError.
     """
@@ -120,7 +120,7 @@ def open_ports(closed: Collection[int]) -> int:
 
 
 def enforce(rules: int) -> None:
-    """Keep this process and its descendants to a ruleset.
+    """Restrict this process and its descendants to a ruleset.
 
     Raises: OSError.
     """

@@ -27,10 +27,10 @@ PROCESSES_SEEN_MAX = 8
 
 def main() -> None:
     """Print the best level, Landlock's version, and why the levels above it are not to be had."""
-    json.dump(look(), sys.stdout)
+    json.dump(probe(), sys.stdout)
 
 
-def look() -> dict[str, object]:
+def probe() -> dict[str, object]:
     """Try the levels, best first."""
     abi = landlock.version()
     missing: dict[str, str] = {}
@@ -78,10 +78,10 @@ def _try(level: int, abi: int) -> str:
 
 
 def _outcome(order: CommandOrder, attempt: Callable[[], None]) -> str:
-    pid, told = confine.start(order, attempt)
-    ready, _, _ = select.select([told], [], [], PROBE_S)
-    message = os.read(told, confine.MESSAGE_BYTES_MAX).decode("utf-8", "replace") if ready else "it took too long"
-    os.close(told)
+    pid, error_in = confine.start(order, attempt)
+    ready, _, _ = select.select([error_in], [], [], PROBE_S)
+    message = os.read(error_in, confine.MESSAGE_BYTES_MAX).decode("utf-8", "replace") if ready else "it took too long"
+    os.close(error_in)
     if not ready:
         processes.kill_below(os.getpid())
         return message
@@ -90,7 +90,7 @@ def _outcome(order: CommandOrder, attempt: Callable[[], None]) -> str:
 
 
 def _attempt(order: CommandOrder, secret: str) -> None:
-    """Attempt what is forbidden; whatever succeeds is told. Then become a shell, which must work."""
+    """Attempt what is forbidden; whatever succeeds is reported. Then become a shell, which must work."""
     if _can(lambda: open(secret, encoding="ascii").close()):
         raise OSError("a file outside could be read")
     if _can(lambda: open(f"{secret}.new", "w", encoding="ascii").close()):

@@ -1,4 +1,4 @@
-"""Keeps what other programs execute or obey (`protected_paths`) as it is while a command runs. Standard library only.
+"""Protects what other programs execute or obey (`protected_paths`) while a command runs. Standard library only.
 
 Before the command: what is protected is found and remembered; with mounts of its own (L3) it becomes read-only, and the
 absent names of the folder's top are held by empty folders. After the command, when nothing of it is alive: what is new
@@ -21,7 +21,7 @@ MARK_NS = 1_000_000_731
 LOCK_TRIES = 100
 LOCK_PAUSE_S = 0.01
 ASIDE_MAX = 1_000
-TOLD_MAX = 20
+NOTES_MAX = 20
 SHOWN_CHARS_MAX = 200
 
 
@@ -37,12 +37,12 @@ class PathGuard:
         self._states: dict[str, State] = {}
         self._covered: dict[str, git_folders.Ident] = {}
         self._found = git_folders.FoundRepositories()
-        self._told: list[str] = []
+        self._notes: list[str] = []
         # Without knowing what was there, everything would be taken for new.
         self._is_ready = False
 
     def begin(self) -> None:
-        """Remember what there is, and say in the order what is to be mounted. Raises: OSError."""
+        """Record what there is, and add to the order what is to be mounted. Raises: OSError."""
         self._found = git_folders.find(self._tops)
         self._names = self._listed()
         self._found.remember(is_writing=self._order.git)
@@ -54,14 +54,14 @@ class PathGuard:
         self._is_ready = True
 
     def end(self) -> list[str]:
-        """Undo what must not stay, and say what that was."""
+        """Undo what must not stay, and return what that was, in words."""
         try:
             if self._is_ready:
                 self._settle()
         finally:
             self._release()
-        left = len(self._told) - TOLD_MAX
-        return [*self._told[:TOLD_MAX], *([f"{left} more"] if left > 0 else [])]
+        left = len(self._notes) - NOTES_MAX
+        return [*self._notes[:NOTES_MAX], *([f"{left} more"] if left > 0 else [])]
 
     def _listed(self) -> list[str]:
         """Return every protected path of the tops and of the folders that are repositories, there or not."""
@@ -106,19 +106,19 @@ class PathGuard:
         return real if is_inside and os.path.exists(real) and not _opens(real, self._tops) else ""
 
     def _hold(self, path: str) -> None:
-        """Make an empty folder of an absent name. One that is there already holds it too, whoever made it."""
+        """Make an empty folder of an absent name. An empty folder that is there already holds it too."""
         try:
             os.mkdir(path, 0o755)
             os.utime(path, ns=(MARK_NS, MARK_NS))
         except FileExistsError:
             if not _is_empty(path):
-                return  # It is somebody's own, and was found already.
+                return  # The folder is a person's own, and was found already.
         except OSError:
             return  # There is no folder for it, or none that may be written: the command cannot make it either.
         self._held.append(path)
 
     def _lock(self, top: str) -> bool:
-        """Share the lock of a folder whose names are held: whoever has it alone at the end lets go of them."""
+        """Share the lock of a folder whose names are held: the process that has it alone at the end releases them."""
         with contextlib.suppress(OSError):
             fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             self._locks[top] = fd
@@ -160,7 +160,7 @@ class PathGuard:
             if not self._is_covered(path) and not is_allowed(path, self._order.allowed):
                 self._compare(path, state)
         if unseen := found.unseen - self._found.unseen:
-            self._told.append(f"{len(unseen)} folders could not be looked into for new repositories")
+            self._notes.append(f"{len(unseen)} folders could not be looked into for new repositories")
 
     def _compare(self, top: str, before: State | None) -> None:
         """Put a protected path back as it was; what stands there now is moved aside."""
@@ -171,7 +171,7 @@ class PathGuard:
                 self._move(path)
             if old is not None:
                 verb = "put back as it was" if git_folders.restore(path, old) else "could not be put back"
-                self._told.append(f"{self._shown(path)} is protected and was {verb}")
+                self._notes.append(f"{self._shown(path)} is protected and was {verb}")
         if before is None:
             _remove_empty(top)
 
@@ -193,9 +193,9 @@ class PathGuard:
                 try:
                     os.rename(path, target)
                 except OSError as error:
-                    self._told.append(f"{self._shown(path)} is protected and could not be moved: {error.strerror}")
+                    self._notes.append(f"{self._shown(path)} is protected and could not be moved: {error.strerror}")
                     return
-                self._told.append(f"{self._shown(path)} is protected and was moved to {os.path.basename(target)}")
+                self._notes.append(f"{self._shown(path)} is protected and was moved to {os.path.basename(target)}")
                 return
 
     def _is_covered(self, path: str) -> bool:
@@ -217,7 +217,7 @@ def _is_in(path: str, top: str) -> bool:
 
 
 def _opens(path: str, allowed: list[str]) -> bool:
-    """Tell whether something inside a path was allowed: then it cannot be mounted read-only as a whole."""
+    """Return whether something inside a path was allowed: then it cannot be mounted read-only as a whole."""
     return any(_is_in(each, path) for each in allowed)
 
 

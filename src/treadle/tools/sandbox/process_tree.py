@@ -60,7 +60,7 @@ def threads_of_user() -> int:
     return count
 
 
-def tell(top: int, number: int, spared: frozenset[int] = frozenset()) -> int:
+def signal_tree(top: int, number: int, spared: frozenset[int] = frozenset()) -> int:
     """Send a signal to every descendant and return how many there were."""
     pids = [each.pid for each in below(top) if each.pid not in spared]
     for pid in pids:
@@ -131,7 +131,7 @@ def _listed() -> list[ProcessInfo]:
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether there is such a process, also one of another user."""
+    """Return whether there is such a process, also one of another user."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

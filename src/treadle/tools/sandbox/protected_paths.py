@@ -109,5 +109,5 @@ def find_protected(path: str) -> Protected | None:
 
 
 def is_allowed(path: str, allowed: Iterable[str]) -> bool:
-    """Tell whether a path is one of those that a person allowed by name, or lies in one of them."""
+    """Return whether a path is one of those that a person allowed by name, or lies in one of them."""
     return any(path == each or path.startswith(each.rstrip("/") + "/") for each in allowed)

@@ -25,7 +25,7 @@ _NAMESPACES = 0x7E020000
 _AF_UNIX, _AF_INET, _AF_INET6 = 1, 2, 10
 _SOCK_STREAM, _SOCK_SEQPACKET, _SOCK_FLAGS = 1, 5, 0o2004000
 _TERMINAL_INPUTS = (0x5412, 0x541C)
-"""TIOCSTI and TIOCLINUX: typing into somebody's terminal."""
+"""TIOCSTI and TIOCLINUX: typing into another terminal."""
 
 _ARCHES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 _REFUSED = {
@@ -168,7 +168,7 @@ class _Step(NamedTuple):
 
 
 def is_known() -> bool:
-    """Tell whether there is a table for this machine."""
+    """Return whether there is a table for this machine."""
     return platform.machine() in _ARCHES
 
 
@@ -259,7 +259,7 @@ def _sparing(column: int, pid: int) -> list[_Step]:
     steps += [_Step(_JUMP_EQUAL, 0, 1, _SIGNALS["pidfd_send_signal"][column]), _refuse()]
     # Of no other process at all: Landlock lets a limit of CPU through, which ends what it is set for.
     steps += _when(_PRLIMIT[column], _only(0, (0,)))
-    # The kernel signals whoever owns a file.
+    # The kernel sends signals to the owner of a file.
     steps += _when(_FCNTL[column], _none_of(1, _OWNERS))
     return steps + _when(_IOCTL[column], _none_of(1, (*_TERMINAL_INPUTS, *_SOCKET_OWNERS)))
 
@@ -310,7 +310,7 @@ def _slow_open(column: int) -> list[_Step]:
 
 
 def _when(number: int, body: list[_Step]) -> list[_Step]:
-    """Look at the arguments of one call; a body that does not refuse lets it pass."""
+    """Check the arguments of one call; a body that does not refuse lets it pass."""
     return [_Step(_JUMP_EQUAL, 0, len(body) + 1, number), *body, _Step(_RETURN, 0, 0, _ALLOW)]
 
 

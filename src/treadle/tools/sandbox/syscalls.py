@@ -61,7 +61,7 @@ def prctl(option: int, *arguments: int) -> int:
 
 
 def become_reaper() -> bool:
-    """Take over whatever descendants leave behind; tell whether the system can do that."""
+    """Become the reaper of orphaned descendants; return whether the system can do that."""
     if sys.platform != "linux":
         return False
     prctl(PR_SET_CHILD_SUBREAPER, 1)

@@ -15,7 +15,8 @@ AGAIN = {"file": "protected=true", "bash": "git=true" if LEVEL else ""}
 def refusal(root: Path, name: str, arguments: dict[str, Any], *, writable: tuple[str, ...] = ()) -> str:
     """Return what is said of a call before anybody is asked."""
     [made] = local_tools(Root(root, writable=writable), names=(name,))
-    return made.refusal(arguments)
+    assert made.refuses is not None
+    return made.refuses(arguments)
 
 
 def bash(command: Any, **more: Any) -> tuple[str, dict[str, Any]]:
