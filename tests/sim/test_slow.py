@@ -47,9 +47,9 @@ class SlowJournal:
     def finish(self, entries: Sequence[Entry], ended: Any, **more: Any) -> asyncio.Future[int]:
         return slowly(lambda: self._journal.finish(entries, ended, **more))
 
-    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
+    async def write_chunk(self, chunk: Chunk, *, keep_from: int) -> None:
         await asyncio.sleep(COMMIT_S)
-        await self._journal.tell(chunk, keep_from=keep_from)
+        await self._journal.write_chunk(chunk, keep_from=keep_from)
 
 
 class SlowStore:

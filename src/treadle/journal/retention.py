@@ -58,7 +58,7 @@ class Retention:
         return len(found)
 
     def purge_run(self, run_id: str) -> Steps[None]:
-        """Forget the content of an ended run and keep its numbers.
+        """Delete the content of an ended run; its row and counts stay.
 
         Raises: NotFound, Conflict.
         """

@@ -106,7 +106,7 @@ class SessionQueries:
         """
         bound = self._dialect.bind_text(session_id)
         if self._dialect.lock:
-            # A statement of its own: the one that waited for the lock does not see runs that started while it did.
+            # A separate statement: the one that waited for the lock does not see runs that started while it waited.
             yield self._lock, bound
         found = yield _BY_ID, bound
         if not found:

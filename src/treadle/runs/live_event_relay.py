@@ -73,7 +73,7 @@ class Relay:
             count = count_within(fresh)
             self._is_behind = count < len(fresh)
             chunk = Chunk(first=self._written + 1, count=count, data=msgspec.json.encode(fresh[:count]))
-            self._write = asyncio.ensure_future(self._journal.tell(chunk, keep_from=self._first + 1))
+            self._write = asyncio.ensure_future(self._journal.write_chunk(chunk, keep_from=self._first + 1))
             self._write.add_done_callback(partial(self._told, self._first, self._written + count))
 
     def _told(self, first: int, written: int, write: "asyncio.Future[None]") -> None:

@@ -94,19 +94,19 @@ class _Place:
             self.path = sqlite_path(settings.store.url)
             self.shown = str(self.path)
 
-    def look(self) -> "JournalInspection":
+    def inspect(self) -> "JournalInspection":
         """Say what is there.
 
         Raises: NotFound, StoreError.
         """
         if self.postgres is not None:
-            from treadle.journal.open_store import look_at_store
+            from treadle.journal.open_store import inspect_store
 
-            return asyncio.run(look_at_store(self.postgres))
-        from treadle.journal.sqlite.migrations import look
+            return asyncio.run(inspect_store(self.postgres))
+        from treadle.journal.sqlite.migrations import inspect_file
 
         self.check_exists()
-        return look(str(self.path))
+        return inspect_file(str(self.path))
 
     def check_exists(self) -> None:
         """Raises: NotFound, where there is no journal yet."""
@@ -118,7 +118,7 @@ class _Place:
 
 
 def _info(place: _Place, args: argparse.Namespace) -> int:
-    seen = place.look()
+    seen = place.inspect()
     if args.json:
         command.print_json({"store": place.shown, **msgspec.structs.asdict(seen), "state": seen.state})
         return command.OK
@@ -134,7 +134,7 @@ def _backup(place: _Place, args: argparse.Namespace) -> int:
         if address := place.postgres:
             from treadle.journal.postgres.backup import back_up as dump
 
-            seen = place.look()
+            seen = place.inspect()
             if not seen.version:
                 raise StoreError(f"there is no journal in the store {place.shown}", hint="the first run makes one")
             _waiting(lambda: dump(address, args.file, os.environ), tell)
@@ -171,7 +171,7 @@ def _restore(place: _Place, args: argparse.Namespace) -> int:
             from treadle.journal.sqlite.backup import restore
 
             aside = restore(args.file, place.path, tell, is_replacing=args.replace)
-    seen = place.look()
+    seen = place.inspect()
     if args.json:
         command.print_json(
             {"store": place.shown, "runs": seen.runs, "version": seen.version, "aside": aside and str(aside)}
@@ -188,7 +188,7 @@ def _restore_postgres(
 ) -> None:
     from treadle.journal.postgres.backup import restore, schema_in
 
-    if place.look().version and not args.replace:
+    if place.inspect().version and not args.replace:
         raise Conflict(
             f"there is a journal in the store {address.shown} already",
             hint="--replace drops it; copy it first: treadle store backup FILE",
@@ -209,7 +209,7 @@ def _check(place: _Place, args: argparse.Namespace) -> int:
 
         with shown("reading") as tell:
             problems = damage(place.path, tell)
-    seen = None if problems else place.look()
+    seen = None if problems else place.inspect()
     runs = 0 if seen is None else seen.runs
     if args.json:
         command.print_json({"ok": not problems, "store": place.shown, "problems": problems, "runs": runs})
@@ -234,7 +234,7 @@ def _migrate(place: _Place, args: argparse.Namespace) -> int:
 
     command.quiet_logs()
     asyncio.run(main())
-    seen = place.look()
+    seen = place.inspect()
     if args.json:
         command.print_json({"store": place.shown, "version": seen.version})
     else:

@@ -121,7 +121,7 @@ class PostgresRunJournal:
         """Give the run up, so that it can be claimed at once."""
         await self._queue(self._release)
 
-    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
+    async def write_chunk(self, chunk: Chunk, *, keep_from: int) -> None:
         """Let other processes read what the run says, before it is durable.
 
         Raises: StoreError, Conflict, NotFound.

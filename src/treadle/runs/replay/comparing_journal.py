@@ -103,9 +103,9 @@ class Continuation:
         """Give the run up."""
         await self._journal.release()
 
-    async def tell(self, chunk: Chunk, *, keep_from: int) -> None:
+    async def write_chunk(self, chunk: Chunk, *, keep_from: int) -> None:
         """Let other processes read what the run says."""
-        await self._journal.tell(chunk, keep_from=keep_from)
+        await self._journal.write_chunk(chunk, keep_from=keep_from)
 
 
 def timeless(entry: Entry) -> Entry:
