@@ -15,7 +15,7 @@ from treadle.core.errors import NotFound
 from treadle.core.journal_entries import ITEM_KINDS, Entry
 from treadle.core.request import DIRECT_MODEL
 from treadle.journal.journal_interface import QUESTION_CHARS_MAX, Chunk, RunRow, RunSearch, StoredTurn
-from treadle.journal.sql_steps import Dialect, Steps, within
+from treadle.journal.sql_steps import SqlDialect, Steps, within
 
 TURNS_MAX = 256
 """How many remembered turns one conversation brings back."""
@@ -59,7 +59,7 @@ class RunStatements(msgspec.Struct, frozen=True, kw_only=True):
 class RunQueries:
     """The reads of runs in one database's SQL."""
 
-    def __init__(self, dialect: Dialect, statements: RunStatements) -> None:
+    def __init__(self, dialect: SqlDialect, statements: RunStatements) -> None:
         self._dialect = dialect
         self._sql = statements
         fields, in_list = dialect.run_fields, dialect.in_list.format("$1")
@@ -211,7 +211,7 @@ SELECT r.id, substr({statements.question}, 1, {QUESTION_CHARS_MAX}) FROM runs r 
         return [read(row) for row in found]
 
 
-def run_number(dialect: Dialect, run_id: str) -> Steps[int]:
+def run_number(dialect: SqlDialect, run_id: str) -> Steps[int]:
     """Return the number of a run.
 
     Raises: NotFound.

@@ -19,7 +19,7 @@ from treadle.core.json import write_json
 from treadle.core.usage import Usage
 from treadle.journal.journal_interface import RunRow
 from treadle.journal.run_row_hash import SealedRow, read_or_none, text_or_bytes
-from treadle.journal.sql_steps import Dialect
+from treadle.journal.sql_steps import SqlDialect
 
 MARK = "\ufdd0"
 _ODD = re.compile("[\x00\ud800-\udfff\ufdd0]")
@@ -251,7 +251,7 @@ def _bind_list(texts: Sequence[str]) -> list[str | None]:
     return [*map(bind_text, texts)]
 
 
-DIALECT = Dialect(
+DIALECT = SqlDialect(
     bind_text=bind_text,
     bind_plain=bind_plain,
     text_or_none=read_text,

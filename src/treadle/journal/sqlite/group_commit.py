@@ -21,7 +21,7 @@ from treadle.journal.sqlite.leased_writes import (
     REQUEST,
     SILENCE,
     Append,
-    ChunkWrite,
+    ChunkJob,
     RunStart,
     SqliteHold,
     placed,
@@ -50,7 +50,7 @@ def write_together(connection: apsw.Connection, jobs: Sequence[Callable[[apsw.Co
             values[index] = job.chained.place
         elif isinstance(job, RunStart):
             values[index] = batch.start(connection, job)
-        elif isinstance(job, ChunkWrite):
+        elif isinstance(job, ChunkJob):
             batch.add_chunk(job)
         else:
             others.append(index)
@@ -72,7 +72,7 @@ class _Batch:
         self._ends: list[tuple[Value, ...]] = []
         self._owed: list[tuple[Value, ...]] = []
         self._silent: list[tuple[Value, ...]] = []
-        self._chunk_writes: list[ChunkWrite] = []
+        self._chunk_writes: list[ChunkJob] = []
 
     def start(self, connection: apsw.Connection, job: RunStart) -> SqliteHold:
         """Insert a run's row, which gives it its number, and take the rest of it in."""
@@ -99,7 +99,7 @@ class _Batch:
                 self._silent.append((job.hold.run,))
         self._events += placed(connection, job.hold.run, job.chained)
 
-    def add_chunk(self, job: ChunkWrite) -> None:
+    def add_chunk(self, job: ChunkJob) -> None:
         """Take in what a run publishes."""
         self._chunk_writes.append(job)
 

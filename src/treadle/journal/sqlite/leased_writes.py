@@ -230,7 +230,7 @@ class Append(NamedTuple):
         return (*end, self.hold.epoch, *self.chained.place, self.hold.run)
 
 
-class ChunkWrite(NamedTuple):
+class ChunkJob(NamedTuple):
     """The job that renews a lease and stores the events that its run publishes, replacing those from that number on.
 
     Raises: as `Append`.

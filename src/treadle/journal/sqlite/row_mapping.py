@@ -13,7 +13,7 @@ from treadle.core.usage import Usage
 from treadle.journal.hash_chain import StoredEntry, is_unicode, link_entries, plan_fingerprint, spell, spell_out
 from treadle.journal.journal_interface import RunRow, is_inline, question_place
 from treadle.journal.run_row_hash import SealedRow, read_or_none, root_hash
-from treadle.journal.sql_steps import Dialect
+from treadle.journal.sql_steps import SqlDialect
 
 Text = str | bytes | None
 """A text as SQLite can hold it: bytes where it is not valid Unicode."""
@@ -262,7 +262,7 @@ def _read_json(value: str | bytes) -> str | bytes:
     return value
 
 
-DIALECT = Dialect(
+DIALECT = SqlDialect(
     bind_text=bind_text,
     bind_plain=_bind_plain,
     text_or_none=read_text,

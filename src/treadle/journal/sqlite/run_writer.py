@@ -84,7 +84,7 @@ class SqliteRunJournal:
         assert chunk.count > 0, chunk.count
         until = self._clock() + self._lease_s
         self._has_chunks = True
-        await self._submit(fence.ChunkWrite(self._hold, chunk, keep_from, until), is_durable=False)
+        await self._submit(fence.ChunkJob(self._hold, chunk, keep_from, until), is_durable=False)
 
     def _append(
         self, entries: Sequence[Entry], end: EndColumns | None, forget: tuple[str, ...] = ()

@@ -34,8 +34,8 @@ Job = Callable[[apsw.Connection], T]
 Otherwise = Callable[[TreadleError], None]
 
 _Ticket = tuple[Job[Any], asyncio.Future[Any], bool, Callable[[Any], Any] | None, Otherwise | None]
-"""A job, who waits for it, whether it must be durable, what makes of its value what is waited for, and what hears
-that it was not done."""
+"""A job, its future, whether it must be durable, what makes the future's value of the job's, and what is called with the
+error if it was not done."""
 
 _Outcome = tuple[_Ticket, Any, TreadleError | None]
 """A ticket, what its job gave, and what went wrong."""
