@@ -80,8 +80,8 @@ class FatalJournal:
         kinds = " ".join(entry.kind for entry in entries)
         return self._points.around_write(f"finish {kinds}", lambda: self._journal.finish(entries, ended, forget=forget))
 
-    async def tell(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
-        await self._points.around("tell", self._journal.tell(chunk, keep_from=keep_from, is_durable=is_durable))
+    async def write_chunk(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
+        await self._points.around("tell", self._journal.write_chunk(chunk, keep_from=keep_from, is_durable=is_durable))
         self._told.set()
 
     def renew(self) -> asyncio.Future[int]:

@@ -94,10 +94,10 @@ class GatedJournal:
     def finish(self, entries: Sequence[Entry], ended: RunEnded, *, forget: Sequence[str] = ()) -> asyncio.Future[int]:
         return asyncio.ensure_future(self._gate.through(lambda: self._journal.finish(entries, ended, forget=forget)))
 
-    async def tell(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
+    async def write_chunk(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
         if self._gate.is_late:
             raise StoreError("The store takes too long.")
-        await self._gate.through(lambda: self._journal.tell(chunk, keep_from=keep_from, is_durable=is_durable))
+        await self._gate.through(lambda: self._journal.write_chunk(chunk, keep_from=keep_from, is_durable=is_durable))
 
     def renew(self) -> asyncio.Future[int]:
         return asyncio.ensure_future(self._gate.through(self._journal.renew))

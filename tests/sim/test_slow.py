@@ -47,9 +47,9 @@ class SlowJournal:
     def finish(self, entries: Sequence[Entry], ended: Any, **more: Any) -> asyncio.Future[int]:
         return slowly(lambda: self._journal.finish(entries, ended, **more))
 
-    async def tell(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
+    async def write_chunk(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
         await asyncio.sleep(COMMIT_S)
-        await self._journal.tell(chunk, keep_from=keep_from, is_durable=is_durable)
+        await self._journal.write_chunk(chunk, keep_from=keep_from, is_durable=is_durable)
 
 
 class SlowStore:

@@ -74,7 +74,7 @@ async def speak_until_cancelled(store: SqliteStore, name: str) -> None:
     journal = await store.start_run(run_row(name), [], owner=OWNER, lease_s=60.0)
     for first in itertools.count(1, 3):
         numbers = [first, first + 1, first + 2]
-        await journal.tell(Chunk(first=first, count=3, data=msgspec.json.encode(numbers)), keep_from=1)
+        await journal.write_chunk(Chunk(first=first, count=3, data=msgspec.json.encode(numbers)), keep_from=1)
         if await store.cancel_requests(OWNER) == [journal.run_id]:
             break
     await journal.finish([], RunEnded(status="cancelled", ended_at=1_010.0))

@@ -20,7 +20,7 @@ async def test_what_a_run_says_is_read_in_order(store: Store) -> None:
     odd = Chunk(first=4, count=3, data=b'[1, "\\ud800",\t"\xff\x00"]')
     chunks = [told(1, "a", "b"), told(3, "c\x00 🜁"), odd]
     for chunk in chunks:
-        await journal.tell(chunk, keep_from=1)
+        await journal.write_chunk(chunk, keep_from=1)
     assert await store.chunks("run_1") == chunks
     assert await store.chunks("run_1", after=1) == chunks
     assert await store.chunks("run_1", after=2) == chunks[1:]
@@ -34,7 +34,7 @@ async def test_chunks_of_several_runs_keep_apart(store: Store) -> None:
     for name in ("1", "2", "silent"):
         journal = await start(store, name)
         if name != "silent":
-            await journal.tell(told(1, name), keep_from=1)
+            await journal.write_chunk(told(1, name), keep_from=1)
     assert await store.chunks("run_2") == [told(1, "2")]
     assert await store.chunks("run_silent") == []
     assert await store.chunks("run_0") == []
@@ -44,13 +44,13 @@ async def test_chunks_of_several_runs_keep_apart(store: Store) -> None:
 async def test_what_has_become_durable_is_dropped(store: Store) -> None:
     """Chunks that end before `keep_from` go, one that reaches it stays whole."""
     journal = await start(store)
-    await journal.tell(told(1, "a", "b"), keep_from=1)
-    await journal.tell(told(3, "c", "d"), keep_from=1)
-    await journal.tell(told(5, "e"), keep_from=4)
+    await journal.write_chunk(told(1, "a", "b"), keep_from=1)
+    await journal.write_chunk(told(3, "c", "d"), keep_from=1)
+    await journal.write_chunk(told(5, "e"), keep_from=4)
     assert await store.chunks("run_1") == [told(3, "c", "d"), told(5, "e")]
-    await journal.tell(told(6, "f"), keep_from=5)
+    await journal.write_chunk(told(6, "f"), keep_from=5)
     assert await store.chunks("run_1") == [told(5, "e"), told(6, "f")]
-    await journal.tell(told(9, "i"), keep_from=9)
+    await journal.write_chunk(told(9, "i"), keep_from=9)
     assert await store.chunks("run_1") == [told(9, "i")]
 
 
@@ -58,8 +58,8 @@ async def test_what_is_told_again_takes_the_place_of_the_first(store: Store) -> 
     """An owner that starts again from a number replaces all that was said from there on."""
     journal = await start(store)
     for chunk in (told(1, "a"), told(2, "b"), told(3, "c")):
-        await journal.tell(chunk, keep_from=1)
-    await journal.tell(told(2, "B", "C", "D"), keep_from=1)
+        await journal.write_chunk(chunk, keep_from=1)
+    await journal.write_chunk(told(2, "B", "C", "D"), keep_from=1)
     assert await store.chunks("run_1") == [told(1, "a"), told(2, "B", "C", "D")]
 
 
@@ -67,7 +67,7 @@ async def test_telling_writes_no_entry_and_renews_the_lease(store: Store, clock:
     """Chunks are beside the journal, and who speaks is alive."""
     journal = await start(store)
     clock.now += LEASE_S - 1
-    await journal.tell(told(1, "a"), keep_from=1)
+    await journal.write_chunk(told(1, "a"), keep_from=1)
     clock.now += LEASE_S - 1
     assert await store.claim_abandoned(OTHER, LEASE_S, 1) == []
     assert await store.entries("run_1") == []
@@ -78,25 +78,25 @@ async def test_telling_writes_no_entry_and_renews_the_lease(store: Store, clock:
 async def test_a_stale_epoch_cannot_tell(store: Store, clock: SetClock) -> None:
     """What the first owner said stays for the second, who goes on from there; the first is heard no more."""
     stale = await start(store)
-    await stale.tell(told(1, "a"), keep_from=1)
+    await stale.write_chunk(told(1, "a"), keep_from=1)
     clock.now += LEASE_S
     [(_, journal)] = await store.claim_abandoned(OTHER, LEASE_S, 1)
     with pytest.raises(StoreError) as caught:
-        await stale.tell(told(2, "zombie"), keep_from=2)
+        await stale.write_chunk(told(2, "zombie"), keep_from=2)
     assert caught.value.info.code == "lease_lost"
     assert await store.chunks("run_1") == [told(1, "a")]
-    await journal.tell(told(2, "b"), keep_from=1)
+    await journal.write_chunk(told(2, "b"), keep_from=1)
     assert await store.chunks("run_1") == [told(1, "a"), told(2, "b")]
 
 
 async def test_chunks_go_when_the_run_ends(store: Store) -> None:
     """With its end, and nothing is told afterwards."""
     journal = await start(store)
-    await journal.tell(told(1, "secret"), keep_from=1)
+    await journal.write_chunk(told(1, "secret"), keep_from=1)
     await journal.finish([], COMPLETED)
     assert await store.chunks("run_1") == []
     with pytest.raises(Conflict) as caught:
-        await journal.tell(told(2, "late"), keep_from=1)
+        await journal.write_chunk(told(2, "late"), keep_from=1)
     assert caught.value.info.code == "run_ended"
     assert await store.chunks("run_1") == []
 
@@ -104,7 +104,7 @@ async def test_chunks_go_when_the_run_ends(store: Store) -> None:
 async def test_an_end_that_is_refused_keeps_the_chunks(store: Store, clock: SetClock) -> None:
     """Only the owner's end takes them."""
     stale = await start(store)
-    await stale.tell(told(1, "a"), keep_from=1)
+    await stale.write_chunk(told(1, "a"), keep_from=1)
     clock.now += LEASE_S
     await store.claim_abandoned(OTHER, LEASE_S, 1)
     with pytest.raises(StoreError):
@@ -115,18 +115,18 @@ async def test_an_end_that_is_refused_keeps_the_chunks(store: Store, clock: SetC
 async def test_chunks_go_with_a_deleted_run(store: Store) -> None:
     """And its journal says that the run is gone."""
     journal = await start(store)
-    await journal.tell(told(1, "secret"), keep_from=1)
+    await journal.write_chunk(told(1, "secret"), keep_from=1)
     assert await store.delete_run("run_1") is True
     assert await store.chunks("run_1") == []
     with pytest.raises(NotFound):
-        await journal.tell(told(2, "ghost"), keep_from=1)
+        await journal.write_chunk(told(2, "ghost"), keep_from=1)
 
 
 async def test_a_large_chunk_is_told_whole(store: Store) -> None:
     """A mebibyte in one piece."""
     journal = await start(store)
     chunk = Chunk(first=1, count=1, data=b'["' + bytes(range(256)) * 4_096 + b'"]')
-    await journal.tell(chunk, keep_from=1)
+    await journal.write_chunk(chunk, keep_from=1)
     assert await store.chunks("run_1") == [chunk]
 
 
@@ -136,7 +136,9 @@ async def write_until_woken(journal: RunJournal, waiting: "asyncio.Task[None]", 
     async with asyncio.timeout(WAIT_S):
         while not waiting.done():
             n += 1
-            await (journal.append([said(str(n))]) if write == "append" else journal.tell(told(n, "x"), keep_from=n))
+            await (
+                journal.append([said(str(n))]) if write == "append" else journal.write_chunk(told(n, "x"), keep_from=n)
+            )
     await waiting
 
 

@@ -167,7 +167,7 @@ class JournalMachine(RuleBasedStateMachine):
     def tell(self, journal: RunJournal, first: int, words: list[str], keep_from: int) -> None:
         chunk = Chunk(first=first, count=len(words), data=json.dumps(words).encode())
         refused = self.refusal(journal, [])
-        outcome = self.outcome(journal.tell(chunk, keep_from=keep_from))
+        outcome = self.outcome(journal.write_chunk(chunk, keep_from=keep_from))
         assert outcome == refused
         if refused is None:
             run = self.runs[journal.run_id]

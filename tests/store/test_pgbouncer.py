@@ -11,7 +11,7 @@ from store.sample import LEASE_S, OTHER, OWNER, run_row, said
 from treadle.cli.doctor.store_checks import check_store
 from treadle.config import Settings, StoreSection
 from treadle.core.errors import StoreError
-from treadle.journal.postgres.migrations import look
+from treadle.journal.postgres.migrations import inspect_schema
 from treadle.journal.postgres.store import PostgresStore
 from treadle.journal.store_url import PostgresAddress
 
@@ -84,7 +84,7 @@ async def test_any_other_mode_is_refused_at_the_start(mode: Mode, more: tuple[st
         error = caught.value
         assert (error.info.code, REFUSED in error.message) == ("store_pooled", True)
         assert "pool_mode = session" in str(error.hint)
-    seen = await look(PostgresAddress(place.replace(str(folder), str(postgres_server().socket_folder))))
+    seen = await inspect_schema(PostgresAddress(place.replace(str(folder), str(postgres_server().socket_folder))))
     assert seen.version == 0
 
 

@@ -254,8 +254,8 @@ async def test_a_value_that_cannot_be_kept_is_the_callers_mistake(behind: Postgr
     """It is refused at once, by name of what is wrong, and the store goes on."""
     journal = await start(behind)
     with pytest.raises(ProtocolError, match="cannot be kept"):
-        await journal.tell(Chunk(first=2**80, count=1, data=b"[1]"), keep_from=1)
-    await journal.tell(Chunk(first=1, count=1, data=b"[1]"), keep_from=1)
+        await journal.write_chunk(Chunk(first=2**80, count=1, data=b"[1]"), keep_from=1)
+    await journal.write_chunk(Chunk(first=1, count=1, data=b"[1]"), keep_from=1)
     assert [chunk.first for chunk in await behind.chunks("run_1")] == [1]
 
 
@@ -307,7 +307,7 @@ async def test_a_database_that_is_away_is_told_and_found_again(monkeypatch: pyte
     async with opened(server.url(SCHEMA)) as found:
         journal = await start(found, lease_s=60.0)
         for chunk in chunks[:3]:
-            await journal.tell(chunk, keep_from=3)
+            await journal.write_chunk(chunk, keep_from=3)
         assert await found.chunks("run_1") == chunks[1:3]
         server.kill()
         try:
@@ -319,7 +319,7 @@ async def test_a_database_that_is_away_is_told_and_found_again(monkeypatch: pyte
         connection = await connect(PostgresAddress(server.url(SCHEMA)))
         await connection.execute("DELETE FROM chunks")  # what the database may have lost
         await connection.close()
-        await journal.tell(chunks[3], keep_from=3)
+        await journal.write_chunk(chunks[3], keep_from=3)
         assert await found.chunks("run_1") == chunks[1:]
 
 

@@ -58,7 +58,7 @@ async def test_a_frozen_owner_that_wakes_up_cannot_write(pair: Pair) -> None:
     for late in (
         stale.append([said("zombie")]),
         stale.finish([said("zombie")], COMPLETED),
-        stale.tell(chunk, keep_from=1),
+        stale.write_chunk(chunk, keep_from=1),
         stale.renew(),
     ):
         with pytest.raises(StoreError) as caught:
@@ -133,7 +133,7 @@ async def test_whoever_waits_elsewhere_is_woken_soon(pair: Pair) -> None:
     for n in range(11):
         waiting = asyncio.create_task(right.wait_change("run_1", WAIT_S))
         await asyncio.sleep(0)
-        await journal.tell(Chunk(first=n + 1, count=1, data=b"[]"), keep_from=n)
+        await journal.write_chunk(Chunk(first=n + 1, count=1, data=b"[]"), keep_from=n)
         began = time.monotonic()
         await asyncio.wait_for(waiting, WAIT_S)
         latencies.append(time.monotonic() - began)

@@ -69,7 +69,7 @@ async def test_a_run_that_the_copy_does_not_have_writes_to_no_other(
     await asyncio.to_thread(copier, store.path, tmp_path / "copy", True)
     found = await store.start_run(run_row("found"), [said("three")], owner=OWNER, lease_s=LEASE_S)
     with pytest.raises(NotFound):
-        await lost.tell(told(1, "invented"), keep_from=1)
+        await lost.write_chunk(told(1, "invented"), keep_from=1)
     with pytest.raises(NotFound):
         await lost.append([said("invented", "assistant")])
     with pytest.raises(NotFound):

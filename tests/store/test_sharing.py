@@ -197,7 +197,7 @@ async def test_what_another_store_writes_wakes_soon(path: str) -> None:
         waiting = asyncio.create_task(store.wait_change("run_1", 3_600.0))
         async with asyncio.timeout(WAIT_S):
             while not waiting.done():
-                await journal.tell(told(1, "x"), keep_from=1)
+                await journal.write_chunk(told(1, "x"), keep_from=1)
     await left.close()
     await right.close()
 

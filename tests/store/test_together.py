@@ -130,12 +130,12 @@ async def test_what_many_runs_tell_at_once_is_kept_of_each(store: Store, clock: 
         return Chunk(first=first, count=2, data=f"[{n},{first}]".encode())
 
     for first in (1, 3, 5):
-        await asyncio.gather(*(each.tell(chunk(first, n), keep_from=3) for n, each in enumerate(journals)))
+        await asyncio.gather(*(each.write_chunk(chunk(first, n), keep_from=3) for n, each in enumerate(journals)))
     clock.now += LEASE_S
     await store.claim_abandoned(OTHER, LEASE_S, 1, run_id="run_1")
     await journals[2].finish([], COMPLETED)
     outcomes = await asyncio.gather(
-        *(each.tell(chunk(5, -n), keep_from=3) for n, each in enumerate(journals)), return_exceptions=True
+        *(each.write_chunk(chunk(5, -n), keep_from=3) for n, each in enumerate(journals)), return_exceptions=True
     )
     assert [type(outcome).__name__ for outcome in outcomes[:4]] == ["NoneType", "StoreError", "Conflict", "NoneType"]
     assert outcomes[4:] == [None] * (RUNS - 4)

@@ -1,4 +1,4 @@
-"""What is stored of one run, put together for its audit, and what is wrong with how it is stored beside its hashes.
+"""Collects what is stored of one run for its audit, and finds what is wrong with it apart from its hashes.
 
 Found the same way on every engine. Pure.
 """
@@ -12,7 +12,7 @@ import msgspec
 from treadle.core.errors import ErrorInfo
 from treadle.core.events import Status
 from treadle.core.usage import Usage
-from treadle.journal.hash_chain import KeptEntry, audit_lines, is_rooted
+from treadle.journal.hash_chain import StoredEntry, audit_lines, is_rooted
 from treadle.journal.journal_interface import Evidence, RunRow
 from treadle.journal.run_row_hash import SealedRow, read_or_none
 
@@ -35,22 +35,22 @@ class LeaseColumns(NamedTuple):
 def make_evidence(
     sealed: SealedRow,
     lease: LeaseColumns | None,
-    kept: Sequence[KeptEntry],
+    stored: Sequence[StoredEntry],
     blobs: Mapping[str, bytes | None],
     faults: Iterable[str],
 ) -> Evidence:
     """Put together what was read of a run at one moment; `faults` are what its engine has found."""
     head, sha256 = (sealed.head, sealed.sha256) if lease is None else lease[:2]
-    if sealed.is_purged and not kept:
+    if sealed.is_purged and not stored:
         head, sha256 = 0, ""  # nothing is missing
     root = sealed.root
     return Evidence(
         row=run_of(sealed),
         sealed=sealed,
-        entries=[each.entry for each in kept],
-        lines=list(audit_lines(sealed.id, kept, head, sha256, root)),
-        is_rooted=is_rooted(sealed.id, kept, root, sha256),
-        faults=(*_lease_faults(sealed, lease, kept), *_blob_faults(blobs), *faults),
+        entries=[each.entry for each in stored],
+        lines=list(audit_lines(sealed.id, stored, head, sha256, root)),
+        is_rooted=is_rooted(sealed.id, stored, root, sha256),
+        faults=(*_lease_faults(sealed, lease, stored), *_blob_faults(blobs), *faults),
     )
 
 
@@ -85,7 +85,7 @@ def run_of(row: SealedRow) -> RunRow:
 
 
 def entry_faults(
-    kept: KeptEntry,
+    stored: StoredEntry,
     *,
     blob: str | None,
     is_inline: bool,
@@ -97,14 +97,14 @@ def entry_faults(
 
     The oldest entries have no fingerprint.
     """
-    seq = kept.entry.seq
+    seq = stored.entry.seq
     if blob is not None and (is_inline or blob not in blobs):
         yield f"entry {seq} refers to data that is not its own"
-    if fingerprint != expected and not (kept.sha256 is None and fingerprint is None):
+    if fingerprint != expected and not (stored.sha256 is None and fingerprint is None):
         yield f"the fingerprint of entry {seq} is not that of its plan"
 
 
-def _lease_faults(row: SealedRow, lease: LeaseColumns | None, kept: Sequence[KeptEntry]) -> Iterator[str]:
+def _lease_faults(row: SealedRow, lease: LeaseColumns | None, stored: Sequence[StoredEntry]) -> Iterator[str]:
     """Yield what is wrong between a run and its lease: there is one as long as the run has not ended."""
     if lease is None:
         if row.ended_at is None:
@@ -114,12 +114,12 @@ def _lease_faults(row: SealedRow, lease: LeaseColumns | None, kept: Sequence[Kep
         yield "the run has ended, and still has a lease"
     if lease.session_id != row.session_id:
         yield f"the lease is of session {lease.session_id!r}, the run of {row.session_id!r}"
-    if kept and lease.epoch < kept[-1].epoch:
-        yield f"the lease is of epoch {lease.epoch}, and epoch {kept[-1].epoch} has written"
+    if stored and lease.epoch < stored[-1].epoch:
+        yield f"the lease is of epoch {lease.epoch}, and epoch {stored[-1].epoch} has written"
 
 
 def _blob_faults(blobs: Mapping[str, bytes | None]) -> Iterator[str]:
-    """Return which data of a run, by the sha256 it is named by, is not what its name says."""
+    """Yield the faults of a run's blobs: data that does not have the sha256 by which it is named."""
     for name, data in blobs.items():
         if data is not None and hashlib.sha256(data).hexdigest() != name:
             yield f"the data {name[:12]}… is not as it was written"

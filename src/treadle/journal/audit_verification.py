@@ -32,7 +32,7 @@ PROBLEMS_MAX = 20
 
 
 class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """What the audit says of one run; without problems it is as it was written."""
+    """The result of the audit of one run; without problems the run is as it was written."""
 
     run_id: str
     status: str
@@ -49,7 +49,7 @@ class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def audit_run(evidence: Evidence) -> AuditFinding:
-    """Check one run: its row, its entries, and what the store says of their hashes."""
+    """Check one run: its row, its entries, and their hashes as the store found them."""
     row, entries, lines = evidence.row, evidence.entries, evidence.lines
     is_forgotten = not entries and evidence.sealed.is_purged and row.status in ENDED
     chained = [] if is_forgotten else [*_chain_problems(lines, evidence.is_rooted)]
@@ -75,16 +75,16 @@ def audit_export(exported: Exported) -> AuditFinding:
     sealed = exported.sealed
     root = "" if sealed is None else sealed.root
     row = exported.row
-    # Where the run had ended its row says where the chain ends, else the export does.
+    # The row of an ended run names the end of the chain; for other runs the export does.
     head, sha256 = exported.head, exported.sha256
     if sealed is not None and sealed.ended_at is not None:
         head, sha256 = sealed.head, sealed.sha256
     evidence = Evidence(
         row=row,
         sealed=sealed_of(row, exported.head, exported.sha256) if sealed is None else sealed,
-        entries=[kept.entry for kept in exported.kept],
-        lines=list(audit_lines(row.id, exported.kept, head, sha256, root)),
-        is_rooted=sealed is not None and is_rooted(row.id, exported.kept, root, sha256),
+        entries=[stored.entry for stored in exported.stored],
+        lines=list(audit_lines(row.id, exported.stored, head, sha256, root)),
+        is_rooted=sealed is not None and is_rooted(row.id, exported.stored, root, sha256),
         faults=() if sealed is None or run_of(sealed) == row else ("the run is not the one that was exported",),
     )
     return audit_run(evidence)
@@ -97,7 +97,7 @@ def _chain_problems(lines: Sequence[AuditLine], is_whole: bool) -> Iterable[str]
         elif line.expected == EXTRA:
             yield f"entry {line.seq} ({line.kind}) stands behind the last one that the run wrote"
         elif line.sha256 != line.expected:
-            # The first one follows from the row: which of the two was changed cannot be told.
+            # The first entry follows from the row: it is unknown which of the two was changed.
             what = "the run's row, or " if line.seq == 1 and not is_whole else ""
             yield f"{what}entry {line.seq} ({line.kind}) is not as it was written"
 
@@ -138,7 +138,7 @@ def _epoch_problems(lines: Sequence[AuditLine]) -> Iterable[str]:
 
 
 def _read_problems(row: RunRow, entries: Sequence[Entry]) -> Iterable[str]:
-    """Check what the entries say: one call and one result for an id, a result for every server call."""
+    """Check the entries: one call and one result for an id, a result for every server call."""
     own = [entry for entry in entries if not entry.is_input]
     calls = Counter(entry.call_id for entry in own if entry.kind == "tool_call")
     results = Counter(entry.call_id for entry in own if entry.kind == "tool_result")
@@ -185,13 +185,13 @@ class _Carriage(msgspec.Struct):
 
 
 class _Frame(msgspec.Struct):
-    """What of a `frame` entry says which calls of an earlier run this one carries on."""
+    """The part of a `frame` entry that names the calls of an earlier run that this one continues."""
 
     carried: _Carriage | None = None
 
 
 class _Request(msgspec.Struct):
-    """What of an `approval_request` entry says that the run does not wait for the answer."""
+    """The part of an `approval_request` entry that is set when the run does not wait for the answer."""
 
     is_deferred: bool = False
 
@@ -216,7 +216,7 @@ def _left_calls(own: Sequence[Entry]) -> frozenset[str | None]:
 
 
 class _End(msgspec.Struct):
-    """The parts of a recorded end that a row keeps as JSON, as they were written."""
+    """The parts of a recorded end that a row stores as JSON, as they were written."""
 
     usage: OptionalRaw = None
     error: OptionalRaw = None
@@ -242,24 +242,24 @@ def _end_problems(row: SealedRow, own: Sequence[Entry]) -> Iterable[str]:
     names = ("ended_at", "stop", "limit", "rounds", "calls")
     wrong = [name for name in names if getattr(row, name) != getattr(end, name)]
     written = _read(_end, entry) or _End()
-    for name, kept, raw, value in (
+    for name, stored, raw, value in (
         ("usage", row.usage, written.usage, end.usage),
         ("error", row.error, written.error, end.error),
     ):
-        if not _says(kept, raw, value):
+        if not _equals(stored, raw, value):
             wrong.append(name)
     yield from (f"the run's {name} is not what its recorded end says" for name in wrong)
 
 
-def _says(kept: str | None, raw: msgspec.Raw | None, value: msgspec.Struct | None) -> bool:
-    """Return whether a column says what the entry says: as that was written, or as it is written today."""
-    if kept is None or value is None or raw is None:
-        return kept is None and value is None
-    return kept.encode("utf-8", "surrogatepass") in (bytes(raw), write_json(value))
+def _equals(stored: str | None, raw: msgspec.Raw | None, value: msgspec.Struct | None) -> bool:
+    """Return whether a column equals the entry's value: as that was written, or as it is written today."""
+    if stored is None or value is None or raw is None:
+        return stored is None and value is None
+    return stored.encode("utf-8", "surrogatepass") in (bytes(raw), write_json(value))
 
 
 def end_of(entry: Entry) -> RunEnded | None:
-    """Return the end of a run if that is what the entry tells."""
+    """Return the end of a run if the entry records it."""
     if entry.kind != "status" or entry.data is None:
         return None
     try:

@@ -1,7 +1,7 @@
-"""The chain: what an entry's hash is taken of, and how a run is audited; the same for every engine, and pure.
+"""The hash chain of a run: what each entry's hash covers, and how a run is audited. Pure, the same for both databases.
 
-The hash of an entry covers the hash before it, so a changed, lost or moved entry shows. It is no signature: whoever
-can write the database can also compute a new chain from the first changed entry on, up to the run's last hash. Entries
+The hash of an entry covers the hash before it, so a changed, lost or moved entry shows. It is no signature: a writer
+of the database can also compute a new chain from the first changed entry on, up to the run's last hash. Entries
 that were hashed in the old form are sound too, which weakens nothing: what is hashed begins with a digit in one form
 and never in the other, so that a false entry still needs two texts with one sha256.
 """
@@ -23,7 +23,7 @@ EXTRA = "extra"
 """The expected hash of an entry that is numbered above the last one its run wrote."""
 
 
-class KeptEntry(NamedTuple):
+class StoredEntry(NamedTuple):
     """An entry as it is stored: with the epoch that wrote it and its hash, None from before the chain."""
 
     entry: Entry
@@ -55,7 +55,7 @@ def link_entries(
         seq += 1
         raw = entry.data
         # In as few steps as can be: it is done for every entry. Adding zero makes -0.0 and 0.0 one number: not every
-        # engine keeps them apart.
+        # database stores them apart.
         link: Link = (
             sha256,
             run_id,
@@ -110,7 +110,7 @@ def entry_hash(previous: str, run_id: str, seq: int, epoch: int, entry: Entry) -
 def old_hash(previous: str, run_id: str, seq: int, epoch: int, entry: Entry) -> str:
     """Return the sha256 that an entry at its place had in the old form: each field with its length in bytes before it.
 
-    It is taken of the place and of another one, of what the entry says.
+    It covers the place and a hash of the entry's values.
     """
     is_input, at = b"1" if entry.is_input else b"0", struct.pack(">d", entry.at + 0.0)
     data = None if entry.data is None else bytes(entry.data)
@@ -119,7 +119,9 @@ def old_hash(previous: str, run_id: str, seq: int, epoch: int, entry: Entry) -> 
     return _sha256(_sized(previous, run_id, str(seq), str(epoch), body)).hexdigest()
 
 
-def audit_lines(run_id: str, kept: Iterable[KeptEntry], head: int, sha256: str, root: str = "") -> Iterator[AuditLine]:
+def audit_lines(
+    run_id: str, stored: Iterable[StoredEntry], head: int, sha256: str, root: str = ""
+) -> Iterator[AuditLine]:
     """Yield the lines of a run's audit; `head` and `sha256` are the number and the hash that its last entry had.
 
     A line is sound where its two hashes are equal, and from before the chain where both are empty. `root` is what the
@@ -128,35 +130,35 @@ def audit_lines(run_id: str, kept: Iterable[KeptEntry], head: int, sha256: str, 
     before = (root, "") if root else ("",)
     is_chained = False
     last = 0
-    for entry, epoch, stored in kept:
+    for entry, epoch, found in stored:
         if entry.seq != last + 1:
             yield _lost(run_id, last + 1)
         last, expected = entry.seq, ""
-        if stored is not None or is_chained:
+        if found is not None or is_chained:
             is_chained = True
             fitting = _fitting(before, run_id, epoch, entry)
             expected = next(fitting)
-            if stored:
-                expected = stored if stored != expected and stored in fitting else expected
-                before = (stored,)
+            if found:
+                expected = found if found != expected and found in fitting else expected
+                before = (found,)
             else:
-                # Somebody took it away: the next one follows from what it was, in the one form or in the other.
+                # The hash was deleted: the next entry follows from what it was, in one form or the other.
                 *_, former = fitting
                 before = (expected, former)
         if last > head:
             expected = EXTRA
-        elif last == head and expected == (stored or ""):
+        elif last == head and expected == (found or ""):
             expected = sha256
-        yield AuditLine(run_id=run_id, seq=last, epoch=epoch, kind=entry.kind, sha256=stored or "", expected=expected)
+        yield AuditLine(run_id=run_id, seq=last, epoch=epoch, kind=entry.kind, sha256=found or "", expected=expected)
     if last < head:
         yield _lost(run_id, last + 1)
 
 
-def is_rooted(run_id: str, kept: Sequence[KeptEntry], root: str, sha256: str) -> bool:
+def is_rooted(run_id: str, stored: Sequence[StoredEntry], root: str, sha256: str) -> bool:
     """Return whether the chain of a run begins with this root; one without entries ends there too."""
-    if not kept:
+    if not stored:
         return sha256 == root
-    first = kept[0]
+    first = stored[0]
     return first.sha256 == entry_hash(root, run_id, first.entry.seq, first.epoch, first.entry)
 
 

@@ -126,7 +126,7 @@ class RunSearch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SessionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation kept under a name; `head_run_id` is where it continues.
+    """A conversation stored under a name; `head_run_id` is the run that its next run continues.
 
     `kind` distinguishes Treadle's own sessions from conversations of the Responses API; `metadata` is a JSON object.
     """
@@ -172,7 +172,7 @@ class AuditLine(msgspec.Struct, frozen=True, kw_only=True):
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """All that is stored of one run, at one moment, for its audit.
 
-    `is_rooted` says that its chain begins in its row; `faults` name what is not stored as the engine would store it.
+    `is_rooted` is true if its chain begins in its row; `faults` name values not stored as Treadle writes them.
     """
 
     row: RunRow
@@ -184,7 +184,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def is_inline(size: int, is_shared: bool) -> bool:
-    """Return whether data of this size is stored in its entry; `is_shared` is true for input of a run that is stored."""
+    """Return whether data of this size is stored in its entry; `is_shared` is true for input of a stored run."""
     return size <= INPUT_INLINE_BYTES_MAX or (size <= INLINE_BYTES_MAX and not is_shared)
 
 
@@ -258,7 +258,7 @@ class RunJournal(Protocol):
         """Release the run, so that it can be claimed at once; without effect after a take-over."""
         ...
 
-    async def tell(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
+    async def write_chunk(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
         """Publish events to other processes before they are journalled; drop chunks that end before `keep_from`.
 
         One that `is_durable` outlives the machine when this returns; others may be lost with it.

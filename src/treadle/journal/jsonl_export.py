@@ -2,7 +2,7 @@
 
 What is exported can be audited without the store it came from. Content and data come back byte for byte: an entry's
 data stands in its line as it is stored, or as a text (`data_text`) where it could not stand on one line; a text that
-UTF-8 cannot say (lone surrogates) stands as `{"base64": …}`.
+UTF-8 cannot encode (lone surrogates) is written as `{"base64": …}`.
 """
 
 import base64
@@ -15,13 +15,13 @@ from treadle.core.errors import ProtocolError
 from treadle.core.events import ENDED
 from treadle.core.journal_entries import Entry
 from treadle.core.json import OptionalRaw, type_errors, write_json
-from treadle.journal.hash_chain import LOST, KeptEntry
+from treadle.journal.hash_chain import LOST, StoredEntry
 from treadle.journal.journal_interface import AuditLine, Evidence, RunRow
 from treadle.journal.run_row_hash import SealedRow, amend, text_or_bytes
 
 VERSION = 2
 VERSIONS = (1, VERSION)
-"""What can be read. The first said nothing of how the run's row was sealed."""
+"""What can be read. The first has no seal of the run's row."""
 
 
 class SealLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class RunLine(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
 
 
 class EntryLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", tag="entry"):
-    """One entry; its texts are strings, or what stands for one that UTF-8 cannot say."""
+    """One entry; its texts are strings, or `{"base64": …}` for one that UTF-8 cannot encode."""
 
     run_id: msgspec.Raw
     seq: int
@@ -71,11 +71,11 @@ class _Requested(msgspec.Struct):
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
-    """A run read back from an export; `sealed` is its row, where the export says how that was sealed."""
+    """A run read back from an export; `sealed` is its row, if the export has its seal."""
 
     row: RunRow
     sealed: SealedRow | None
-    kept: list[KeptEntry]
+    stored: list[StoredEntry]
     head: int
     sha256: str
 
@@ -87,23 +87,23 @@ def write_run(evidence: Evidence) -> Iterator[bytes]:
     """Yield the lines of a run."""
     row, sealed, entries = evidence.row, evidence.sealed, evidence.entries
     if not row.store and row.status in ENDED and not sealed.is_purged:
-        # What is stored of it is for the run that comes next alone: to everybody else it is purged already.
+        # What is stored of it is only for the run that continues it: for all other readers it is purged already.
         entries, after = [], sealed._replace(body=None, sha256="")
         sealed = after._replace(amended=amend(sealed, after, is_purged=True))
     carried = {line.seq: line for line in evidence.lines if line.kind != LOST}
-    kept = [entry for entry in entries if entry.seq in carried]
-    last = carried[kept[-1].seq].sha256 if kept else ""
+    stored = [entry for entry in entries if entry.seq in carried]
+    last = carried[stored[-1].seq].sha256 if stored else ""
     values: dict[str, Any] = {name: getattr(sealed, name) for name in SealLine.__struct_fields__}
     values["body"] = _body(sealed.body)
     seal = SealLine(**values)
-    line = RunLine(version=VERSION, entries=len(kept), sha256=last, run=_row(row), sealed=seal)
+    line = RunLine(version=VERSION, entries=len(stored), sha256=last, run=_row(row), sealed=seal)
     yield msgspec.json.encode(line) + b"\n"
-    for entry in kept:
+    for entry in stored:
         yield msgspec.json.encode(_entry_line(row.id, entry, carried[entry.seq])) + b"\n"
 
 
 def sealed_of(row: RunRow, head: int, sha256: str, seal: SealLine | None = None) -> SealedRow:
-    """Return a run's row with all that is sealed of it; without a seal, as much as the run itself says."""
+    """Return a run's row with all that is sealed of it; without a seal, as much as the run itself has."""
     usage, error = (None if each is None else write_json(each).decode() for each in (row.usage, row.error))
     plain = SealLine(question=None, usage=usage, error=error, epoch=1, head=head, sha256=sha256, amended=None)
     values: dict[str, Any] = {name: getattr(row, name) for name in SealedRow._fields if hasattr(row, name)}
@@ -132,7 +132,7 @@ def read_runs(lines: Iterable[bytes], name: str = "export") -> Iterator[Exported
             elif current is None:
                 raise ValueError("an entry stands before the first run")
             else:
-                current.kept.append(_kept(line, current.row.id))
+                current.stored.append(_stored_entry(line, current.row.id))
         except (*type_errors, ValueError) as error:
             raise ProtocolError(f"{name}:{number}: {error}", param="file") from None
     if current is not None:
@@ -152,10 +152,10 @@ def _begin(line: RunLine) -> Exported:
     if sealed is not None and sealed.body is not None:
         body = sealed.body.encode() if isinstance(sealed.body, str) else sealed.body
         row = msgspec.structs.replace(row, request=msgspec.Raw(body))
-    return Exported(row=row, sealed=sealed, kept=[], head=line.entries, sha256=line.sha256)
+    return Exported(row=row, sealed=sealed, stored=[], head=line.entries, sha256=line.sha256)
 
 
-def _kept(line: EntryLine, run_id: str) -> KeptEntry:
+def _stored_entry(line: EntryLine, run_id: str) -> StoredEntry:
     if _read(line.run_id) != run_id:
         raise ValueError(f"an entry of run {_read(line.run_id)!r} stands among those of {run_id!r}")
     data = line.data
@@ -172,7 +172,7 @@ def _kept(line: EntryLine, run_id: str) -> KeptEntry:
         item_id=_read(line.item_id),
         is_input=line.is_input,
     )
-    return KeptEntry(entry=entry, epoch=line.epoch, sha256=line.sha256 or None)
+    return StoredEntry(entry=entry, epoch=line.epoch, sha256=line.sha256 or None)
 
 
 def _entry_line(run_id: str, entry: Entry, carried: AuditLine) -> EntryLine:
@@ -197,7 +197,7 @@ def _entry_line(run_id: str, entry: Entry, carried: AuditLine) -> EntryLine:
 
 
 def _row(row: RunRow) -> msgspec.Raw:
-    """Write a row on one line; between the values of JSON a line break says nothing."""
+    """Write a row on one line; a line break between the values of JSON means nothing."""
     if not row.store and row.status in ENDED:
         # What it was asked with is content too, which is stored for the run that comes next alone.
         row = msgspec.structs.replace(row, request=None)
@@ -224,7 +224,7 @@ def _required(text: str) -> msgspec.Raw:
 
 
 def _wrapped(value: object) -> object:
-    """Return a value as JSON can say it."""
+    """Return a value as JSON can encode it."""
     if not isinstance(value, str):
         return value
     try:

@@ -1,4 +1,4 @@
-"""What is stored of a client's key: how to find and check it, what it may do, what it has used. Never the key itself."""
+"""What is stored of a client's key: how to find and check it, its permissions and its usage. Never the key itself."""
 
 from collections.abc import Iterable, Sequence
 from typing import Literal, Protocol
@@ -141,7 +141,7 @@ class KeyStore(Protocol):
     async def settle(self, charges: Sequence[Charge]) -> set[str]:
         """Charge runs that ended to their keys and forget their debts, all in one step; return which it were.
 
-        A run that is not among them has no debt: it was charged before, is just being charged, or is nobody's.
+        A run that is not among them has no debt: it was charged before, is being charged now, or has no key.
         """
         ...
 

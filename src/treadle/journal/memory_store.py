@@ -1,4 +1,4 @@
-"""The store of a process without a journal: a private SQLite database, and in front of it the runs only their owner reads.
+"""The store of a process without a journal: a private SQLite database behind the runs that only their owner reads.
 
 Most runs here are started, written, ended and forgotten by their own owner, without another reader. Such a run is a
 list of entries. Any other request writes all of them to the database first, in the order in which they started, and
@@ -74,7 +74,7 @@ class MemoryStore(SqliteStore):
         return super()._open_writer().run_now(partial(run_steps, steps))
 
     def charge(self, charges: Sequence[Charge]) -> tuple[set[str], list[Charge]]:
-        """Charge the runs that are, or were, held in memory to their keys, once; return their ids and the other charges.
+        """Charge the runs that are, or were, held in memory, once; return their ids and the other charges.
 
         Raises: StoreError.
         """
@@ -250,7 +250,7 @@ class HeldRun:
         # Done one loop turn later: a run that waits for nothing else must let other tasks run.
         loop = asyncio.get_running_loop()
         future: asyncio.Future[int] = loop.create_future()
-        loop.call_soon(_tell, future, head)
+        loop.call_soon(_resolve, future, head)
         return future
 
     def finish(self, entries: Sequence[Entry], ended: RunEnded, *, forget: Sequence[str] = ()) -> asyncio.Future[int]:
@@ -281,7 +281,7 @@ class HeldRun:
         if written is not None:
             await written.release()
 
-    async def tell(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
+    async def write_chunk(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
         """Publish events to other readers before they are written.
 
         Raises: StoreError, Conflict, NotFound.
@@ -289,7 +289,7 @@ class HeldRun:
         written = self._ensure_written()
         if written is None:
             raise _deleted()
-        await written.tell(chunk, keep_from=keep_from, is_durable=is_durable)
+        await written.write_chunk(chunk, keep_from=keep_from, is_durable=is_durable)
 
     def add(self, entries: Sequence[Entry]) -> int:
         """Add entries to the run and return the number of the last one.
@@ -326,7 +326,7 @@ class HeldRun:
         return self.written
 
 
-def _tell(future: asyncio.Future[int], head: int) -> None:
+def _resolve(future: asyncio.Future[int], head: int) -> None:
     if not future.done():
         future.set_result(head)
 

@@ -56,7 +56,7 @@ def open_store(
 ) -> Store:
     """Return the store at `postgresql://…`, at the path of a SQLite file, or `:memory:`; it is not open yet.
 
-    By `monotonic` leases go on where the clock is set; PostgreSQL counts them by its own time.
+    By `monotonic` leases keep their length when the clock is set; PostgreSQL counts them by its own time.
     `password` is used where the address has none.
     Raises: StoreError, when the package for it is not installed; ConfigError, for an address that cannot be one.
     """
@@ -71,16 +71,16 @@ def open_store(
     return SqliteStore(place, clock=clock, monotonic=monotonic)
 
 
-async def look_at_store(address: PostgresAddress) -> JournalInspection:
+async def inspect_store(address: PostgresAddress) -> JournalInspection:
     """Return which PostgreSQL answers and what is in it, without changing anything.
 
     Raises: StoreError.
     """
     try:
-        from treadle.journal.postgres.migrations import look
+        from treadle.journal.postgres.migrations import inspect_schema
     except ModuleNotFoundError as error:
         raise _not_installed(error, address) from None
-    return await look(address)
+    return await inspect_schema(address)
 
 
 def _postgres(address: PostgresAddress, clock: Callable[[], float]) -> Store:

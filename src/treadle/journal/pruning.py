@@ -1,4 +1,4 @@
-"""Forgetting conversations that nobody went on with, by the interface alone: the same on every store."""
+"""Forgets conversations that were not continued for a while, through the interface alone: the same on every store."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,14 +19,14 @@ class Pruned(msgspec.Struct, frozen=True, kw_only=True):
     sessions: int
 
 
-async def prune(store: Store, before: float, tell: Callable[[int, int], None], *, is_dry: bool = False) -> Pruned:
+async def prune(store: Store, before: float, progress: Callable[[int, int], None], *, is_dry: bool = False) -> Pruned:
     """Forget whole conversations whose last run ended before a time, and sessions that are empty since then.
 
     Raises: StoreError.
     """
     old = await _old_runs(store, before)
     if not is_dry:
-        await _forget(store, old, tell)
+        await _forget(store, old, progress)
     forgotten = {run_id for run_id, _ in old}
     sessions = await _idle_sessions(store, before, forgotten)
     for name in sessions:
@@ -35,7 +35,7 @@ async def prune(store: Store, before: float, tell: Callable[[int, int], None], *
     return Pruned(conversations=len({each for _, each in old}), runs=len(old), sessions=len(sessions))
 
 
-async def _forget(store: Store, runs: list[tuple[str, str]], tell: Callable[[int, int], None]) -> None:
+async def _forget(store: Store, runs: list[tuple[str, str]], progress: Callable[[int, int], None]) -> None:
     """Forget runs: several conversations at once share a commit, those of one go one after the other."""
     by_conversation: dict[str, list[str]] = {}
     for run_id, conversation in runs:
@@ -47,7 +47,7 @@ async def _forget(store: Store, runs: list[tuple[str, str]], tell: Callable[[int
         for run_id in run_ids:
             await store.delete_run(run_id)
             done += 1
-            tell(done, len(runs))
+            progress(done, len(runs))
 
     waiting = list(by_conversation.values())
     for start in range(0, len(waiting), AT_ONCE):

@@ -12,7 +12,7 @@ import msgspec
 from treadle.core.errors import Conflict, ErrorInfo, NotFound
 from treadle.core.json import write_json
 from treadle.journal.run_row_hash import SealedRow, amend
-from treadle.journal.sql_steps import Dialect, Steps
+from treadle.journal.sql_steps import SqlDialect, Steps
 
 EXPIRE_RUNS_MAX = 100
 """How many runs one transaction forgets: other writers wait until it is committed."""
@@ -33,7 +33,7 @@ _error = msgspec.json.Decoder(ErrorInfo)
 class Retention:
     """The steps that forget, in one database's SQL."""
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: SqlDialect) -> None:
         self._dialect = dialect
         self._expired = f"{_EXPIRED} FOR UPDATE OF r SKIP LOCKED" if dialect.lock else _EXPIRED
 
@@ -58,7 +58,7 @@ class Retention:
         return len(found)
 
     def purge_run(self, run_id: str) -> Steps[None]:
-        """Forget the content of an ended run and keep its numbers.
+        """Delete the content of an ended run; its row and counts stay.
 
         Raises: NotFound, Conflict.
         """

@@ -15,7 +15,7 @@ from treadle.core.errors import NotFound
 from treadle.core.journal_entries import ITEM_KINDS, Entry
 from treadle.core.request import DIRECT_MODEL
 from treadle.journal.journal_interface import QUESTION_CHARS_MAX, Chunk, RunRow, RunSearch, StoredTurn
-from treadle.journal.sql_steps import Dialect, Steps, within
+from treadle.journal.sql_steps import SqlDialect, Steps, within
 
 TURNS_MAX = 256
 """How many remembered turns one conversation brings back."""
@@ -33,10 +33,10 @@ WHERE c.run = ({_RUN_NUMBER}) AND c.first + c.count - 1 > $2 ORDER BY c.first
 _BLOB = f"""
 SELECT substr(data, CAST($2 AS int) + 1, CAST($3 AS int)) FROM blobs WHERE sha256 = $1 AND (
   CAST($4 AS text) IS NULL OR EXISTS (
-    SELECT 1 FROM blob_uses u JOIN runs kept ON kept.n = u.run JOIN runs asks ON asks.id = $4
-    WHERE u.blob = $1 AND kept.key_id = asks.key_id AND (
-      kept.n = asks.n OR kept.conversation_id = asks.conversation_id OR kept.session_id = asks.session_id
-      OR (kept.model = '{DIRECT_MODEL}' AND asks.model = '{DIRECT_MODEL}'))))
+    SELECT 1 FROM blob_uses u JOIN runs owner ON owner.n = u.run JOIN runs reader ON reader.id = $4
+    WHERE u.blob = $1 AND owner.key_id = reader.key_id AND (
+      owner.n = reader.n OR owner.conversation_id = reader.conversation_id OR owner.session_id = reader.session_id
+      OR (owner.model = '{DIRECT_MODEL}' AND reader.model = '{DIRECT_MODEL}'))))
 """
 
 
@@ -59,7 +59,7 @@ class RunStatements(msgspec.Struct, frozen=True, kw_only=True):
 class RunQueries:
     """The reads of runs in one database's SQL."""
 
-    def __init__(self, dialect: Dialect, statements: RunStatements) -> None:
+    def __init__(self, dialect: SqlDialect, statements: RunStatements) -> None:
         self._dialect = dialect
         self._sql = statements
         fields, in_list = dialect.run_fields, dialect.in_list.format("$1")
@@ -186,7 +186,7 @@ SELECT r.id, substr({statements.question}, 1, {QUESTION_CHARS_MAX}) FROM runs r 
         Raises: NotFound.
         """
         bind = self._dialect.bind_text
-        # One past the largest blob reads nothing, and more than that PostgreSQL cannot count.
+        # One byte beyond the largest blob reads nothing, and more than that PostgreSQL cannot count.
         start, count = (max(0, min(number, BLOB_BYTES_MAX)) for number in (offset, length))
         found = yield _BLOB, bind(sha256), start, count, bind(run_id)
         if not found:
@@ -211,7 +211,7 @@ SELECT r.id, substr({statements.question}, 1, {QUESTION_CHARS_MAX}) FROM runs r 
         return [read(row) for row in found]
 
 
-def run_number(dialect: Dialect, run_id: str) -> Steps[int]:
+def run_number(dialect: SqlDialect, run_id: str) -> Steps[int]:
     """Return the number of a run.
 
     Raises: NotFound.

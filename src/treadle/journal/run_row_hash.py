@@ -1,12 +1,12 @@
 """The seal of a run's row: what is hashed of it, so that a changed column shows. The same for every engine, and pure.
 
-Three parts of a row are proved in three ways, and none of them costs a write of its own:
+Three parts of a row are proved in three ways, and none of them costs an extra write:
 
 - What a run begins with (its ids, key, model, request …) is the **root**: its hash stands where the first entry's chain
   expects the hash before it. A change of the row breaks the chain at its first entry.
-- How it ended is in its last entry word for word, and the row must say the same.
-- What changes later (the run before it was deleted, its session was, its content was) is **amended**: the row then says
-  what it was, and carries a hash of what it is. An amendment of a row that was changed by hand does not hide that.
+- How it ended is in its last entry word for word, and the row must agree.
+- What changes later (the run before it was deleted, its session was, its content was) is **amended**: the row then
+  holds what it was, and a hash of what it is. An amendment of a row that was changed by hand does not hide that.
 """
 
 import hashlib
@@ -72,7 +72,7 @@ class SealedRow(NamedTuple):
 
     @property
     def is_purged(self) -> bool:
-        """Return whether the row says that the content was forgotten on purpose."""
+        """Return whether the row records that the content was forgotten on purpose."""
         amendment = read_amendment(self.amended)
         if amendment is not None:
             return amendment.is_purged
@@ -146,7 +146,7 @@ def amend(before: SealedRow, after: SealedRow, *, is_purged: bool = False) -> st
 
 
 def is_sound(row: SealedRow) -> bool:
-    """Return whether a row is what its amendment says; one without is proved by its chain alone."""
+    """Return whether a row agrees with its amendment; one without is proved by its chain alone."""
     amendment = read_amendment(row.amended)
     if amendment is None:
         return row.amended is None

@@ -1,7 +1,7 @@
-"""What is done with whole sessions, over any store: read what was said, fork, and write it down for a person.
+"""Operations on whole sessions, over any store: read their items, fork them, and write them as Markdown.
 
 A session is a name for the head of a chain of runs. A fork is another name for the same chain, or for an earlier
-place in it; both go on from there and neither sees what the other adds.
+place in it; both continue from there and neither sees what the other adds.
 """
 
 import re
@@ -63,15 +63,15 @@ async def chain_of(store: Store, head_run_id: str | None) -> list[RunRow]:
     return runs
 
 
-async def said_in(store: Store, session: SessionRow) -> list[Entry]:
+async def read_items(store: Store, session: SessionRow) -> list[Entry]:
     """Return the items of a session's conversation, oldest first, as a model would read them."""
     if session.head_run_id is None:
         return []
-    return standing(await store.history(session.head_run_id))
+    return drop_voided_items(await store.history(session.head_run_id))
 
 
-def standing(entries: Sequence[Entry]) -> list[Entry]:
-    """Return the items among the entries that still count: not those that a later entry voids."""
+def drop_voided_items(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the items among the entries, without those that a later entry voids."""
     voids = [msgspec.json.decode(entry.data, type=_Void) for entry in entries if entry.kind == "void" and entry.data]
     items = {item_id for void in voids for item_id in void.items}
     calls = {call_id for void in voids for call_id in void.calls}
@@ -126,13 +126,13 @@ async def _create_counted(store: Store, row: SessionRow, stem: str, suffixes: Se
         try:
             await store.create_session(named)
         except Conflict:
-            continue  # somebody was quicker
+            continue  # another process was quicker
         return named
     raise Conflict(f"There are {FORKS_MAX} sessions after {stem!r} already; name this one.", param="name")
 
 
 async def forget_session(store: Store, session: SessionRow, *, with_runs: bool) -> None:
-    """Forget a session, and what was said in it if wanted, unless a fork still stands on that.
+    """Forget a session, with `with_runs` its runs too, unless a fork still depends on those.
 
     Raises: Conflict, naming the fork, or while a run of the session is running.
     """
@@ -170,7 +170,7 @@ async def _stands_on(store: Store, other: SessionRow, session_id: str, conversat
 
 
 def write_markdown(session: SessionRow, entries: Sequence[Entry]) -> str:
-    """Write a conversation down for a person to read."""
+    """Write a conversation as Markdown."""
     blocks = [f"# {session.name or session.id}"]
     for entry in entries:
         text = entry.content or ""

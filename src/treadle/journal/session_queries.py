@@ -8,7 +8,7 @@ from treadle.core.errors import Conflict, NotFound
 from treadle.journal.journal_interface import SessionKind, SessionRow
 from treadle.journal.retention import Retention
 from treadle.journal.run_queries import run_number
-from treadle.journal.sql_steps import Dialect, Steps, within
+from treadle.journal.sql_steps import SqlDialect, Steps, within
 
 _FIELDS = """s.id, s.name, s.key_id, s.created_at, s.updated_at,
  (SELECT h.id FROM runs h WHERE h.n = s.head), s.kind, s.metadata"""
@@ -28,7 +28,7 @@ _UPDATE = "UPDATE sessions SET name = coalesce($2, name), metadata = coalesce($3
 class SessionQueries:
     """The steps of sessions in one database's SQL."""
 
-    def __init__(self, dialect: Dialect, retention: Retention) -> None:
+    def __init__(self, dialect: SqlDialect, retention: Retention) -> None:
         self._dialect = dialect
         self._retention = retention
         self._lock = f"SELECT n FROM sessions WHERE id = $1{dialect.lock}"
@@ -106,7 +106,7 @@ class SessionQueries:
         """
         bound = self._dialect.bind_text(session_id)
         if self._dialect.lock:
-            # A statement of its own: the one that waited for the lock does not see runs that started while it did.
+            # A separate statement: the one that waited for the lock does not see runs that started while it waited.
             yield self._lock, bound
         found = yield _BY_ID, bound
         if not found:

@@ -19,7 +19,7 @@ T = TypeVar("T")
 Steps = Generator[tuple[Any, ...], Sequence[Any], T]
 
 
-class Dialect(msgspec.Struct, frozen=True, kw_only=True):
+class SqlDialect(msgspec.Struct, frozen=True, kw_only=True):
     """How one database spells values and the parts of SQL in which databases differ.
 
     `all_rows` is the LIMIT of a statement without one; `in_list`, `holds` and `same_key` are templates of conditions;
@@ -90,7 +90,7 @@ class Access(NamedTuple):
     transaction that deletes content, and may take its time.
     """
 
-    dialect: Dialect
+    dialect: SqlDialect
     read: RunSteps
     write: WriteSteps
     transact: WriteSteps

@@ -27,7 +27,7 @@ from treadle.journal.keys_store import StoredTickets
 from treadle.journal.retention import EXPIRE_RUNS_MAX, Retention
 from treadle.journal.run_queries import RunQueries, RunStatements
 from treadle.journal.session_queries import SessionQueries
-from treadle.journal.sql_steps import Access, Dialect, RunSteps, Steps
+from treadle.journal.sql_steps import Access, RunSteps, SqlDialect, Steps
 from treadle.journal.workspaces_store import StoredWorkspaces
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ T = TypeVar("T")
 class StoreFacade(ABC):
     """What `journal_interface.Store` promises, over the five ways in which a database runs steps."""
 
-    def __init__(self, dialect: Dialect, statements: RunStatements, clock: Callable[[], float]) -> None:
+    def __init__(self, dialect: SqlDialect, statements: RunStatements, clock: Callable[[], float]) -> None:
         self._dialect = dialect
         self._clock = clock
         self._queries = RunQueries(dialect, statements)

@@ -23,7 +23,7 @@ _RESERVED = "pg_"
 
 
 class PostgresAddress:
-    """A database, the schema in it, and how many connections to keep. Its text never has the password."""
+    """A database, the schema in it, and the size of its connection pool. Its text never has the password."""
 
     def __init__(self, url: str, *, password: str = "") -> None:
         self.shown = shown_url(url)

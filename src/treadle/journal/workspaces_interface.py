@@ -4,7 +4,7 @@ A workspace has one row with its newest state, one change for each of its versio
 
  W1  Dense: the changes of a workspace are its versions 0, 1, 2 … without a gap.
  W2  One winner: a commit names the version it was made for; of several for the same version one is done, and the
-     others are told so. The check is part of the write.
+     others get a conflict. The check is part of the write.
  W3  Whole: the state, its change and the proposal that it makes or decides are there together or not at all.
  W4  Decided once: a proposal leaves `open` once.
  W5  Once: a call of a run makes at most one change of a workspace.
@@ -55,7 +55,7 @@ class ChangeRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ProposalRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A proposal and, once it is decided, the record of that. `is_told` is set once the model was given the decision."""
+    """A proposal and, once it is decided, the record of that; `is_told` once the model was given it."""
 
     id: str
     workspace_id: str

@@ -1,4 +1,4 @@
-"""Futures of writes that were done, or refused, before anybody could wait for them."""
+"""Futures of writes that are done, or refused, before they can be awaited."""
 
 import asyncio
 from typing import Any, TypeVar

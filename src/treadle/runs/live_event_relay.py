@@ -77,11 +77,11 @@ class LiveEventRelay:
             count = count_within(fresh)
             self._is_behind = count < len(fresh)
             chunk = Chunk(first=self._written + 1, count=count, data=msgspec.json.encode(fresh[:count]))
-            self._write = asyncio.ensure_future(self._tell(chunk))
+            self._write = asyncio.ensure_future(self._write_chunk(chunk))
             self._write.add_done_callback(partial(self._flushed, self._first, self._written + count))
 
-    async def _tell(self, chunk: Chunk) -> None:
-        await self._journal.tell(chunk, keep_from=self._first + 1, is_durable=self._is_durable)
+    async def _write_chunk(self, chunk: Chunk) -> None:
+        await self._journal.write_chunk(chunk, keep_from=self._first + 1, is_durable=self._is_durable)
 
     def _flushed(self, first: int, written: int, write: "asyncio.Future[None]") -> None:
         self._write = None

@@ -7,7 +7,7 @@ from treadle.core.events import RunEnded, Status
 from treadle.core.items import CallItem, text_message, text_result
 from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.journal.audit_verification import PROBLEMS_MAX, audit_export, audit_run
-from treadle.journal.hash_chain import KeptEntry
+from treadle.journal.hash_chain import StoredEntry
 from treadle.journal.journal_interface import AuditLine, Evidence, RunRow
 from treadle.journal.jsonl_export import Exported, SealLine, sealed_of
 from unit.journal.test_jsonl_export import audited
@@ -135,11 +135,11 @@ def test_an_older_run_is_unchained_and_not_broken() -> None:
 
 def test_what_was_forgotten_on_purpose_is_no_loss_and_all_else_is() -> None:
     """A run that is not stored loses its content at its end; a stored one never does."""
-    kept = KeptEntry(SOUND[0], 1, None)
+    kept = StoredEntry(SOUND[0], 1, None)
     assert audit_run(evidence(row(store=False), [], [])).chain == "forgotten"
-    lost = audit_export(Exported(row=row(), sealed=None, kept=[], head=6, sha256="ab"))
+    lost = audit_export(Exported(row=row(), sealed=None, stored=[], head=6, sha256="ab"))
     assert (lost.chain, lost.problems[0]) == ("broken", "entry 1 is lost")
-    going_on = Exported(row=row("running"), sealed=None, kept=[kept], head=1, sha256="")
+    going_on = Exported(row=row("running"), sealed=None, stored=[kept], head=1, sha256="")
     assert audit_export(going_on).chain == "unchained"
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.core.journal_entries import Entry
-from treadle.journal.hash_chain import EXTRA, LOST, KeptEntry, audit_lines, entry_hash, link_hash, old_hash, spell_out
+from treadle.journal.hash_chain import EXTRA, LOST, StoredEntry, audit_lines, entry_hash, link_hash, old_hash, spell_out
 from treadle.journal.journal_interface import AuditLine
 
 ENTRY = Entry(
@@ -214,14 +214,14 @@ def test_the_two_forms_have_nothing_in_common(place: tuple[str, str, int, int], 
     assert entry_hash(*place, entry) != old_hash(*place, entry)
 
 
-def chained(count: int, forms: str = "nnnnn") -> list[KeptEntry]:
+def chained(count: int, forms: str = "nnnnn") -> list[StoredEntry]:
     """A run of notes as it is stored; `forms` says for each whether its hash is of the old or of the new form."""
-    kept: list[KeptEntry] = []
+    kept: list[StoredEntry] = []
     previous = ""
     for seq, form in zip(range(1, count + 1), forms, strict=False):
         entry = Entry(kind="note", at=1.0, seq=seq, content=str(seq))
         previous = {"o": old_hash, "n": entry_hash}[form](previous, "run_1", seq, 1, entry)
-        kept.append(KeptEntry(entry, 1, previous))
+        kept.append(StoredEntry(entry, 1, previous))
     return kept
 
 
@@ -230,7 +230,7 @@ HISTORIES = ["nnnnn", "ooooo", "oonnn", "ooonn"]
 in_every_history = pytest.mark.parametrize("forms", HISTORIES)
 
 
-def audit(kept: list[KeptEntry], forms: str = "nnnnn", sha256: str | None = None) -> list[AuditLine]:
+def audit(kept: list[StoredEntry], forms: str = "nnnnn", sha256: str | None = None) -> list[AuditLine]:
     """Audit a run whose last hash is that of four untouched notes."""
     last = chained(4, forms)[-1].sha256 or ""
     return list(audit_lines("run_1", kept, 4, last if sha256 is None else sha256))
@@ -267,7 +267,7 @@ def test_a_changed_entry_with_a_new_hash_is_found_by_the_next(place: int, forms:
     kept = chained(4, forms)
     entry = msgspec.structs.replace(kept[place].entry, content="changed")
     previous = kept[place - 1].sha256 or "" if place else ""
-    kept[place] = KeptEntry(entry, 1, form(previous, "run_1", entry.seq, 1, entry))
+    kept[place] = StoredEntry(entry, 1, form(previous, "run_1", entry.seq, 1, entry))
     assert broken(audit(kept, forms)) == [(min(place + 2, 4), "note")]
 
 
@@ -317,7 +317,7 @@ def test_entries_from_before_the_chain_are_unchained_and_not_broken(form: Form) 
     assert [(line.sha256, line.expected) for line in audit(old, sha256="")] == [("", "")] * 4
     grown = old[3].entry
     sha256 = form("", "run_1", 4, 1, grown)
-    mixed = [*old[:3], KeptEntry(grown, 1, sha256)]
+    mixed = [*old[:3], StoredEntry(grown, 1, sha256)]
     assert broken(audit(mixed, sha256=sha256)) == []
     assert [line.expected for line in audit(mixed, sha256=sha256)] == ["", "", "", sha256]
 
@@ -336,5 +336,5 @@ def test_hashes_taken_away_from_many_are_no_riddle(forms: str) -> None:
     """Each is named, and what they could have been is not tried in every way."""
     kept = chained(4, forms)
     bare = [kept[0], *[each._replace(sha256=None) for each in kept[1:]]]
-    many = [KeptEntry(Entry(kind="note", at=1.0, seq=seq), 1, None) for seq in range(5, 200)]
+    many = [StoredEntry(Entry(kind="note", at=1.0, seq=seq), 1, None) for seq in range(5, 200)]
     assert [seq for seq, _ in broken(audit([*bare, *many], forms))] == [*range(2, 200)]

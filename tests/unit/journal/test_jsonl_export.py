@@ -74,8 +74,8 @@ def test_entries_come_back_exactly(entries: list[Entry]) -> None:
     """NUL, lone surrogates, line breaks and the spelling of JSON included, so that their hashes still fit."""
     numbered = [msgspec.structs.replace(entry, seq=n) for n, entry in enumerate(entries, 1)]
     read = there_and_back(ROW, numbered)
-    assert [kept.entry.seq for kept in read.kept] == [entry.seq for entry in numbered]
-    assert audited([kept.entry for kept in read.kept]) == audited(numbered)
+    assert [each.entry.seq for each in read.stored] == [entry.seq for entry in numbered]
+    assert audited([each.entry for each in read.stored]) == audited(numbered)
     assert (read.head, read.row) == (len(entries), ROW)
 
 
@@ -98,7 +98,7 @@ def test_what_a_live_run_adds_meanwhile_is_left_out() -> None:
     entries = [Entry(kind="user", at=0.0, seq=n, content=str(n)) for n in (1, 2, 3)]
     lines = list(write_run(evidence(ROW, entries, audited(entries[:2]))))
     (read,) = read_runs(lines)
-    assert ([kept.entry.content for kept in read.kept], read.head) == (["1", "2"], 2)
+    assert ([each.entry.content for each in read.stored], read.head) == (["1", "2"], 2)
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ async def test_rules_hold_before_and_after_somebody_asked(store: MemoryStore, is
         await journal.append([note("nowhere")])
     await journal.release()
     with pytest.raises(NotFound):
-        await journal.tell(Chunk(first=1, count=1, data=b"[1]"), keep_from=1)
+        await journal.write_chunk(Chunk(first=1, count=1, data=b"[1]"), keep_from=1)
 
 
 def as_input(entry: Entry) -> Entry:
@@ -184,7 +184,7 @@ async def test_a_run_that_is_given_up_is_claimed(store: MemoryStore) -> None:
 async def test_what_a_run_tells_can_be_read(store: MemoryStore) -> None:
     """Before it is written."""
     journal = await start(store, "1")
-    await journal.tell(Chunk(first=1, count=1, data=b"[1]"), keep_from=1)
+    await journal.write_chunk(Chunk(first=1, count=1, data=b"[1]"), keep_from=1)
     assert await store.chunks("run_1") == [Chunk(first=1, count=1, data=b"[1]")]
 
 

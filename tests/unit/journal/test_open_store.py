@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from treadle.core.errors import ConfigError, StoreError
-from treadle.journal.open_store import look_at_store, open_store
+from treadle.journal.open_store import inspect_store, open_store
 from treadle.journal.postgres.store import PostgresStore
 from treadle.journal.sqlite.store import SqliteStore
 from treadle.journal.store_url import PostgresAddress
@@ -47,7 +47,7 @@ async def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pyt
     async def make() -> object:
         return open_store(place)
 
-    for use in (make(), look_at_store(PostgresAddress(place))):
+    for use in (make(), inspect_store(PostgresAddress(place))):
         with pytest.raises(StoreError, match="asyncpg") as caught:
             await use
         assert caught.value.info.code == "store_not_installed"

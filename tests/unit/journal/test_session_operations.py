@@ -7,7 +7,7 @@ from treadle.core.errors import ProtocolError
 from treadle.core.items import CallItem, ReasoningItem, text_message, text_result
 from treadle.core.journal_entries import Entry, entry_of_item
 from treadle.journal.journal_interface import SessionRow
-from treadle.journal.session_operations import check_name, standing, write_markdown
+from treadle.journal.session_operations import check_name, drop_voided_items, write_markdown
 
 SESSION = SessionRow(id="sess_1", name="Trip", created_at=0.0, updated_at=0.0)
 CALL = CallItem(id="fc_1", call_id="c1", name="glob", arguments='{"pattern":"*.py"}', side="server")
@@ -23,13 +23,13 @@ def test_what_a_crash_took_back_does_not_count() -> None:
     void = Entry(kind="void", at=0.0, data=msgspec.Raw(b'{"items":["msg_1","fc_1"],"calls":["c1"],"round":1}'))
     said = entries(text_message("assistant", "Ha", "msg_1"), CALL, text_result(CALL, "x"))
     again = entries(text_message("assistant", "Hallo", "msg_2"))
-    assert standing([*said, void, *again]) == again
+    assert drop_voided_items([*said, void, *again]) == again
 
 
 def test_bookkeeping_is_not_said() -> None:
     """Plans, notes and status are not part of a conversation."""
     said = entries(text_message("user", "hi"))
-    assert standing([Entry(kind="plan", at=0.0), *said, Entry(kind="note", at=0.0)]) == said
+    assert drop_voided_items([Entry(kind="plan", at=0.0), *said, Entry(kind="note", at=0.0)]) == said
 
 
 def test_markdown_is_for_people() -> None:

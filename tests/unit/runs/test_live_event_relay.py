@@ -22,7 +22,7 @@ class Telling:
         self.told = asyncio.Event()
         self.is_broken = False
 
-    async def tell(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
+    async def write_chunk(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
         """Keep a chunk, and fail if it shall; one of nothing is the caller's mistake."""
         assert chunk.count > 0
         self.chunks.append(chunk)

@@ -95,10 +95,10 @@ async def _list(store: "Store", args: argparse.Namespace) -> int:
 
 
 async def _show(store: "Store", args: argparse.Namespace) -> int:
-    from treadle.journal.session_operations import said_in, write_markdown
+    from treadle.journal.session_operations import read_items, write_markdown
 
     row = await _find(store, args.session)
-    messages = await said_in(store, row)
+    messages = await read_items(store, row)
     if args.json:
         command.print_json({**view_of(row), "messages": messages})
     else:
@@ -141,12 +141,12 @@ async def _delete(store: "Store", args: argparse.Namespace) -> int:
 
 async def _export(store: "Store", args: argparse.Namespace) -> int:
     from treadle.cli.commands.export_command import export_run, written
-    from treadle.journal.session_operations import chain_of, said_in, write_markdown
+    from treadle.journal.session_operations import chain_of, read_items, write_markdown
 
     row = await _find(store, args.session)
     with written(args.output) as out:
         if args.format == "md":
-            out.write(write_markdown(row, await said_in(store, row)).encode())
+            out.write(write_markdown(row, await read_items(store, row)).encode())
         else:
             for each in reversed(await chain_of(store, row.head_run_id)):
                 await export_run(store, each.id, out)

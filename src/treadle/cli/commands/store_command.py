@@ -100,13 +100,13 @@ class _Place:
         Raises: NotFound, StoreError.
         """
         if self.postgres is not None:
-            from treadle.journal.open_store import look_at_store
+            from treadle.journal.open_store import inspect_store
 
-            return asyncio.run(look_at_store(self.postgres))
-        from treadle.journal.sqlite.migrations import look
+            return asyncio.run(inspect_store(self.postgres))
+        from treadle.journal.sqlite.migrations import inspect_file
 
         self.check_exists()
-        return look(str(self.path))
+        return inspect_file(str(self.path))
 
     def check_exists(self) -> None:
         """Raises: NotFound, where there is no journal yet."""

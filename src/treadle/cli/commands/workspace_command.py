@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from treadle.workspace.proposal_review import Review
     from treadle.workspace.workspace_service import Workspaces
     from treadle.workspace.workspace_state import WorkspaceRecord
-    from treadle.workspace.workspace_store import Author, Standing, Taken
+    from treadle.workspace.workspace_store import Author, ProposalStanding, Taken
 
 LIMIT = 50
 EPILOG = """\
@@ -397,7 +397,7 @@ def _print_lines(lines: Iterable[str]) -> None:
         print(clean(line))
 
 
-def _standing_lines(standing: "Standing") -> list[str]:
+def _standing_lines(standing: "ProposalStanding") -> list[str]:
     """Return a decided proposal in one or two lines."""
     proposal, decision = standing.proposal, standing.decision
     lines = [f"{proposal.id}  {standing.status}  {len(proposal.changes)} changes  {proposal.reason}".rstrip()]

@@ -8,7 +8,7 @@ import msgspec
 from treadle.cli.doctor.check_result import Check
 from treadle.config import Settings, sqlite_path
 from treadle.core.errors import TreadleError
-from treadle.journal.open_store import JournalInspection, look_at_store
+from treadle.journal.open_store import JournalInspection, inspect_store
 from treadle.journal.store_url import PostgresAddress, is_postgres
 
 NO_SECRET = "the secret under which the keys of this journal were made is not here: they would be refused"
@@ -29,13 +29,13 @@ def _inspect(settings: Settings, env: Mapping[str, str]) -> JournalInspection | 
         return None
     if is_postgres(settings.store.url):
         address = PostgresAddress(settings.store.url, password=env.get(settings.store.password_env, ""))
-        return asyncio.run(look_at_store(address))
+        return asyncio.run(inspect_store(address))
     path = sqlite_path(settings.store.url)
     if not path.exists() or not path.stat().st_size:
         return None
-    from treadle.journal.sqlite.migrations import look
+    from treadle.journal.sqlite.migrations import inspect_file
 
-    return look(str(path), is_read_only=True)
+    return inspect_file(str(path), is_read_only=True)
 
 
 def _compare(settings: Settings, env: Mapping[str, str], seen: JournalInspection) -> list[Check]:

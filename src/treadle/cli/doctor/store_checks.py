@@ -12,7 +12,7 @@ from treadle.cli.doctor.check_result import Check, broken
 from treadle.cli.doctor.journal_file_checks import file_problems, holder_of
 from treadle.config import Settings, sqlite_path
 from treadle.core.errors import StoreError
-from treadle.journal.open_store import JournalInspection, look_at_store
+from treadle.journal.open_store import JournalInspection, inspect_store
 from treadle.journal.store_url import PostgresAddress, is_postgres
 
 SKEW_S_MAX = 5.0
@@ -43,10 +43,10 @@ def check_store(settings: Settings, env: Mapping[str, str] | None = None, *, is_
     if not path.exists() or not path.stat().st_size:
         return _with_disk(path, f"{path} (will be made)")
     from treadle.journal.sqlite.backup import check
-    from treadle.journal.sqlite.migrations import look
+    from treadle.journal.sqlite.migrations import inspect_file
 
     try:
-        seen = look(str(path))
+        seen = inspect_file(str(path))
         problems = check(path, lambda _done, _of: None, within_s=READ_S)
     except StoreError as error:
         holder = holder_of(path) if error.info.code == "store_busy" else ""
@@ -80,7 +80,7 @@ def _check_postgres(settings: Settings, env: Mapping[str, str], *, is_offline: b
     if is_offline:
         return Check(name="store", state="note", detail=f"{address.shown}, not asked")
     try:
-        seen = asyncio.run(look_at_store(address))
+        seen = asyncio.run(inspect_store(address))
     except StoreError as error:
         return broken("store", error)
     return report_postgres(address, seen)

@@ -8,7 +8,7 @@ from typing import Any
 
 from treadle.core.errors import NotFound
 from treadle.journal.audit_records import OF_RUNS, LeaseColumns, entry_faults, make_evidence
-from treadle.journal.hash_chain import KeptEntry, plan_fingerprint
+from treadle.journal.hash_chain import StoredEntry, plan_fingerprint
 from treadle.journal.journal_interface import Evidence
 from treadle.journal.postgres.connection import Connection
 from treadle.journal.postgres.row_mapping import (
@@ -48,9 +48,9 @@ async def collect(connection: Connection, run_id: str) -> Evidence:
         blobs = {each[0]: each[1] for each in await connection.fetch(_BLOBS, values[0])}
     sealed = read_sealed(values[5:])
     lease = None if values[1] is None else LeaseColumns(values[1], values[2], values[3], read_text(values[4]))
-    kept = [KeptEntry(read_entry(each[4:]), each[2], each[3]) for each in entries]
-    faults = [fault for values, each in zip(entries, kept, strict=True) for fault in _faults(values, each, blobs)]
-    return make_evidence(sealed, lease, kept, blobs, faults)
+    stored = [StoredEntry(read_entry(each[4:]), each[2], each[3]) for each in entries]
+    faults = [fault for values, each in zip(entries, stored, strict=True) for fault in _faults(values, each, blobs)]
+    return make_evidence(sealed, lease, stored, blobs, faults)
 
 
 async def strays(connection: Connection) -> dict[str, int]:
@@ -60,14 +60,14 @@ async def strays(connection: Connection) -> dict[str, int]:
     return {table: count for table, count in counts.items() if count}
 
 
-def _faults(values: Sequence[Any], kept: KeptEntry, blobs: dict[str, Any]) -> Iterator[str]:
+def _faults(values: Sequence[Any], stored: StoredEntry, blobs: dict[str, Any]) -> Iterator[str]:
     blob, fingerprint, _, _, seq, _, _, _, *texts, inline, _ = values
     for name, value in zip(_TEXTS, texts, strict=True):
         if value is not None and bind_text(read_text(value)) != value:
             yield f"the {name} of entry {seq} is not kept as it would be written"
     if inline is not None and bind_data(read_data(inline)) != inline:
         yield f"the data of entry {seq} is not kept as it would be written"
-    expected = bind_text(plan_fingerprint(kept.entry))
+    expected = bind_text(plan_fingerprint(stored.entry))
     yield from entry_faults(
-        kept, blob=blob, is_inline=inline is not None, blobs=blobs, fingerprint=fingerprint, expected=expected
+        stored, blob=blob, is_inline=inline is not None, blobs=blobs, fingerprint=fingerprint, expected=expected
     )

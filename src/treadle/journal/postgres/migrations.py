@@ -77,7 +77,7 @@ async def migrate(address: PostgresAddress, migrations: Sequence[Migration], now
                 await _apply(connection, address, migrations, now)
 
 
-async def look(address: PostgresAddress) -> JournalInspection:
+async def inspect_schema(address: PostgresAddress) -> JournalInspection:
     """Return which PostgreSQL answers and what is in the schema, without changing anything.
 
     Raises: StoreError.

@@ -1,9 +1,9 @@
-"""The bell: tells other processes that a run was written to, and wakes those here who wait for one.
+"""Notifies other processes that a run was written to, and wakes the waiters of this one.
 
-All of it goes over one connection: it listens, and at most every 10 ms it notifies of the runs written in the meantime,
-never inside the transaction that wrote, because PostgreSQL lets only one such commit at a time. Whoever listens says so
-when it begins and every few seconds, so that a process which is the only one notifies nobody. A notification is only a
-wake-up; a waiter looks again after 250 ms anyway, so nothing depends on the connection, which is made anew when it
+Everything uses one connection: it listens, and at most every 10 ms it notifies of the runs written since, never inside
+the transaction that wrote, because PostgreSQL commits such transactions one at a time. A listener announces itself
+at the start and every few seconds, so that a process without others sends no notifications. A notification is only a
+wake-up; a waiter reads again after 250 ms anyway, so nothing depends on the connection, which is opened again when it
 is lost.
 """
 
@@ -24,7 +24,7 @@ RING_S = 0.010
 POLL_S = 0.250
 HEARTBEAT_S = 5.0
 OTHERS_S = 3 * HEARTBEAT_S
-"""For how long somebody who was heard is taken to listen."""
+"""For how long a listener that announced itself is taken to listen."""
 RETRY_S = 0.5
 ANSWER_S = 2.0
 NAMES_MAX = 800
@@ -67,7 +67,7 @@ class NotificationListener:
             await asyncio.wait({task})
 
     def ring(self, run_id: str) -> None:
-        """Say that a run was written to: here at once, elsewhere soon, where anybody listens."""
+        """Publish that a run was written to: here at once, to listeners in other processes soon."""
         if self._waiting:
             self._wake([_name(run_id)])
         if self._task is not None and time.monotonic() < self._others_until:
@@ -75,7 +75,7 @@ class NotificationListener:
             self._due.set()
 
     async def wait(self, run_id: str, timeout_s: float) -> None:
-        """Return when the run was written to, or when it is time to look anyway."""
+        """Return when the run was written to, or when it is time to read again anyway."""
         if self._task is None:
             return
         name = _name(run_id)
@@ -104,7 +104,7 @@ class NotificationListener:
             connection.add_termination_listener(self._hang_up)
             # Asked for: behind a pooler the driver knows another number than the one that notifications bear.
             self._pid = await connection.fetchval("SELECT pg_backend_pid()", timeout=ANSWER_S)
-            self._others_until = time.monotonic() + OTHERS_S  # until they had the time to say so
+            self._others_until = time.monotonic() + OTHERS_S  # until they had the time to announce themselves
             await connection.execute(_NOTIFY, CHANNEL, "", timeout=ANSWER_S)
             await connection.add_listener(CHANNEL, self._hear)
             self._listens += 1
@@ -116,7 +116,7 @@ class NotificationListener:
             connection.terminate()
 
     async def _serve(self, connection: Connection) -> None:
-        """Notify of what was written, or say that somebody listens, which also shows whether the server is there."""
+        """Notify of the runs written to, or announce this listener, which also shows whether the server is there."""
         try:
             async with asyncio.timeout(HEARTBEAT_S):
                 await self._due.wait()

@@ -29,12 +29,12 @@ WHERE e.seq = found.seq OR (
   found.kind = 'tool_call' AND e.kind = 'tool_result' AND NOT e.is_input AND e.call_id = found.call_id)
 ORDER BY e.seq
 """
-# What a run was asked, and where its last round begins: a run holds the whole conversation before it, so whatever is
-# looked for in many runs must not go through all that they hold.
+# What a run was asked, and where its last round begins: a run holds the whole conversation before it, so a
+# search in many runs must not go through all that they hold.
 _QUESTION = """CASE WHEN r.question IS NULL
   THEN (SELECT q.content FROM events q WHERE q.run = r.n AND q.is_input AND q.kind = 'user' ORDER BY q.seq DESC LIMIT 1)
   ELSE (SELECT q.content FROM events q WHERE q.run = r.n AND q.seq = r.question) END"""
-# Near the end, as a rule. PostgreSQL would not look there first by itself.
+# The last plan is near the end, as a rule, but PostgreSQL would not search there first.
 _PLANS = "SELECT max(p.seq) FROM events p WHERE p.run = r.n AND p.kind = 'plan'"
 _LAST_PLAN = f"coalesce(({_PLANS} AND p.seq > r.head - 64), ({_PLANS}))"
 # Only what a client cannot know is worth remembering: results of the server's own calls, and a provider's opaque state.
@@ -53,9 +53,9 @@ WITH called AS (
     AND (r.question = 0 OR coalesce({_QUESTION} = ANY($3::text[]), true))
   ORDER BY r.n DESC LIMIT $4
 )
-SELECT t.id, t.store, said.* FROM turns t, LATERAL (
-  SELECT {ENTRY_FIELDS} FROM {EVENTS} WHERE e.run = t.n AND e.seq > t.plan AND {ITEMS} OFFSET 0) AS said
-ORDER BY t.n DESC, said.seq
+SELECT t.id, t.store, item.* FROM turns t, LATERAL (
+  SELECT {ENTRY_FIELDS} FROM {EVENTS} WHERE e.run = t.n AND e.seq > t.plan AND {ITEMS} OFFSET 0) AS item
+ORDER BY t.n DESC, item.seq
 """
 
 _CANCEL_REQUESTS = "SELECT r.id FROM leases l JOIN runs r ON r.n = l.run WHERE l.owner = $1 AND l.cancel ORDER BY l.run"

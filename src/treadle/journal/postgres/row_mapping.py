@@ -1,7 +1,7 @@
 """Rows: canonical structs as columns and back, exactly. Nothing here runs a statement.
 
-PostgreSQL stores neither NUL nor a lone surrogate in a text, so each is stored as U+FDD0 (a code point that Unicode gives
-to no character) and the four hex digits of its number, and U+FDD0 itself likewise. Equal texts stay equal, different
+PostgreSQL stores neither NUL nor a lone surrogate in a text, so each is stored as U+FDD0 (a code point without a
+character) and the four hex digits of its number, and U+FDD0 itself likewise. Equal texts stay equal, different
 ones different.
 """
 
@@ -19,12 +19,12 @@ from treadle.core.json import write_json
 from treadle.core.usage import Usage
 from treadle.journal.journal_interface import RunRow
 from treadle.journal.run_row_hash import SealedRow, read_or_none, text_or_bytes
-from treadle.journal.sql_steps import Dialect
+from treadle.journal.sql_steps import SqlDialect
 
 MARK = "\ufdd0"
 _ODD = re.compile("[\x00\ud800-\udfff\ufdd0]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_KEPT = re.compile("\ufdd0([0-9a-f]{4})")
+_MARKED = re.compile("\ufdd0([0-9a-f]{4})")
 
 ENTRY_FIELDS = "e.seq, e.kind, e.is_input, e.at, e.name, e.call_id, e.item_id, e.content, e.data, b.data AS blob"
 RUN_FIELDS = """r.id, r.response_id, r.conversation_id, (SELECT p.id FROM runs p WHERE p.n = r.previous) AS previous_id,
@@ -82,9 +82,9 @@ def bind_text(text: str | None) -> str | None:
     return _ODD.sub(_mark, text)
 
 
-def read_text(kept: str | None) -> str | None:
+def read_text(stored: str | None) -> str | None:
     """Return the text that was stored."""
-    return _KEPT.sub(_unmark, kept) if kept is not None and MARK in kept else kept
+    return _MARKED.sub(_unmark, stored) if stored is not None and MARK in stored else stored
 
 
 def bind_data(raw: bytes | memoryview) -> str:
@@ -93,13 +93,13 @@ def bind_data(raw: bytes | memoryview) -> str:
     return text if text.isascii() and "\x00" not in text else _ODD.sub(_mark, text)
 
 
-def read_data(kept: str) -> bytes:
+def read_data(stored: str) -> bytes:
     """Return the bytes that were stored."""
-    return (_KEPT.sub(_unmark, kept) if MARK in kept else kept).encode("utf-8", "surrogateescape")
+    return (_MARKED.sub(_unmark, stored) if MARK in stored else stored).encode("utf-8", "surrogateescape")
 
 
 def bind_plain(column: str, text: str | None) -> str | None:
-    """Return a text that others look up, which must be Unicode.
+    """Return a text for a column that is searched, which must be Unicode.
 
     Raises: ProtocolError, naming the column.
     """
@@ -234,9 +234,9 @@ _SEALED_TEXTS = (
 )
 
 
-def _exactly(kept: Any, read: Callable[[Any], Any], bind: Callable[[Any], Any]) -> Any:
-    value = read(kept)
-    return value if bind(value) == kept else kept
+def _exactly(stored: Any, read: Callable[[Any], Any], bind: Callable[[Any], Any]) -> Any:
+    value = read(stored)
+    return value if bind(value) == stored else stored
 
 
 def _mark(found: re.Match[str]) -> str:
@@ -251,7 +251,7 @@ def _bind_list(texts: Sequence[str]) -> list[str | None]:
     return [*map(bind_text, texts)]
 
 
-DIALECT = Dialect(
+DIALECT = SqlDialect(
     bind_text=bind_text,
     bind_plain=bind_plain,
     text_or_none=read_text,

@@ -134,7 +134,7 @@ class PostgresRunJournal:
         deadline = time.monotonic() + WRITE_WAIT_S
         await self._queue(lambda turn: self._release(turn, deadline))
 
-    async def tell(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
+    async def write_chunk(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
         """Let other processes read what the run says, before it is journalled.
 
         Raises: StoreError, Conflict, NotFound.

@@ -1,4 +1,4 @@
-"""Copies of a SQLite journal: made while others write, checked, and put in the place of one that nobody has open."""
+"""Copies SQLite journals: made while others write, checked, and restored where no process has the journal open."""
 
 import os
 import time
@@ -12,18 +12,18 @@ import apsw
 from treadle.core.errors import Conflict, NotFound, StoreError
 from treadle.journal.open_store import JournalInspection
 from treadle.journal.sqlite.connection import open_existing, select, store_error
-from treadle.journal.sqlite.migrations import look
+from treadle.journal.sqlite.migrations import inspect_file
 from treadle.journal.sqlite.open_file_lock import OpenFileLock
 
 PAGES_AT_ONCE = 512
 PROGRESS_STEPS = 100_000
 PROBLEMS_MAX = 20
-Tell = Callable[[int, int], None]
-"""Hears how much is done, and of how much; 0 of 0 where that is not known."""
+Progress = Callable[[int, int], None]
+"""Called with how much is done and of how much; 0 of 0 where that is not known."""
 
 
-def back_up(source: Path, target: Path, tell: Tell) -> JournalInspection:
-    """Copy the journal as it is at this moment, whoever writes to it in the meantime, and check the copy.
+def back_up(source: Path, target: Path, progress: Progress) -> JournalInspection:
+    """Copy the journal as it is at this moment, while others may write to it, and check the copy.
 
     The file is there whole or not at all, and only its owner can read it.
     Raises: NotFound, StoreError.
@@ -31,34 +31,34 @@ def back_up(source: Path, target: Path, tell: Tell) -> JournalInspection:
     if not source.exists():
         raise NotFound(f"there is no journal at {source}", hint="name another with --store")
     if target.exists() and (target.samefile(source) or Path(f"{os.path.realpath(target)}-wal").exists()):
-        # Who has it open would go on writing to a file without a name, and its log would be taken for the copy's.
+        # A process that has it open would write to a file without a name, and its log would be taken for the copy's.
         raise Conflict(f"{target} is a journal in use", hint="name a file for the copy that no program has open")
     with _part(target) as part:
         with _failures(source):
-            _copy(source, part, tell)
+            _copy(source, part, progress)
         _refuse_damaged(part)
-        return look(str(part), is_read_only=True)
+        return inspect_file(str(part), is_read_only=True)
 
 
-def restore(backup: Path, target: Path, tell: Tell, *, is_replacing: bool = False) -> Path | None:
+def restore(backup: Path, target: Path, progress: Progress, *, is_replacing: bool = False) -> Path | None:
     """Put a copy in the place of a journal and return where the journal that was there is now.
 
     Raises: NotFound, Conflict, StoreError: nothing has changed then.
     """
     if not backup.is_file():
         raise NotFound(f"there is no file {backup}", param="file")
-    look(str(backup), is_read_only=True)
+    inspect_file(str(backup), is_read_only=True)
     _refuse_damaged(backup)
     if target.exists() and not is_replacing:
         raise Conflict(f"there is a journal at {target} already", hint="--replace puts it aside, under another name")
-    target = Path(os.path.realpath(target))  # where SQLite keeps the log, whatever link leads there
+    target = Path(os.path.realpath(target))  # SQLite puts the log beside the real file, not beside a link to it
     target.parent.mkdir(parents=True, exist_ok=True)
     moved: list[Path | None] = []
 
     def swap() -> None:
         with _part(target) as part:
             with _failures(backup):
-                _copy(backup, part, tell)
+                _copy(backup, part, progress)
             moved.append(_put_aside(target))
 
     OpenFileLock(str(target), swap).close()
@@ -68,10 +68,10 @@ def restore(backup: Path, target: Path, tell: Tell, *, is_replacing: bool = Fals
 
 
 @overload
-def check(path: Path, tell: Tell) -> list[str]: ...
+def check(path: Path, progress: Progress) -> list[str]: ...
 @overload
-def check(path: Path, tell: Tell, *, within_s: float) -> list[str] | None: ...
-def check(path: Path, tell: Tell, *, within_s: float | None = None) -> list[str] | None:
+def check(path: Path, progress: Progress, *, within_s: float) -> list[str] | None: ...
+def check(path: Path, progress: Progress, *, within_s: float | None = None) -> list[str] | None:
     """Read the whole database and return what is wrong with it, at most so much; None if the time did not suffice.
 
     Raises: StoreError.
@@ -80,7 +80,7 @@ def check(path: Path, tell: Tell, *, within_s: float | None = None) -> list[str]
     with _failures(path):
         connection = open_existing(str(path))
         try:
-            connection.set_progress_handler(lambda: _is_late(tell, deadline), PROGRESS_STEPS)
+            connection.set_progress_handler(lambda: _is_late(progress, deadline), PROGRESS_STEPS)
             found = [str(row[0]) for row in select(connection, f"PRAGMA integrity_check({PROBLEMS_MAX})")]
             loose = select(connection, "PRAGMA foreign_key_check")
         except apsw.CorruptError as error:
@@ -94,8 +94,8 @@ def check(path: Path, tell: Tell, *, within_s: float | None = None) -> list[str]
     return problems[:PROBLEMS_MAX]
 
 
-def _is_late(tell: Tell, deadline: float | None) -> bool:
-    tell(0, 0)
+def _is_late(progress: Progress, deadline: float | None) -> bool:
+    progress(0, 0)
     return deadline is not None and time.monotonic() > deadline
 
 
@@ -108,7 +108,7 @@ def _refuse_damaged(path: Path) -> None:
         )
 
 
-def _copy(source: Path, target: Path, tell: Tell) -> None:
+def _copy(source: Path, target: Path, progress: Progress) -> None:
     """Copy page by page within one read transaction: what others write in the meantime does not begin it anew."""
     reader, writer = open_existing(str(source)), open_existing(str(target))
     try:
@@ -117,7 +117,7 @@ def _copy(source: Path, target: Path, tell: Tell) -> None:
         with writer.backup("main", reader, "main") as copying:
             while not copying.done:
                 copying.step(PAGES_AT_ONCE)
-                tell(copying.page_count - copying.remaining, copying.page_count)
+                progress(copying.page_count - copying.remaining, copying.page_count)
         reader.execute("ROLLBACK")
         writer.pragma("journal_mode", "delete")
     finally:

@@ -1,7 +1,7 @@
-"""Watching runs: who waits for a change is woken by this process's own writes, and by polling for those of others.
+"""Wakes the waiters for a change of a run: at this process's own writes, and by polling for those of others.
 
-SQLite tells nobody of a commit. A connection's `data_version` moves when another one commits, which is cheap to ask;
-only then is each watched run's count of changes read. Nothing is polled while nobody waits.
+SQLite notifies no other process of a commit. A connection's `data_version` moves when another one commits, which is
+cheap to read; only then is each watched run's count of changes read. Without waiters nothing is polled.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class ChangeWatch:
     def __init__(
         self, version: Callable[[], Awaitable[int]] | None, changes: Callable[[Sequence[str]], Awaitable[Changes]]
     ) -> None:
-        """Take how to ask for the version of the data, None where nobody else writes, and for the runs' changes."""
+        """Take the readers of the data's version (None where no other process writes) and of the runs' changes."""
         self._version = version
         self._changes = changes
         self._waiters: set[_Waiter] = set()
@@ -61,7 +61,7 @@ class ChangeWatch:
                 waiter.woken.set()
 
     def wake_all(self) -> None:
-        """Let everybody who waits look for themselves."""
+        """Wake all waiters, which read again."""
         for waiter in self._waiters:
             waiter.woken.set()
 
@@ -88,7 +88,7 @@ class ChangeWatch:
                 seen = now
                 await asyncio.sleep(POLL_S)
         except StoreError:
-            self.wake_all()  # they read, and hear what is wrong
+            self.wake_all()  # they read, and get the error
 
     async def _compare(self) -> None:
         """Wake those whose run has changed since they began to wait."""

@@ -75,7 +75,7 @@ def connect(path: str, *, query_only: bool = False) -> apsw.Connection:
 
 
 def open_existing(path: str, *, busy_ms: int = BUSY_TIMEOUT_MS) -> apsw.Connection:
-    """Open a database that is there, as it is, for a look, a copy or a check.
+    """Open a database that is there, as it is, to inspect, copy or check it.
 
     Raises: apsw.Error.
     """

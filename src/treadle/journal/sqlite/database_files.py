@@ -1,4 +1,4 @@
-"""The files of a SQLite journal from outside of SQLite: made, kept from being opened, and watched, but never read.
+"""The files of a SQLite journal, outside of SQLite: created, guarded from being opened, and watched, but never read.
 
 A process loses all POSIX locks it has on a file as soon as it closes *any* descriptor of that file. To SQLite in
 another process the database then looks unused: on closing it, that SQLite deletes the write-ahead log which is still
@@ -58,19 +58,19 @@ class JournalFiles:
         _guard(self._opened.values())
 
     def problem(self) -> str:
-        """Return which file is not the one that was opened; nothing where all are. It costs three calls of the system."""
+        """Return which file is not the one that was opened, if any. It costs three system calls."""
         for path, opened in self._opened.items():
             try:
                 found = _identity(path)
             except OSError:
-                continue  # it cannot be known just now, which is no damage; the next look tells
+                continue  # unknown just now, which is no damage; the next check will show
             if found != opened:
                 return f"its {self._paths[path]} was {'deleted' if found is None else 'replaced'} while it was open"
         return ""
 
     @property
     def are_replaced(self) -> bool:
-        """Return whether other processes may have written since one of the files was replaced: an empty log says not."""
+        """Return whether other processes may have written since a file was replaced: not with an empty log."""
         others = [path for path, opened in self._opened.items() if identity(path) not in (opened, None)]
         try:
             return any(not path.endswith("-wal") or os.path.getsize(path) for path in others)

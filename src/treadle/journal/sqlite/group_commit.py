@@ -21,9 +21,9 @@ from treadle.journal.sqlite.leased_writes import (
     REQUEST,
     SILENCE,
     Append,
+    ChunkJob,
     RunStart,
     SqliteHold,
-    Tell,
     placed,
     write_events,
 )
@@ -50,8 +50,8 @@ def write_together(connection: apsw.Connection, jobs: Sequence[Callable[[apsw.Co
             values[index] = job.chained.place
         elif isinstance(job, RunStart):
             values[index] = batch.start(connection, job)
-        elif isinstance(job, Tell):
-            batch.tell(job)
+        elif isinstance(job, ChunkJob):
+            batch.add_chunk(job)
         else:
             others.append(index)
     batch.write(connection)
@@ -72,7 +72,7 @@ class _Batch:
         self._ends: list[tuple[Value, ...]] = []
         self._owed: list[tuple[Value, ...]] = []
         self._silent: list[tuple[Value, ...]] = []
-        self._told: list[Tell] = []
+        self._chunk_writes: list[ChunkJob] = []
 
     def start(self, connection: apsw.Connection, job: RunStart) -> SqliteHold:
         """Insert a run's row, which gives it its number, and take the rest of it in."""
@@ -99,9 +99,9 @@ class _Batch:
                 self._silent.append((job.hold.run,))
         self._events += placed(connection, job.hold.run, job.chained)
 
-    def tell(self, job: Tell) -> None:
+    def add_chunk(self, job: ChunkJob) -> None:
         """Take in what a run publishes."""
-        self._told.append(job)
+        self._chunk_writes.append(job)
 
     def write(self, connection: apsw.Connection) -> None:
         """Write all that was taken in.
@@ -113,15 +113,15 @@ class _Batch:
         before = connection.total_changes()
         _write_all(connection, ADVANCE, self._moves)
         _write_all(connection, LEAVE, self._leaves)
-        _write_all(connection, RENEW, [job.renewal() for job in self._told])
-        if connection.total_changes() - before != len(self._moves) + len(self._leaves) + len(self._told):
+        _write_all(connection, RENEW, [job.renewal() for job in self._chunk_writes])
+        if connection.total_changes() - before != len(self._moves) + len(self._leaves) + len(self._chunk_writes):
             raise Unsure
         write_events(connection, self._events)
         _write_all(connection, END_RUN, self._ends)
         _write_all(connection, OWE, self._owed)
         _write_all(connection, SILENCE, self._silent)
-        _write_all(connection, DROP_CHUNKS, [job.dropped() for job in self._told])
-        _write_all(connection, CHUNK, [job.row() for job in self._told])
+        _write_all(connection, DROP_CHUNKS, [job.dropped() for job in self._chunk_writes])
+        _write_all(connection, CHUNK, [job.row() for job in self._chunk_writes])
 
 
 def _write_all(connection: apsw.Connection, sql: str, values: list[tuple[Value, ...]]) -> None:

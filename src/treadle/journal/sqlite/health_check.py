@@ -1,4 +1,4 @@
-"""Whether an open SQLite journal can still be relied on. Once it cannot, it stays so until the process starts again."""
+"""Decides whether an open SQLite journal can be relied on. Once it cannot, that stays so until the process restarts."""
 
 import logging
 from collections.abc import Callable
@@ -24,7 +24,7 @@ _RESTART = "stop this process, put the right files back (`treadle store check` r
 
 
 class JournalHealth:
-    """Remembers the first damage that is seen: from then on the store takes no work. Any thread may ask and tell."""
+    """Remembers the first damage that is seen: from then on the store takes no work. Any thread may use it."""
 
     def __init__(
         self, path: str, files: JournalFiles | None = None, when_damaged: Callable[[], None] = lambda: None
@@ -43,8 +43,8 @@ class JournalHealth:
         message, code, hint = self._damage
         return StoreError(message, code=code, hint=hint)
 
-    def look(self) -> StoreError | None:
-        """Look at the files, without opening them; return the error if they are not the ones that were opened."""
+    def check_files(self) -> StoreError | None:
+        """Check the files, without opening them; return the error if they are not the ones that were opened."""
         if self._damage is None and self._files is not None and (problem := self._files.problem()):
             message = f"the store {self.path}: {problem}; what is written now would be lost"
             self._note(message, "store_replaced", _RESTART)
@@ -61,12 +61,12 @@ class JournalHealth:
 
     def failed(self, error: apsw.Error) -> StoreError:
         """Return the StoreError for an error of SQLite; a damaged database is remembered."""
-        told = store_error(error, self.path)
+        found = store_error(error, self.path)
         if isinstance(error, _DAMAGE):
-            self._note(told.message, "store_corrupt", _RESTORE)
+            self._note(found.message, "store_corrupt", _RESTORE)
         else:
-            log.warning("%s", told.message, extra={"code": told.info.code})
-        return told
+            log.warning("%s", found.message, extra={"code": found.info.code})
+        return found
 
     def _note(self, message: str, code: str, hint: str) -> None:
         if self._damage is not None:

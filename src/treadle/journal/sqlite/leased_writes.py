@@ -1,7 +1,7 @@
 """Writes to a run, as jobs on a write connection: each checks owner and epoch in the statement that writes.
 
 Entries come chained to where their writer believes the run to stand, and the same statement asks whether it does: the
-lease's row decides and never memory, so that a run stays dense and chained whoever writes to it. Here each job is done
+lease's row decides and never memory, so that a run stays dense and chained across all writers. Here each job is done
 alone; `together` does many.
 """
 
@@ -230,8 +230,8 @@ class Append(NamedTuple):
         return (*end, self.hold.epoch, *self.chained.place, self.hold.run)
 
 
-class Tell(NamedTuple):
-    """The job that renews a lease and keeps what its run publishes, in the place of what it said from there on before.
+class ChunkJob(NamedTuple):
+    """The job that renews a lease and stores the events that its run publishes, replacing those from that number on.
 
     Raises: as `Append`.
     """

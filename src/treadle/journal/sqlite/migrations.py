@@ -72,7 +72,7 @@ def migrate(connection: apsw.Connection, migrations: Sequence[Migration], now: f
             connection.execute("ROLLBACK")
 
 
-def look(path: str, *, busy_ms: int = 1_000, is_read_only: bool = False) -> JournalInspection:
+def inspect_file(path: str, *, busy_ms: int = 1_000, is_read_only: bool = False) -> JournalInspection:
     """Return what is in the database at `path`, which must exist, without changing it.
 
     That it can be written is tried, unless it need not be.

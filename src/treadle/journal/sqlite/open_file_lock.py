@@ -1,8 +1,8 @@
-"""Tells whether any process has a database open, by a lock on a file beside it that ends with the process.
+"""Finds out whether any process has a database open, by a lock on a file beside it that ends with the process.
 
-Leases keep living processes apart. A process that finds itself alone need not wait for those of the dead.
+Leases keep living processes apart. A process that finds itself alone need not wait for the leases of dead ones.
 
-All that have the database open count leases by one time, which goes on steadily while the machine's clock is set: the
+All that have the database open count leases by one time, which runs steadily while the machine's clock is set: the
 first one writes into the file by how much it is ahead of the seconds since the machine started, the same for all.
 """
 
@@ -13,7 +13,7 @@ from contextlib import suppress
 
 try:
     import fcntl
-except ImportError:  # Windows: nobody is ever known to be alone, so leases are waited for
+except ImportError:  # Windows: no process is ever known to be alone, so leases are waited for
     fcntl = None
 
 SUFFIX = "-lock"
@@ -36,7 +36,7 @@ class OpenFileLock:
     """The mark of one open store. `close` takes it away, and so does the death of the process."""
 
     def __init__(self, path: str, when_alone: Callable[[], None], steady: SteadyClock | None = None) -> None:
-        """Leave the mark, and call `when_alone` first if there is no other; nobody else gets in in the meantime.
+        """Leave the mark, and call `when_alone` first if there is no other; no other process gets in until it returns.
 
         `steady` is set to the time of those that have the database open.
 
@@ -60,7 +60,7 @@ class OpenFileLock:
         self._file = -1
 
     def _enter(self, when_alone: Callable[[], None]) -> None:
-        """Lock the file, unless whoever had it took it away just then."""
+        """Lock the file, unless its last user deleted it just then."""
         assert fcntl is not None
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600)
         try:

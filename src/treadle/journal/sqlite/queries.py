@@ -35,8 +35,8 @@ WHERE e.run = found.run AND (e.seq = found.seq OR (
   found.kind = 'tool_call' AND e.kind = 'tool_result' AND e.is_input = 0 AND e.call_id = found.call_id))
 ORDER BY e.seq
 """
-# What a run was asked, and where its last round begins: a run holds the whole conversation before it, so whatever is
-# looked for in many runs must not go through all that they hold.
+# What a run was asked, and where its last round begins: a run holds the whole conversation before it, so a
+# search in many runs must not go through all that they hold.
 _QUESTION = """CASE WHEN r.question IS NULL
   THEN (SELECT q.content FROM events q WHERE q.run = r.n AND q.is_input = 1 AND q.kind = 'user'
         ORDER BY q.seq DESC LIMIT 1)

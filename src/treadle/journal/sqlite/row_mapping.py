@@ -10,10 +10,10 @@ from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
 from treadle.core.json import write_json
 from treadle.core.usage import Usage
-from treadle.journal.hash_chain import KeptEntry, is_unicode, link_entries, plan_fingerprint, spell, spell_out
+from treadle.journal.hash_chain import StoredEntry, is_unicode, link_entries, plan_fingerprint, spell, spell_out
 from treadle.journal.journal_interface import RunRow, is_inline, question_place
 from treadle.journal.run_row_hash import SealedRow, read_or_none, root_hash
-from treadle.journal.sql_steps import Dialect
+from treadle.journal.sql_steps import SqlDialect
 
 Text = str | bytes | None
 """A text as SQLite can hold it: bytes where it is not valid Unicode."""
@@ -80,7 +80,7 @@ class EndColumns(NamedTuple):
 
 
 ENTRY_FIELDS = "e.seq, e.kind, e.is_input, e.at, e.name, e.call_id, e.item_id, e.content, e.data, b.data"
-KEPT_FIELDS = f"e.epoch, e.sha256, {ENTRY_FIELDS}"
+STORED_ENTRY_FIELDS = f"e.epoch, e.sha256, {ENTRY_FIELDS}"
 RUN_FIELDS = """r.id, r.response_id, r.conversation_id, (SELECT p.id FROM runs p WHERE p.n = r.previous), r.session_id,
  r.key_id, r.protocol, r.model, r.status, r.store, r.background, r.created_at, r.ended_at, r.expires_at, r.stop,
  r.limit_name, r.usage, r.error, r.rounds, r.calls, (SELECT q.body FROM requests q WHERE q.run = r.n),
@@ -130,8 +130,7 @@ def chain_entries(
                 large[len(rows)] = view
             if entry.kind == "plan":
                 fingerprint = bind_text(plan_fingerprint(entry))
-        kept = (data, None, sha256, fingerprint)
-        rows.append(link[2:11] + kept)
+        rows.append((*link[2:11], data, None, sha256, fingerprint))
     return Chained(SqliteChainHead(place.head + len(rows), sha256), rows, large)
 
 
@@ -152,9 +151,9 @@ def read_entry(values: Sequence[Any]) -> Entry:
     )
 
 
-def read_kept(values: Sequence[Any]) -> KeptEntry:
+def read_stored_entry(values: Sequence[Any]) -> StoredEntry:
     """Read an entry from KEPT_FIELDS."""
-    return KeptEntry(entry=read_entry(values[2:]), epoch=values[0], sha256=values[1])
+    return StoredEntry(entry=read_entry(values[2:]), epoch=values[0], sha256=values[1])
 
 
 def run_columns(row: RunRow, entries: Sequence[Entry]) -> RunColumns:
@@ -235,13 +234,13 @@ def _flag(value: Any) -> Any:
 
 
 def read_text(value: str | bytes | None) -> str | None:
-    """Read a text, also one that SQLite could only store as bytes; bytes that are none are somebody's damage."""
+    """Read a text, also one that SQLite could only store as bytes; bytes that are no text at all are damage."""
     if not isinstance(value, bytes):
         return value
     try:
         return value.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
-        # It is read all the same, as something else than was written: the chain tells.
+        # It is read as another text than was written, and the hash chain shows that.
         return value.decode("utf-8", "surrogateescape")
 
 
@@ -263,7 +262,7 @@ def _read_json(value: str | bytes) -> str | bytes:
     return value
 
 
-DIALECT = Dialect(
+DIALECT = SqlDialect(
     bind_text=bind_text,
     bind_plain=_bind_plain,
     text_or_none=read_text,

@@ -1,6 +1,6 @@
-"""One run from its owner's side: it believes to know where the run stands, and every write asks the lease.
+"""One run from its owner's side: it knows where the run stands, and every write checks that against the lease.
 
-A run of which nobody hears before its next write may be laid by: it is then begun with that write, or in a moment.
+The start of a run without a reader may be deferred: it is written with the run's next write, or after a moment.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class SqliteRunJournal:
         """Give the run up, so that it can be claimed at once."""
         await self._submit(lambda connection: fence.release(connection, self._hold))
 
-    async def tell(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
+    async def write_chunk(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
         """Let other processes read what the run publishes, before it is journalled.
 
         Raises: StoreError, Conflict, NotFound.
@@ -84,14 +84,14 @@ class SqliteRunJournal:
         assert chunk.count > 0, chunk.count
         until = self._clock() + self._lease_s
         self._has_chunks = True
-        await self._submit(fence.Tell(self._hold, chunk, keep_from, until), is_durable=is_durable)
+        await self._submit(fence.ChunkJob(self._hold, chunk, keep_from, until), is_durable=is_durable)
 
     def _append(
         self, entries: Sequence[Entry], end: EndColumns | None, forget: tuple[str, ...] = ()
     ) -> asyncio.Future[int]:
         hold, place = self._hold, self._place
         chained = chain_entries(entries, hold.run_id, hold.epoch, place)
-        # What is asked for before this is done goes behind it; where that does not hold, the lease tells.
+        # The next write goes behind this one before it is done; if that fails, the check of the lease finds out.
         self._place = chained.place
         until = self._clock() + self._lease_s
         job = fence.Append(hold, entries, place, chained, until, end, self._has_chunks, forget)
@@ -122,9 +122,9 @@ class RunToStart(NamedTuple):
 
 
 class DeferredRun:
-    """Fits `journal.RunJournal`: a run whose start waits for the first write and is made durable with it.
+    """Fits `journal.RunJournal`: a run whose start is deferred to its first write.
 
-    `write_start` writes it alone. What is written once it is there goes by a journal of its own.
+    `write_start` writes the start alone. Writes after that go through a `SqliteRunJournal`.
     """
 
     epoch = 1
@@ -142,9 +142,9 @@ class DeferredRun:
         self._journal: SqliteRunJournal | None = None
 
     def write_start(self) -> "asyncio.Future[int] | None":
-        """Begin to write the run unless that has started; return what is done when it is there, None if it is.
+        """Start to write the run unless that has started; return a future that is done when it is there, None if it is.
 
-        What goes wrong is heard of with the next write, which tries again.
+        A failure is raised by the next write, which tries again.
         """
         if self._position is not None:
             return None
@@ -171,12 +171,12 @@ class DeferredRun:
         """Give the run up, so that it can be claimed at once."""
         await (await self._written()).release()
 
-    async def tell(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
+    async def write_chunk(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
         """Let other processes read what the run publishes, before it is journalled.
 
         Raises: StoreError, Conflict, NotFound.
         """
-        await (await self._written()).tell(chunk, keep_from=keep_from, is_durable=is_durable)
+        await (await self._written()).write_chunk(chunk, keep_from=keep_from, is_durable=is_durable)
 
     def _write(
         self, entries: Sequence[Entry], ended: RunEnded | None, forget: tuple[str, ...] = ()
@@ -218,7 +218,7 @@ class DeferredRun:
         if self._start_done is not None and self._start_done.done():
             self._start_done = None
         on_started = partial(self._on_started, chained.place)
-        # Whoever gives it up does not stop it, and what comes next hears of it whether somebody waits or not.
+        # Cancelling the future does not stop the start: the next write needs its outcome, awaited or not.
         return self._state.writer.submit(start, is_durable=is_durable, then=on_started, otherwise=self._failed)
 
     def _on_started(self, place: SqliteChainHead, hold: fence.SqliteHold) -> int:
@@ -243,14 +243,14 @@ class DeferredRun:
 
 
 def _unawaited() -> "asyncio.Future[int]":
-    """Return a future that nobody has to wait for."""
+    """Return a future that need not be awaited."""
     future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
     future.add_done_callback(_retrieve_error)
     return future
 
 
 def _retrieve_error(future: "asyncio.Future[int]") -> None:
-    """Look at what went wrong, so that nobody complains that nobody did."""
+    """Retrieve the error, so that asyncio does not log it as never retrieved."""
     if not future.cancelled():
         future.exception()
 

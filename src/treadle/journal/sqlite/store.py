@@ -55,7 +55,7 @@ from treadle.journal.write_futures import done, failed
 
 READERS = 2
 START_DEFER_S = 0.05
-"""How long the start of a run of which nobody hears yet may wait for the first write to it."""
+"""How long the start of a run without a reader may be deferred."""
 
 T = TypeVar("T")
 
@@ -93,7 +93,7 @@ class SqliteStore(StoreFacade):
         self._polling: SimpleQueue[apsw.Connection] = SimpleQueue()
         self._watch = ChangeWatch(self._data_version if self._reading else None, self._changes)
         self._readers = ThreadPoolExecutor(READERS + 1, thread_name_prefix="treadle-store-reader")
-        # Slow reads of others must not make a healthy store look as if it did not answer.
+        # Slow reads of others must not make a healthy store seem not to answer.
         self._probing: SimpleQueue[apsw.Connection] = SimpleQueue()
         self._prober = ThreadPoolExecutor(1, thread_name_prefix="treadle-store-probe")
 
@@ -124,7 +124,7 @@ class SqliteStore(StoreFacade):
             await self._watch.close()
             self._write_deferred()
             await self._writer.close()
-            # In a thread of its own that ends here: it waits for the threads that read.
+            # In a separate thread that ends here: it waits for the threads that read.
             with ThreadPoolExecutor(1, thread_name_prefix="treadle-store-closer") as closer:
                 await asyncio.get_running_loop().run_in_executor(closer, self._disconnect)
             self._writer = None
@@ -156,7 +156,7 @@ class SqliteStore(StoreFacade):
             await self._open_writer().submit(write_and_delete, is_durable=False)
 
     def _probe(self) -> int:
-        """Read something by a connection that nobody else uses, and return how many bytes are free on the disk."""
+        """Read something on a connection used for nothing else, and return how many bytes are free on the disk."""
         self._with(self._probing, lambda connection: select(connection, "SELECT max(version) FROM schema_migrations"))
         return shutil.disk_usage(os.path.dirname(os.path.realpath(self._path))).free
 
@@ -255,7 +255,7 @@ class SqliteStore(StoreFacade):
         return await self._write_job(job)
 
     def _may_wait(self, writer: WriterThread, columns: RunColumns) -> bool:
-        """Return whether nothing can be wrong with a run, and nothing is with the database, as far as can be seen."""
+        """Return whether the start of a run may be deferred: it refers to no other, and the database is well."""
         refers = columns.previous_id or columns.session_id or columns.idempotency_key
         is_calm = writer.is_well and writer.queued < BATCH_JOBS_MAX
         return refers is None and type(columns.model) is str and is_calm and self._reading > 0
@@ -267,7 +267,7 @@ class SqliteStore(StoreFacade):
         return run
 
     def _write_deferred(self) -> None:
-        """Write the runs that still wait, in the order in which they began; `_starting` are done when they are there."""
+        """Write the deferred starts, in order; the futures in `_starting` are done when they are there."""
         deferred, self._deferred = self._deferred, []
         for run in deferred:
             starting = run.write_start()
@@ -330,9 +330,9 @@ class SqliteStore(StoreFacade):
             idle.put(connection)
 
     def _damaged(self) -> None:
-        """Let those who wait for a change read again, and be told what is wrong. Called from any thread, once."""
+        """Wake all waiters, so that they read again and get the error. Called from any thread, once."""
         assert self._loop is not None
-        with suppress(RuntimeError):  # the loop is closed, and nobody waits
+        with suppress(RuntimeError):  # the loop is closed, so there are no waiters
             self._loop.call_soon_threadsafe(self._watch.wake_all)
 
     async def _data_version(self) -> int:

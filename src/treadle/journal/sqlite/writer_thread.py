@@ -3,9 +3,9 @@
 A job is a function of the connection that only runs statements; all that can fail otherwise happens before it is
 queued. The jobs of a batch are done together; if one breaks a rule they are all undone and done again, each in a
 savepoint, so that it does not disturb its neighbours: a job may run twice. A failure of the disk fails its whole batch
-and the thread goes on. The event loop hears of a batch by one callback.
+and the thread continues. The event loop gets the results of a batch by one callback.
 
-The files of the database are looked at after each commit and, while there is none, twice a second. What was committed
+The files of the database are checked after each commit and, while there is none, twice a second. What was committed
 to files that others do not see any more is reported as failed, and nothing is written after it.
 """
 
@@ -34,8 +34,8 @@ Job = Callable[[apsw.Connection], T]
 Otherwise = Callable[[TreadleError], None]
 
 _Ticket = tuple[Job[Any], asyncio.Future[Any], bool, Callable[[Any], Any] | None, Otherwise | None]
-"""A job, who waits for it, whether it must be durable, what makes of its value what is waited for, and what hears
-that it was not done."""
+"""A job, its future, whether it must be durable, what makes the future's value of the job's, and what is called with the
+error if it was not done."""
 
 _Outcome = tuple[_Ticket, Any, TreadleError | None]
 """A ticket, what its job gave, and what went wrong."""
@@ -101,15 +101,14 @@ class WriterThread:
 
         What is not durable outlives this process, and the machine only once something durable was written after it.
         `then` is called in the loop with the value, and gives the one that the future gets; `otherwise` with what went
-        wrong. Who does not wait any longer does not stop a job, except while there are too many before it and nobody
-        hears otherwise.
+        wrong. Cancelling the future does not stop a job, unless the queue is full and it has no `otherwise`.
         """
         future: asyncio.Future[Any] = self._loop.create_future()
         ticket = (job, future, is_durable, then, otherwise)
         if (error := self._health.damage) is not None or not self._is_open:
-            self._tell(ticket, None, error or self._closed())
+            self._resolve_one(ticket, None, error or self._closed())
         elif self._is_inline:
-            # Whoever asks in a loop until something has changed must let others change it.
+            # Done one loop turn later: a caller that polls for a change must let other tasks make it.
             self._loop.call_soon(self._resolve, self._commit([ticket]))
             self._queued += 1
         elif self._queued < QUEUED_JOBS_MAX:
@@ -186,17 +185,21 @@ class WriterThread:
         return batch
 
     def _wait(self) -> list[_Ticket]:
-        """Return what comes next, and look at the files in the meantime."""
+        """Return the next jobs, and check the files while there are none."""
         while True:
             try:
                 return self._queue.get(timeout=CHECK_S)
             except Empty:
-                self._health.look()
+                self._health.check_files()
 
     def _commit(self, batch: list[_Ticket]) -> list[_Outcome]:
         """Do the jobs, and report none of them as done if the files are not the right ones any more."""
         outcomes = [] if self._health.damage is not None else self._transact(batch)
-        return outcomes if self._health.look() is None else [(ticket, None, self._health.damage) for ticket in batch]
+        return (
+            outcomes
+            if self._health.check_files() is None
+            else [(ticket, None, self._health.damage) for ticket in batch]
+        )
 
     def _transact(self, batch: list[_Ticket]) -> list[_Outcome]:
         is_lone = len(batch) == 1
@@ -219,14 +222,14 @@ class WriterThread:
             # Some failures have rolled the transaction back by themselves, others leave it open.
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            # Each gets an error of its own: those who wait raise it, each with their own traceback.
+            # Each gets a separate error: every waiter raises it, with a traceback.
             failed = [self._health.failed(error) for _ in batch]
             self.errors[failed[0].info.code] += 1
             return [(ticket, None, each) for ticket, each in zip(batch, failed, strict=True)]
         return outcomes
 
     def _run_together(self, batch: list[_Ticket]) -> list[_Outcome]:
-        """Run all jobs by as few statements as it takes; if one breaks a rule, each in a savepoint of its own."""
+        """Run all jobs by as few statements as it takes; if one breaks a rule, each in its own savepoint."""
         try:
             values = write_together(self._connection, [ticket[0] for ticket in batch])
             return [(ticket, value, None) for ticket, value in zip(batch, values, strict=True)]
@@ -259,22 +262,22 @@ class WriterThread:
         try:
             self._loop.call_soon_threadsafe(callback, argument)
         except RuntimeError:
-            # The loop is closed: nobody is left who waits, and the jobs are committed all the same.
+            # The loop is closed: no waiter is left, and the jobs are committed all the same.
             return
 
     def _resolve(self, outcomes: list[_Outcome]) -> None:
         self._queued -= len(outcomes)
         for ticket, value, error in outcomes:
-            self._tell(ticket, value, error)
+            self._resolve_one(ticket, value, error)
         if self._waiting:
             self._let_in(QUEUED_JOBS_MAX - self._queued)
 
-    def _tell(self, ticket: _Ticket, value: Any, error: TreadleError | None) -> None:
+    def _resolve_one(self, ticket: _Ticket, value: Any, error: TreadleError | None) -> None:
         _, future, _, then, otherwise = ticket
         if error is None:
-            told = value if then is None else then(value)
+            result = value if then is None else then(value)
             if not future.done():
-                future.set_result(told)
+                future.set_result(result)
             return
         if otherwise is not None:
             otherwise(error)

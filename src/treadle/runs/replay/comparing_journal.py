@@ -103,9 +103,9 @@ class RecoveryJournal:
         """Release the run."""
         await self._journal.release()
 
-    async def tell(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
+    async def write_chunk(self, chunk: Chunk, *, keep_from: int, is_durable: bool = False) -> None:
         """Write a live chunk for readers in other processes."""
-        await self._journal.tell(chunk, keep_from=keep_from, is_durable=is_durable)
+        await self._journal.write_chunk(chunk, keep_from=keep_from, is_durable=is_durable)
 
 
 def timeless(entry: Entry) -> Entry:

@@ -19,7 +19,7 @@ from treadle.journal.session_operations import (
     forget_session,
     fork_session,
     get_session,
-    said_in,
+    read_items,
     write_markdown,
 )
 from treadle.server.api.page_cursor import read_before
@@ -125,7 +125,7 @@ async def get(service: Service, exchange: Exchange) -> None:
     after = read_number(query, "after", default=0, least=0)
     limit = read_number(query, "limit", default=MESSAGES_MAX, least=1, most=MESSAGES_MAX)
     row = await _find(service, exchange)
-    said = await said_in(_store(service), row)
+    said = await read_items(_store(service), row)
     fields = msgspec.structs.asdict(view_of(row))
     has_more = len(said) > after + limit
     await exchange.answer_json(200, SessionDetail(**fields, messages=said[after : after + limit], has_more=has_more))
@@ -175,7 +175,7 @@ async def export(service: Service, exchange: Exchange) -> None:
     store = _store(service)
     row = await _find(service, exchange)
     if form == "md":
-        text = write_markdown(row, await said_in(store, row))
+        text = write_markdown(row, await read_items(store, row))
         await exchange.answer(200, text.encode(), b"text/markdown; charset=utf-8", (_attachment(row, "md"),))
         return
     runs = list(reversed(await chain_of(store, row.head_run_id)))

@@ -156,9 +156,9 @@ class LocalHost:
 
     async def session_entries(self, session_id: str) -> list[Entry]:
         """Return the items of a session, oldest first."""
-        from treadle.journal.session_operations import said_in
+        from treadle.journal.session_operations import read_items
 
-        return await said_in(self._store, await self._session(session_id))
+        return await read_items(self._store, await self._session(session_id))
 
     async def list_runs(self, limit: int, *, session_id: str | None = None) -> list[HostRunInfo]:
         """Return runs, newest first."""

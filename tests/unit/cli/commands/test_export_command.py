@@ -38,8 +38,8 @@ def test_a_run_is_its_row_and_its_entries_as_they_are_stored(here: Path, capsys:
 
     row, entries, audited = asyncio.run(stored())
     assert read.row == row
-    assert [kept.entry for kept in read.kept] == entries
-    assert [kept.sha256 for kept in read.kept] == [line.expected for line in audited]
+    assert [each.entry for each in read.stored] == entries
+    assert [each.sha256 for each in read.stored] == [line.expected for line in audited]
     assert (read.head, read.sha256) == (len(entries), audited[-1].sha256)
 
 

@@ -11,7 +11,7 @@ import pytest
 from postgres import postgres_programs, postgres_server
 from store.sample import COMPLETED, LEASE_S, OWNER, run_row, said
 from treadle.core.errors import NotFound, StoreError
-from treadle.journal.open_store import look_at_store, open_store
+from treadle.journal.open_store import inspect_store, open_store
 from treadle.journal.postgres import backup
 from treadle.journal.store_url import PostgresAddress
 
@@ -50,7 +50,7 @@ def test_a_copy_is_made_and_taken_back(tmp_path: Path, schema: str) -> None:
     backup.back_up(address, tmp_path / "copy.dump", env())
     assert (tmp_path / "copy.dump").stat().st_mode & 0o777 == 0o600
     assert backup.schema_in(tmp_path / "copy.dump", env()) == schema
-    seen = asyncio.run(look_at_store(address))
+    seen = asyncio.run(inspect_store(address))
     assert (seen.state, seen.runs, seen.size_bytes > 0) == (f"at version {seen.newest}", 1, True)
 
     async def forget() -> None:

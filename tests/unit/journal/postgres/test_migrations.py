@@ -12,7 +12,7 @@ import pytest
 from postgres import postgres_server
 from treadle.core.errors import StoreError
 from treadle.journal.postgres.connection import connect
-from treadle.journal.postgres.migrations import Migration, look, migrate, read_migrations
+from treadle.journal.postgres.migrations import Migration, inspect_schema, migrate, read_migrations
 from treadle.journal.store_url import PostgresAddress
 
 ONE = Migration(version=1, sql="CREATE TABLE one (n bigint); INSERT INTO one VALUES (1);")
@@ -121,9 +121,9 @@ async def test_a_database_that_is_not_utf8_is_refused(connection: Any) -> None:
 
 async def test_looking_changes_nothing_and_tells_the_state(address: PostgresAddress) -> None:
     """What doctor says before and after, and that a newer schema is found."""
-    assert [(await look(address)).state, (await look(address)).state] == ["will be made"] * 2
+    assert [(await inspect_schema(address)).state, (await inspect_schema(address)).state] == ["will be made"] * 2
     await migrate(address, read_migrations(), 1.0)
-    seen = await look(address)
+    seen = await inspect_schema(address)
     assert (seen.state, seen.runs) == (f"at version {len(read_migrations())}", 0)
     assert seen.engine.startswith("PostgreSQL ")
     assert seen.size_bytes > 0
@@ -131,7 +131,7 @@ async def test_looking_changes_nothing_and_tells_the_state(address: PostgresAddr
     assert (seen.connections_left or 0) > 0
     await migrate(address, [*read_migrations(), Migration(version=99, sql="SELECT 1")], 1.0)
     with pytest.raises(StoreError, match="99"):
-        await look(address)
+        await inspect_schema(address)
 
 
 PROGRAM = """

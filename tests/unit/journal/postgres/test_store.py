@@ -120,9 +120,9 @@ async def test_nothing_goes_alone_that_can_go_together(monkeypatch: pytest.Monke
         rows = [msgspec.structs.replace(row, previous_id="run_1", request=msgspec.Raw(b"{}")) for row in rows]
         more = await asyncio.gather(*(store.start_run(row, [NOTE], owner="o", lease_s=9.0) for row in rows))
         assert await asyncio.gather(*(each.append([NOTE, NOTE]) for each in more)) == [3] * 5
-        await asyncio.gather(*(each.tell(CHUNK, keep_from=1) for each in more))
+        await asyncio.gather(*(each.write_chunk(CHUNK, keep_from=1) for each in more))
         assert await asyncio.gather(*(each.append([NOTE, NOTE]) for each in [first])) == [3]
-        await first.tell(CHUNK, keep_from=1)
+        await first.write_chunk(CHUNK, keep_from=1)
         ends = [each.finish([NOTE], ENDED) for each in more[1:]]
         assert await asyncio.gather(more[0].append([NOTE]), *ends) == [4] * 5
         assert await first.finish([NOTE], ENDED) == 4

@@ -14,7 +14,16 @@ from treadle.journal.journal_interface import INLINE_BYTES_MAX, Chunk, RunRow
 from treadle.journal.sqlite import audit_rows as evidence
 from treadle.journal.sqlite.connection import MEMORY, connect, select
 from treadle.journal.sqlite.group_commit import Unsure, write_together
-from treadle.journal.sqlite.leased_writes import _EVENTS, ADVANCE, EVENTS_MAX, Append, RunStart, SqliteHold, Tell, claim
+from treadle.journal.sqlite.leased_writes import (
+    _EVENTS,
+    ADVANCE,
+    EVENTS_MAX,
+    Append,
+    ChunkJob,
+    RunStart,
+    SqliteHold,
+    claim,
+)
 from treadle.journal.sqlite.leased_writes import SqliteWanted as Claims
 from treadle.journal.sqlite.migrations import migrate, read_migrations
 from treadle.journal.sqlite.row_mapping import SqliteChainHead, chain_entries, ended_columns, run_columns
@@ -73,7 +82,7 @@ def jobs_of(connection: apsw.Connection) -> list[Any]:
     first, second, third = (start(name, note(f"in {name}"), key_id="key_1") for name in ("1", "2", "3"))
     holds = [job(connection) for job in (first, second, third)]
     for hold in (holds[1], holds[2]):
-        Tell(hold, Chunk(first=1, count=1, data=b"[1]"), 1, 20.0)(connection)
+        ChunkJob(hold, Chunk(first=1, count=1, data=b"[1]"), 1, 20.0)(connection)
     on = append(holds[0], first.chained.place, note("on"), note("large", data=LARGE))
     return [
         on,
@@ -82,8 +91,8 @@ def jobs_of(connection: apsw.Connection) -> list[Any]:
         append(holds[0], on.chained.place, note("further")),
         append(holds[2], third.chained.place),
         start("4", note("in 4")),
-        Tell(holds[0], Chunk(first=1, count=2, data=b"[1,2]"), 1, 40.0),
-        Tell(holds[2], Chunk(first=2, count=1, data=b"[2]"), 2, 40.0),
+        ChunkJob(holds[0], Chunk(first=1, count=2, data=b"[1,2]"), 1, 40.0),
+        ChunkJob(holds[2], Chunk(first=2, count=1, data=b"[2]"), 2, 40.0),
     ]
 
 
@@ -141,7 +150,7 @@ def test_a_lost_lease_makes_a_batch_unsure(connection: apsw.Connection) -> None:
     with pytest.raises(Unsure):
         write_together(connection, [append(hold, SqliteChainHead(), note("on")) for hold in holds])
     with pytest.raises(Unsure):
-        write_together(connection, [Tell(hold, Chunk(first=1, count=1, data=b"[1]"), 1, 40.0) for hold in holds])
+        write_together(connection, [ChunkJob(hold, Chunk(first=1, count=1, data=b"[1]"), 1, 40.0) for hold in holds])
 
 
 def test_what_a_job_raises_comes_through(connection: apsw.Connection) -> None:

@@ -158,11 +158,11 @@ def test_damage_is_remembered(error: apsw.Error, caplog: pytest.LogCaptureFixtur
     told: list[str] = []
     health = JournalHealth("/data/a.db", None, lambda: told.append("damaged"))
     health.failed(apsw.FullError("full"))
-    assert (health.damage, health.look(), told) == (None, None, [])
+    assert (health.damage, health.check_files(), told) == (None, None, [])
     with caplog.at_level(logging.CRITICAL, "treadle.journal"):
         for _ in range(2):
             health.failed(error)
-    assert [each and each.info.code for each in (health.damage, health.look())] == ["store_corrupt"] * 2
+    assert [each and each.info.code for each in (health.damage, health.check_files())] == ["store_corrupt"] * 2
     critical = [record for record in caplog.records if record.levelno == logging.CRITICAL]
     assert (told, len(critical)) == (["damaged"], 1)
 

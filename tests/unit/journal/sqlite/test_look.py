@@ -8,7 +8,7 @@ import pytest
 from treadle.core.errors import StoreError
 from treadle.journal.open_store import JournalInspection, skew_s
 from treadle.journal.sqlite.connection import connect
-from treadle.journal.sqlite.migrations import look, migrate, read_migrations
+from treadle.journal.sqlite.migrations import inspect_file, migrate, read_migrations
 
 
 def made(path: Path, steps: int | None = None) -> str:
@@ -22,21 +22,21 @@ def made(path: Path, steps: int | None = None) -> str:
 def test_the_version_is_told(tmp_path: Path) -> None:
     """Of a new one, of an older one, and of an empty file."""
     newest = len(read_migrations())
-    assert look(made(tmp_path / "a.db")).state == f"at version {newest}"
-    old = look(made(tmp_path / "b.db", 2))
+    assert inspect_file(made(tmp_path / "a.db")).state == f"at version {newest}"
+    old = inspect_file(made(tmp_path / "b.db", 2))
     assert (old.version, old.newest, old.state) == (2, newest, "will be migrated")
     (tmp_path / "c.db").touch()
-    assert look(str(tmp_path / "c.db")).state == "will be made"
+    assert inspect_file(str(tmp_path / "c.db")).state == "will be made"
 
 
 def test_a_file_that_is_missing_or_damaged_is_an_error(tmp_path: Path) -> None:
     """It is not made."""
     with pytest.raises(StoreError, match="cannot be opened"):
-        look(str(tmp_path / "none.db"))
+        inspect_file(str(tmp_path / "none.db"))
     assert list(tmp_path.iterdir()) == []
     (tmp_path / "x.db").write_text("no database at all, but long enough to be read as one", encoding="utf-8")
     with pytest.raises(StoreError, match="not a SQLite database"):
-        look(str(tmp_path / "x.db"))
+        inspect_file(str(tmp_path / "x.db"))
 
 
 def test_a_lock_is_noticed_unless_nothing_shall_be_written(tmp_path: Path) -> None:
@@ -45,9 +45,9 @@ def test_a_lock_is_noticed_unless_nothing_shall_be_written(tmp_path: Path) -> No
     holder = apsw.Connection(path)
     holder.execute("BEGIN IMMEDIATE")
     with pytest.raises(StoreError) as caught:
-        look(path, busy_ms=1)
+        inspect_file(path, busy_ms=1)
     assert caught.value.info.code == "store_busy"
-    assert look(path, is_read_only=True).runs == 0
+    assert inspect_file(path, is_read_only=True).runs == 0
     holder.close()
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from treadle.core.errors import ErrorInfo
 from treadle.core.events import RunEnded
 from treadle.core.journal_entries import Entry
-from treadle.journal.hash_chain import KeptEntry, entry_hash
+from treadle.journal.hash_chain import StoredEntry, entry_hash
 from treadle.journal.journal_interface import INLINE_BYTES_MAX, RunRow
 from treadle.journal.sqlite.row_mapping import (
     SqliteChainHead,
@@ -19,7 +19,7 @@ from treadle.journal.sqlite.row_mapping import (
     chain_entries,
     ended_columns,
     read_entry,
-    read_kept,
+    read_stored_entry,
     run_columns,
 )
 
@@ -63,7 +63,7 @@ def test_every_entry_is_read_back_as_it_was(
     assert (seq, epoch, blob) == (7, 3, None)
     assert read_entry((seq, *plain, inline, None)) == whole
     assert read_entry((seq, *plain, None, data)) == whole
-    assert read_kept((3, "ab", 7, *plain, inline, None)) == KeptEntry(entry=whole, epoch=3, sha256="ab")
+    assert read_stored_entry((3, "ab", 7, *plain, inline, None)) == StoredEntry(entry=whole, epoch=3, sha256="ab")
     assert sha256 == entry_hash("ab", "run_1", 7, 3, whole)
     assert chained.place == SqliteChainHead(7, sha256)
 

@@ -149,7 +149,7 @@ async def test_whatever_is_written_elsewhere_finds_the_run(store: SqliteStore) -
 async def test_what_is_told_or_given_up_is_written_first(store: SqliteStore) -> None:
     """Both need the lease."""
     journal = await begin(store)
-    await journal.tell(Chunk(first=1, count=1, data=b"[]"), keep_from=1)
+    await journal.write_chunk(Chunk(first=1, count=1, data=b"[]"), keep_from=1)
     assert [chunk.first for chunk in await store.chunks("run_1")] == [1]
     other = await begin(store, msgspec.structs.replace(ROW, id="run_2", response_id="resp_2"))
     await other.release()
