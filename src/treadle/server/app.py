@@ -47,10 +47,10 @@ class App:
         route: HttpRoute | None = None
         try:
             self._check(exchange, list(scope["headers"]))
-            if clients.meets:
-                await clients.meet(exchange)
+            if clients.checks_addresses:
+                await clients.check_address(exchange)
             route = self._routes.find(exchange)
-            if not clients.let_in(exchange, route.access):
+            if not clients.try_admit_now(exchange, route.access):
                 await clients.admit(exchange, route.access)
             await route.handler(service, exchange)
         except TreadleError as error:
@@ -82,7 +82,7 @@ class App:
             log.warning("%s", error.message, extra={"request_id": exchange.request_id, "code": error.info.code})
         if error.info.code in REFUSALS:
             self.service.runtime.metrics.refused(error.info.code)
-        if exchange.begun:
+        if exchange.is_started:
             _break_off(exchange, error.info.code)
         elif error.http_status in pages.FAILURES and pages.wants_page(exchange):
             await pages.send_failure(exchange, error.http_status)
@@ -113,7 +113,7 @@ def _headers(error: TreadleError) -> tuple[Header, ...]:
 async def _answer_bug(exchange: Exchange) -> None:
     """Answer for a bug: the request id for people to quote, nothing of the inside."""
     log.exception("unexpected error", extra={"request_id": exchange.request_id, "path": exchange.path})
-    if exchange.begun:
+    if exchange.is_started:
         _break_off(exchange, "internal_error")
     else:
         message = f"Something went wrong inside Treadle; request id {exchange.request_id}."

@@ -121,9 +121,9 @@ class Exchange:
 
     params: dict[str, str] = _NO_PARAMS
     client: Client = ANYBODY
-    also: tuple[Header, ...] = ()
+    extra_headers: tuple[Header, ...] = ()
     hits: tuple[Hit, ...] = ()
-    begun = False
+    is_started = False
     status = 0
     content = b""
     digest = ""
@@ -241,7 +241,7 @@ class Exchange:
             if not message.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
-    def attend(self, gone: Callable[[], None] | None, behind: Behind | None = None) -> bool:
+    def watch_client(self, gone: Callable[[], None] | None, behind: Behind | None = None) -> bool:
         """Let our own server call `gone` when the client is, and look how much waits for it while it takes nothing.
 
         With None that is over. False where the server is not ours, and somebody has to wait for the client's leave.
@@ -256,7 +256,7 @@ class Exchange:
             asyncio.get_running_loop().call_soon(gone)
         return True
 
-    def forget_head(self) -> None:
+    def drop_headers(self) -> None:
         """Let go of the headers of a request whose answer may last, which nobody reads any more: it could be most of
         what our own server keeps of it."""
         if self.edge is not None:
@@ -278,7 +278,7 @@ class Exchange:
         """Send a whole answer."""
         length = (b"content-length", b"%d" % len(body))
         typed = ((b"content-type", content_type), length) if status not in (204, 304) else ()
-        said = self._said(status, (*typed, *headers))
+        said = self._response_headers(status, (*typed, *headers))
         if self.edge is None or not self.edge.begin_now(status, said, body, is_whole=True):
             await self._begin(status, said, b"" if self.method == "HEAD" else body, is_whole=True)
 
@@ -297,7 +297,7 @@ class Exchange:
         self, headers: tuple[Header, ...] = (), content_type: bytes = EVENT_STREAM, data: bytes = b""
     ) -> None:
         """Open a stream, of server-sent events unless its type says otherwise, and send the first of it."""
-        said = self._said(200, ((b"content-type", content_type), *_STREAM, *headers))
+        said = self._response_headers(200, ((b"content-type", content_type), *_STREAM, *headers))
         if self.edge is None or not self.edge.begin_now(200, said, data, is_whole=False):
             await self._begin(200, said, data, is_whole=False)
 
@@ -322,7 +322,7 @@ class Exchange:
                 if heard is not None:
                     heard(head)
                 status = message.get("status", 200)
-                said = self._said(status, head)
+                said = self._response_headers(status, head)
                 await self._send({"type": "http.response.start", "status": status, "headers": list(said)})
             else:
                 await self._send(message)
@@ -335,16 +335,16 @@ class Exchange:
         if data or is_whole:
             await self._send({"type": "http.response.body", "body": data, "more_body": not is_whole})
 
-    def _said(self, status: int, headers: tuple[Header, ...]) -> tuple[Header, ...]:
+    def _response_headers(self, status: int, headers: tuple[Header, ...]) -> tuple[Header, ...]:
         """Return what the head of the one answer says; Anthropic's SDKs look for the id under a name of their own."""
-        assert not self.begun, "an exchange has one answer"
-        self.begun = True
+        assert not self.is_started, "an exchange has one answer"
+        self.is_started = True
         self.status = status
         request_id = self.request_id.encode("latin-1")
         envelope = envelope_of(self.path)
         if envelope == "messages" or (envelope == "models" and b"anthropic-version" in self.headers):
-            return (*headers, *self.also, *_ALWAYS, (b"x-request-id", request_id), (b"request-id", request_id))
-        return (*headers, *self.also, *_ALWAYS, (b"x-request-id", request_id))
+            return (*headers, *self.extra_headers, *_ALWAYS, (b"x-request-id", request_id), (b"request-id", request_id))
+        return (*headers, *self.extra_headers, *_ALWAYS, (b"x-request-id", request_id))
 
 
 def read_number(query: dict[str, str], name: str, *, default: int, least: int, most: int = 2**53) -> int:

@@ -66,9 +66,9 @@ class MemoryTrimmer:
         """Look from time to time, until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL_S)
-            await self.look()
+            await self.trim_if_grown()
 
-    async def look(self) -> bool:
+    async def trim_if_grown(self) -> bool:
         """Trim if the process has grown. Not on the event loop: a large heap takes some milliseconds."""
         held = self._resident()
         self._least_bytes = min(self._least_bytes, held)

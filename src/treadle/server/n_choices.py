@@ -22,7 +22,7 @@ from treadle.runs.event_feed import FeedBatches, Hear
 from treadle.server.delivery.replay_encoders import RunIds
 from treadle.server.delivery.request_headers import RequestOptions
 from treadle.server.http_exchange import Exchange
-from treadle.server.run_response import RunResponse, as_configured, find_retried, delivery_options, options_of
+from treadle.server.run_response import RunResponse, as_configured, delivery_options, find_retried, options_of
 from treadle.server.server_state import Service
 
 
@@ -134,65 +134,65 @@ class ChoicesWriter:
     def __init__(self, new_choices: Callable[[], JoinedChoices], count: int, *, streams: bool) -> None:
         self._new_choices = new_choices
         self._choices = new_choices()
-        self._going = set(range(count))
-        self._mends = [ReplayDiff() for _ in range(count)] if streams else []
-        self._told: list[list[RunEvent]] = [[] for _ in range(count)]
+        self._running = set(range(count))
+        self._deduplicators = [ReplayDiff() for _ in range(count)] if streams else []
+        self._sent: list[list[RunEvent]] = [[] for _ in range(count)]
         self._round_at = [0] * count
         self._early: list[Numbered] = []
-        self._has_begun = False
+        self._is_started = False
         self.ended: RunEnded | None = None
 
     def feed(self, numbered: Numbered) -> list[bytes]:
         """Return the frames to send for an event; what belongs to no choice goes to the first that goes on."""
         event = numbered.event
         if isinstance(event, KeptAlive):
-            return self._choices.feed(min(self._going), event) if self._going else []
+            return self._choices.feed(min(self._running), event) if self._running else []
         choice = numbered.choice if isinstance(numbered, ChoiceEvent) else 0
-        if choice and not self._has_begun:
+        if choice and not self._is_started:
             # The answer is named after its first run, whichever of them is heard first.
             self._early.append(numbered)
             return []
-        frames = self._take(choice, event)
-        if not self._has_begun:
-            self._has_begun = True
+        frames = self._feed_choice(choice, event)
+        if not self._is_started:
+            self._is_started = True
             frames += [frame for early in self._early for frame in self.feed(early)]
         return frames
 
-    def tell(self, batch: list[Numbered]) -> list[bytes]:
+    def encode(self, batch: list[Numbered]) -> list[bytes]:
         """Return the frames to send for events of any of them."""
         return [frame for numbered in batch for frame in self.feed(numbered)]
 
-    def hear(self, batch: list[Numbered]) -> list[bytes] | None:
+    def try_encode_now(self, batch: list[Numbered]) -> list[bytes] | None:
         """Leave all of them to be read, for each run waits for its own reader."""
         return None
 
-    def _take(self, choice: int, event: RunEvent) -> list[bytes]:
-        if not self._mends:
+    def _feed_choice(self, choice: int, event: RunEvent) -> list[bytes]:
+        if not self._deduplicators:
             return self._fold(choice, event)
-        return [frame for each in self._mends[choice].feed(event) for frame in self._tell(choice, each)]
+        return [frame for each in self._deduplicators[choice].feed(event) for frame in self._encode(choice, each)]
 
     def body(self) -> bytes:
         """Return the whole answer, once all choices have ended."""
         return self._choices.body()
 
     def _fold(self, choice: int, event: RunEvent) -> list[bytes]:
-        told = self._told[choice]
+        told = self._sent[choice]
         if isinstance(event, RoundBroken):
             del told[self._round_at[choice] :]
             self._choices = self._new_choices()
-            for again, events in enumerate(self._told):
+            for again, events in enumerate(self._sent):
                 for each in events:
                     self._choices.feed(again, each)
             return []
         if isinstance(event, RoundStarted):
             self._round_at[choice] = len(told)
         told.append(event)
-        return self._tell(choice, event)
+        return self._encode(choice, event)
 
-    def _tell(self, choice: int, event: RunEvent) -> list[bytes]:
+    def _encode(self, choice: int, event: RunEvent) -> list[bytes]:
         frames = self._choices.feed(choice, event)
         if isinstance(event, RunEnded):
-            self._going.discard(choice)
+            self._running.discard(choice)
             if self.ended is None and self._choices.is_over:
                 self.ended = event
         return frames
@@ -204,17 +204,17 @@ async def reply(service: Service, exchange: Exchange, request: Request) -> None:
     Raises: TreadleError, before anything is sent.
     """
     request = as_configured(request, service.runtime.settings, exchange)
-    wishes = await options_of(service, exchange, request)
-    source = find_retried(service, wishes) or await _start_all(service, exchange, request, wishes)
+    options = await options_of(service, exchange, request)
+    source = find_retried(service, options) or await _start_all(service, exchange, request, options)
     count, run_id = request.surface.choices, source.run_id
-    telling = ChoicesWriter(
+    writer = ChoicesWriter(
         lambda: _JOINED[request.protocol](request, RunIds(run_id), count), count, streams=request.surface.stream
     )
-    carried = RunResponse(exchange, source, telling, delivery_options(request, wishes), service.audience)
+    carried = RunResponse(exchange, source, writer, delivery_options(request, options), service.subscribers)
     await carried.run(service.runtime.settings.server.keep_alive_s)
 
 
-async def _start_all(service: Service, exchange: Exchange, request: Request, wishes: RequestOptions) -> ChoiceRuns:
+async def _start_all(service: Service, exchange: Exchange, request: Request, options: RequestOptions) -> ChoiceRuns:
     """Start a run for each choice; if one cannot be started, none goes on.
 
     Raises: TreadleError.
@@ -222,7 +222,7 @@ async def _start_all(service: Service, exchange: Exchange, request: Request, wis
     handles: list[RunHandle] = []
     try:
         for choice in range(request.surface.choices):
-            idempotency = _idempotency_of(wishes, choice)
+            idempotency = _idempotency_of(options, choice)
             handles.append(await service.start(request, exchange.client, idempotency=idempotency))
     except TreadleError:
         await asyncio.gather(*(handle.cancel() for handle in handles if not handle.is_attached))
@@ -230,10 +230,10 @@ async def _start_all(service: Service, exchange: Exchange, request: Request, wis
     return ChoiceRuns(handles)
 
 
-def _idempotency_of(wishes: RequestOptions, choice: int) -> Idempotency | None:
+def _idempotency_of(options: RequestOptions, choice: int) -> Idempotency | None:
     """Return a key of its own for each choice; the first one's is the client's, so that another request under that
     key is still found out."""
-    idempotency = wishes.idempotency
+    idempotency = options.idempotency
     if idempotency is None or choice == 0:
         return idempotency
     return msgspec.structs.replace(idempotency, key=f"{idempotency.key}\x1f{choice}")

@@ -34,22 +34,22 @@ from treadle.protocols.translation.fidelity_report import fidelity
 from treadle.server.delivery.client_disconnects import ClientPresence
 from treadle.server.delivery.replay_encoders import (
     WAITING,
-    FoldedWriter,
-    RunWriter,
-    ResponseWriter,
     EventFilter,
+    FoldedWriter,
+    ResponseWriter,
     RunIds,
+    RunWriter,
     kinds_of,
     resumable_writer,
 )
 from treadle.server.delivery.request_headers import (
-    OPTION_HEADERS,
     NO_OPTIONS,
+    OPTION_HEADERS,
     RequestOptions,
-    asks_plainly,
+    asks_default_delivery,
+    default_options,
     first_number,
     read_options,
-    default_options,
 )
 from treadle.server.delivery.stream_event_ids import FrameNumbers
 from treadle.server.delivery.subscribers import EventSource, Subscribers
@@ -74,41 +74,41 @@ async def reply(
     request: Request,
     *,
     encoder: NewEncoder | None = None,
-    retell: NewEventFilter | None = None,
+    event_filter: NewEventFilter | None = None,
     session_id: str | None = None,
 ) -> None:
-    """Answer a request that has been read; `encoder` and `retell` tell the run otherwise than its protocol does.
+    """Answer a request that has been read; `encoder` and `event_filter` tell the run otherwise than its protocol does.
 
     Raises: TreadleError, before anything is sent.
     """
-    settings, wishes = service.runtime.settings, NO_OPTIONS
+    settings, options = service.runtime.settings, NO_OPTIONS
     source: EventSource | None = None
-    if not (service.answers_plainly and asks_plainly(exchange, request)):
+    if not (service.has_default_delivery and asks_default_delivery(exchange, request)):
         request = as_configured(request, settings, exchange)
-        wishes = default_options(exchange, request, settings) or await options_of(service, exchange, request)
-        source = find_retried(service, wishes)
+        options = default_options(exchange, request, settings) or await options_of(service, exchange, request)
+        source = find_retried(service, options)
     if source is None:
-        source = await service.start(request, exchange.client, session_id=session_id, idempotency=wishes.idempotency)
-    telling = _make_writer(request, source.run_id, wishes, encoder, retell)
-    carried = RunResponse(exchange, source, telling, delivery_options(request, wishes), service.audience)
+        source = await service.start(request, exchange.client, session_id=session_id, idempotency=options.idempotency)
+    writer = _make_writer(request, source.run_id, options, encoder, event_filter)
+    carried = RunResponse(exchange, source, writer, delivery_options(request, options), service.subscribers)
     await carried.run(settings.server.keep_alive_s)
 
 
 def _make_writer(
     request: Request,
     run_id: str,
-    wishes: RequestOptions,
+    options: RequestOptions,
     encoder: NewEncoder | None,
-    retell: NewEventFilter | None,
+    event_filter: NewEventFilter | None,
 ) -> ResponseWriter:
     """Return how a run is told: again as before to a client that comes back, whatever has happened since."""
     make = encoder or PROTOCOLS[request.protocol].encoder
     if not request.surface.stream and request.protocol != "responses":
         return FoldedWriter(partial(make, request, RunIds(run_id)))
-    frames = FrameNumbers(position=wishes.position, first=first_number(request), shows_ids=wishes.shows_ids)
+    frames = FrameNumbers(position=options.position, first=first_number(request), shows_ids=options.shows_ids)
     ids = RunIds(run_id)
-    if retell is not None:
-        return RunWriter(make(request, ids), retell(ids), frames)
+    if event_filter is not None:
+        return RunWriter(make(request, ids), event_filter(ids), frames)
     return resumable_writer(request, make(request, ids), frames)
 
 
@@ -119,12 +119,12 @@ async def options_of(service: Service, exchange: Exchange, request: Request) -> 
     """
     settings = service.runtime.settings
     if len(exchange.content) > OFF_LOOP_BYTES:
-        wishes = await asyncio.to_thread(read_options, exchange, request, settings)
+        options = await asyncio.to_thread(read_options, exchange, request, settings)
     else:
-        wishes = read_options(exchange, request, settings)
+        options = read_options(exchange, request, settings)
     exchange.content = b""
-    if wishes.position is not None and wishes.idempotency is not None:
-        key = wishes.idempotency.key
+    if options.position is not None and options.idempotency is not None:
+        key = options.idempotency.key
         if await service.runtime.store.find_idempotent(key, key_id=exchange.client.key_id) is None:
             raise NotFound(
                 "There is no run under this Idempotency-Key to go on with.",
@@ -132,12 +132,12 @@ async def options_of(service: Service, exchange: Exchange, request: Request) -> 
                 param="Last-Event-ID",
                 hint="Send the request without Last-Event-ID to start anew.",
             )
-    return wishes
+    return options
 
 
-def find_retried(service: Service, wishes: RequestOptions) -> EventSource | None:
+def find_retried(service: Service, options: RequestOptions) -> EventSource | None:
     """Return the run of an SDK's earlier attempt, if its connection broke before anything was sent."""
-    return service.audience.find(wishes.retry) if wishes.retry and wishes.attempt else None
+    return service.subscribers.find(options.retry) if options.retry and options.attempt else None
 
 
 def as_configured(request: Request, settings: Settings, exchange: Exchange) -> Request:
@@ -200,20 +200,20 @@ _USUAL = {
 }
 
 
-def delivery_options(request: Request, wishes: RequestOptions) -> DeliveryOptions:
+def delivery_options(request: Request, options: RequestOptions) -> DeliveryOptions:
     """Return how the answer to a request is carried."""
     surface = request.surface
-    if wishes is NO_OPTIONS:
+    if options is NO_OPTIONS:
         return _USUAL[surface.stream, surface.is_array]
     return DeliveryOptions(
         streams=surface.stream,
         content_type=JSON if surface.is_array else EVENT_STREAM,
-        patience_s=wishes.patience_s,
-        is_resumed=wishes.position is not None,
+        patience_s=options.patience_s,
+        is_resumed=options.position is not None,
         stored=request.background and surface.stream,
-        retry=wishes.retry,
-        retry_s=wishes.retry_s,
-        is_keyed=wishes.idempotency is not None,
+        retry=options.retry,
+        retry_s=options.retry_s,
+        is_keyed=options.idempotency is not None,
     )
 
 
@@ -221,20 +221,25 @@ class RunResponse:
     """One answer on its way to one client."""
 
     _is_gone = False
-    _is_carrying = False
+    _is_writing = False
     _is_lost = False
     _presence: ClientPresence | None = None
     _taken = 0
 
     def __init__(
-        self, exchange: Exchange, source: EventSource, telling: ResponseWriter, manner: DeliveryOptions, audience: Subscribers
+        self,
+        exchange: Exchange,
+        source: EventSource,
+        writer: ResponseWriter,
+        manner: DeliveryOptions,
+        audience: Subscribers,
     ) -> None:
         self._exchange = exchange
         self._edge = exchange.edge
         self._source = source
-        self._telling = telling
+        self._writer = writer
         self._audience = audience
-        self._manner = manner
+        self._options = manner
         self._streams = manner.streams
         self._frames: list[bytes] = []
         self._has_answer = self._is_visible = manner.is_resumed
@@ -246,9 +251,9 @@ class RunResponse:
         reading = self._reading = asyncio.current_task()
         assert reading is not None
         self._audience.enter(run_id)
-        is_told = exchange.attend(self._hang_up, self._behind if self._streams else None)
+        is_told = exchange.watch_client(self._on_disconnect, self._unsent_bytes if self._streams else None)
         if self._streams or not is_told:
-            silence = self._break_silence if self._streams else None
+            silence = self._send_keep_alive if self._streams else None
             self._presence = ClientPresence(silence, keep_alive_s, None if is_told else self._until_gone())
         try:
             await self._read()
@@ -258,37 +263,37 @@ class RunResponse:
             reading.uncancel()
         finally:
             self._reading = None
-            exchange.attend(None)
+            exchange.watch_client(None)
             if self._presence is not None:
                 self._presence.end()
                 self._presence = None
-            if self._telling.ended is None:
+            if self._writer.ended is None:
                 await self._leave()
             else:
                 self._audience.count_out(run_id)
         if not self._is_gone:
             await self._finish()
-        elif not exchange.begun:
+        elif not exchange.is_started:
             exchange.status = CANCELLED.status
 
-    def _hang_up(self) -> None:
+    def _on_disconnect(self) -> None:
         """Hear that the client is gone."""
-        if self._reading is not None and self._telling.ended is None:
+        if self._reading is not None and self._writer.ended is None:
             self._is_gone = True
             self._reading.cancel()
 
     async def _until_gone(self) -> None:
         await self._exchange.disconnected()
-        self._hang_up()
+        self._on_disconnect()
 
-    def _behind(self) -> int:
+    def _unsent_bytes(self) -> int:
         """Return about how many bytes wait for the client."""
         return self._source.behind(self._taken)
 
     async def _leave(self) -> None:
         """Count out a reader that has not heard the end, and say how long the run is to wait for it to come back."""
-        manner = self._manner
-        if manner.retry and manner.patience_s == 0.0 and not self._exchange.begun:
+        manner = self._options
+        if manner.retry and manner.patience_s == 0.0 and not self._exchange.is_started:
             await self._audience.leave(self._source, manner.retry_s, manner.retry)
         else:
             await self._audience.leave(self._source, manner.patience_s)
@@ -296,17 +301,17 @@ class RunResponse:
     async def _read(self) -> None:
         if self._is_visible and self._streams:
             await self._begin(((b"x-treadle-run", self._source.run_id.encode()),))
-        if self._manner.stored:
+        if self._options.stored:
             events = self._source.stored_events()
         else:
-            events = self._source.events(hear=self._hear if self._streams else self._gather)
+            events = self._source.events(hear=self._try_write_now if self._streams else self._try_fold_now)
         try:
             async for batch in events:
                 if self._streams:
-                    await self._carry(batch)
+                    await self._write_batch(batch)
                 else:
-                    self._telling.tell(batch)
-                if self._telling.ended is not None:
+                    self._writer.encode(batch)
+                if self._writer.ended is not None:
                     self._is_lost = not batch[-1].stands
                     return
         finally:
@@ -319,19 +324,19 @@ class RunResponse:
             )
         self._encode([Numbered(event=ended)])
 
-    def _gather(self, batch: list[Numbered]) -> bool:
+    def _try_fold_now(self, batch: list[Numbered]) -> bool:
         """Take a batch of an answer in one piece in the turn of the run itself, all but its end."""
-        return self._telling.hear(batch) is not None
+        return self._writer.try_encode_now(batch) is not None
 
-    def _hear(self, batch: list[Numbered]) -> bool:
+    def _try_write_now(self, batch: list[Numbered]) -> bool:
         """Carry a batch in the turn of the run itself, if nothing about it has to wait."""
         edge, presence = self._edge, self._presence
         if edge is None or presence is None or not edge.is_flowing:
             return False
-        frames = self._telling.hear(batch) if self._is_visible else self._uncover(batch)
+        frames = self._writer.try_encode_now(batch) if self._is_visible else self._try_encode_held_now(batch)
         if frames is None:
             return False
-        if self._telling.ended is not None:
+        if self._writer.ended is not None:
             # An answer that diverges ends here: whoever reads finds the end, sends these, and leaves the run.
             self._frames += frames
             return False
@@ -341,7 +346,7 @@ class RunResponse:
             presence.written_at = presence.loop.time()
         return True
 
-    def _uncover(self, batch: list[Numbered]) -> list[bytes] | None:
+    def _try_encode_held_now(self, batch: list[Numbered]) -> list[bytes] | None:
         """Return the frames of a batch with those that were held back; None, where it has to wait."""
         if not WAITING.isdisjoint(kinds_of(batch)):
             return None
@@ -349,21 +354,21 @@ class RunResponse:
         frames, self._frames = self._frames, []
         return frames
 
-    async def _carry(self, batch: list[Numbered]) -> None:
+    async def _write_batch(self, batch: list[Numbered]) -> None:
         self._taken += len(batch)
-        self._is_carrying = True
+        self._is_writing = True
         try:
             self._encode(batch)
-            if self._is_visible and self._telling.ended is None:
+            if self._is_visible and self._writer.ended is None:
                 await self._flush()
         finally:
-            self._is_carrying = False
+            self._is_writing = False
 
-    async def _break_silence(self) -> None:
+    async def _send_keep_alive(self) -> None:
         """Send an empty event of the protocol; none before the upstream said anything, for the status is still open."""
-        is_open = self._has_answer and self._telling.ended is None
-        if is_open and not self._is_carrying:
-            self._frames += self._telling.feed(Numbered(event=KeptAlive()))
+        is_open = self._has_answer and self._writer.ended is None
+        if is_open and not self._is_writing:
+            self._frames += self._writer.feed(Numbered(event=KeptAlive()))
             # What happens meanwhile comes after this, even if the client takes more before it is sent.
             self._edge = None
             try:
@@ -373,32 +378,32 @@ class RunResponse:
 
     def _encode(self, batch: list[Numbered]) -> None:
         """Write events: one by one up to the first one of the answer that shows, then all that are left."""
-        telling, frames = self._telling, self._frames
+        writer, frames = self._writer, self._frames
         if self._is_visible:
-            frames += telling.tell(batch)
+            frames += writer.encode(batch)
             return
         for number, numbered in enumerate(batch, 1):
-            told = telling.feed(numbered)
+            told = writer.feed(numbered)
             frames += told
             if type(numbered.event) not in _SILENT:
                 self._has_answer = True
                 if told:
                     self._is_visible = True
-                    frames += telling.tell(batch[number:])
+                    frames += writer.encode(batch[number:])
                     return
 
     async def _flush(self) -> None:
         """Send what has been encoded in one write."""
         if not self._frames:
             return
-        if self._exchange.begun:
+        if self._exchange.is_started:
             await self._exchange.write(self._next_write())
         else:
             await self._begin(run_headers(self._source), self._next_write())
 
     async def _begin(self, headers: tuple[Header, ...], data: bytes = b"") -> None:
-        await self._exchange.begin(headers, self._manner.content_type, data)
-        self._exchange.forget_head()
+        await self._exchange.begin(headers, self._options.content_type, data)
+        self._exchange.drop_headers()
 
     def _next_write(self) -> bytes:
         data, self._frames = b"".join(self._frames), []
@@ -409,39 +414,39 @@ class RunResponse:
 
     async def _finish(self) -> None:
         """Send the end: the rest of the stream, the whole body, or a failure as the status it deserves."""
-        ended = self._telling.ended
+        ended = self._writer.ended
         assert ended is not None, "a run always ends"
         exchange = self._exchange
         failure = None if ended.status == "completed" else self._failure(ended)
         if failure is not None:
             await exchange.refuse(failure, self._failure_headers(failure))
         elif self._streams:
-            if not exchange.begun:
-                await exchange.begin(run_headers(self._source), self._manner.content_type)
+            if not exchange.is_started:
+                await exchange.begin(run_headers(self._source), self._options.content_type)
             await exchange.end(b"".join(self._frames))
         else:
             limit = ((b"x-treadle-limit", ended.limit.encode()),) if ended.limit else ()
-            await exchange.answer(200, self._telling.body(), JSON, (NO_STORE, *run_headers(self._source), *limit))
+            await exchange.answer(200, self._writer.body(), JSON, (NO_STORE, *run_headers(self._source), *limit))
 
     def _failure(self, ended: RunEnded) -> ErrorInfo | None:
         """Return what to answer instead of the run's result, if its end is a failure and the status is still open."""
-        error = None if self._exchange.begun or self._is_visible else failure_of(ended)
-        if error is None or not self._goes_on:
+        error = None if self._exchange.is_started or self._is_visible else failure_of(ended)
+        if error is None or not self._is_still_running:
             return error
         # Another process goes on with a run that was lost here; under its key it is found there.
         return msgspec.structs.replace(error, retryable=True, retry_after_s=LOST_RETRY_S)
 
     @property
-    def _goes_on(self) -> bool:
+    def _is_still_running(self) -> bool:
         """Tell whether the same request would be answered by the same run, which has not ended."""
-        return self._is_lost and self._manner.is_keyed
+        return self._is_lost and self._options.is_keyed
 
     def _failure_headers(self, error: ErrorInfo) -> tuple[Header, ...]:
         """Ask the client not to retry where that could run a tool twice, or cannot help."""
         source = self._source
-        if self._goes_on:
+        if self._is_still_running:
             return (*run_headers(source), (b"x-should-retry", b"true"))
-        if may_retry(error, has_run_tools=source.has_run_tools, is_keyed=self._manner.is_keyed):
+        if may_retry(error, has_run_tools=source.has_run_tools, is_keyed=self._options.is_keyed):
             return run_headers(source)
         return (*run_headers(source), NO_RETRY)
 

@@ -137,7 +137,7 @@ async def _joined_workers(runtime: Runtime, app: App, post: WorkerAssignment) ->
     numbers = app.service.numbers = SharedMetrics(runtime.metrics.registry, Path(post.numbers), post.owner)
     line = ControlChannel(post, runtime.runs.bury)
     line.open()
-    keeping = asyncio.create_task(numbers.keep(), name="treadle-numbers")
+    keeping = asyncio.create_task(numbers.write_periodically(), name="treadle-numbers")
     try:
         for owner in post.dead:
             await runtime.runs.bury(owner)

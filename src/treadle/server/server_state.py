@@ -16,7 +16,7 @@ from treadle.server.auth.authentication import Clients
 from treadle.server.auth.page_access import PageGate, make_gate
 from treadle.server.body_memory_limit import BodiesInFlight
 from treadle.server.chat_page.list_changes import ListChanges
-from treadle.server.delivery.request_headers import answers_plainly
+from treadle.server.delivery.request_headers import has_default_delivery
 from treadle.server.delivery.subscribers import Subscribers
 from treadle.server.http_exchange import OFF_LOOP_BYTES, Exchange, HttpError
 from treadle.server.workers.shared_metrics import SharedMetrics
@@ -48,10 +48,10 @@ class Service:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self.audience = Subscribers(runtime.clock)
+        self.subscribers = Subscribers(runtime.clock)
         server = runtime.settings.server
         self.bodies = BodiesInFlight(max(server.bodies_bytes_max, server.body_bytes_max))
-        self.answers_plainly = answers_plainly(runtime.settings)
+        self.has_default_delivery = has_default_delivery(runtime.settings)
         self.is_draining = False
         self.leaving = asyncio.Event()
         self.changes: dict[str | None, ListChanges] = {}
@@ -60,7 +60,9 @@ class Service:
         self.numbers: SharedMetrics | None = None
         self.gate: PageGate = make_gate(runtime.settings, runtime.clock.now())
         self.clients = Clients(runtime, self.gate)
-        runtime.metrics.show("treadle_open_streams", "Answers on their way to clients.", lambda: self.audience.readers)
+        runtime.metrics.show(
+            "treadle_open_streams", "Answers on their way to clients.", lambda: self.subscribers.readers
+        )
 
     @property
     def is_one_of_many(self) -> bool:
@@ -156,7 +158,7 @@ class Service:
     async def drain(self, grace_s: float = GRACE_S) -> None:
         """Take no new run, let those going on end within the grace, then end them: every stream gets its last event."""
         self.is_draining = True
-        await self.audience.close()
+        await self.subscribers.close()
         await self.runtime.runs.close(grace_s)
         self.leaving.set()
         if self.mcp is not None:

@@ -58,7 +58,9 @@ async def get(service: Service, exchange: Exchange) -> None:
     """Return a proposal with what it would change. Raises: NotFound."""
     workspace, proposal = exchange.params["workspace"], exchange.params["proposal"]
     review = await _review(service, exchange, workspace, proposal)
-    await exchange.answer_json(200, proposal_view(await workspaces_of(service, exchange).standing(workspace, proposal), review))
+    await exchange.answer_json(
+        200, proposal_view(await workspaces_of(service, exchange).standing(workspace, proposal), review)
+    )
 
 
 async def confirm(service: Service, exchange: Exchange) -> None:

@@ -253,12 +253,12 @@ async def _send_events(service: Service, exchange: Exchange, handle: RunHandle, 
     await exchange.begin(_run_header(handle.run_id))
     writer = asyncio.create_task(_write_events(exchange, handle, after))
     gone = asyncio.create_task(exchange.disconnected())
-    refused = asyncio.create_task(service.clients.until_refused(exchange))
+    refused = asyncio.create_task(service.clients.wait_until_refused(exchange))
     try:
         while not await _any_of(writer, gone, refused, timeout_s=service.runtime.settings.server.keep_alive_s):
             await exchange.write(_KEPT_ALIVE)
     finally:
-        exchange.attend(None)
+        exchange.watch_client(None)
         for task in (gone, refused, writer):
             task.cancel()
     await asyncio.wait((writer,))
@@ -273,7 +273,7 @@ async def _write_events(exchange: Exchange, handle: RunHandle, after: int) -> No
     Raises: HttpError, where they stop before the end, because another process goes on with the run.
     """
     numbering, taken, is_whole = Numbering(), 0, False
-    exchange.attend(None, lambda: handle.behind(taken))
+    exchange.watch_client(None, lambda: handle.behind(taken))
     async with aclosing(handle.events()) as events:
         async for batch in events:
             taken += len(batch)

@@ -92,7 +92,9 @@ async def change(service: Service, exchange: Exchange) -> None:
     if wanted.name is None and wanted.session is None:
         raise ProtocolError("There is nothing to change: give a name or a session.", param="name")
     session_id = wanted.session and await _session(service, exchange, wanted.session)
-    held = await workspaces_of(service, exchange).update(exchange.params["workspace"], name=wanted.name, session_id=session_id)
+    held = await workspaces_of(service, exchange).update(
+        exchange.params["workspace"], name=wanted.name, session_id=session_id
+    )
     await exchange.answer_json(200, view_of(held))
 
 
@@ -125,7 +127,9 @@ async def patch_ui(service: Service, exchange: Exchange) -> None:
 async def lock(service: Service, exchange: Exchange) -> None:
     """Lock a value. Raises: ProtocolError, NotFound, LimitExceeded."""
     wanted: Lock = await take(service, exchange, Lock)
-    taken = await workspaces_of(service, exchange).lock(exchange.params["workspace"], wanted.path, author=wanted.author())
+    taken = await workspaces_of(service, exchange).lock(
+        exchange.params["workspace"], wanted.path, author=wanted.author()
+    )
     await exchange.answer_json(200, step_of(taken))
 
 
@@ -144,7 +148,9 @@ async def history(service: Service, exchange: Exchange) -> None:
     query = exchange.query()
     limit = read_number(query, "limit", default=50, least=1, most=PAGE_MAX)
     before = read_version(query["before"], "before") if "before" in query else None
-    records = await workspaces_of(service, exchange).history(exchange.params["workspace"], before=before, limit=limit + 1)
+    records = await workspaces_of(service, exchange).history(
+        exchange.params["workspace"], before=before, limit=limit + 1
+    )
     await exchange.answer_json(200, HistoryPage(changes=records[:limit], has_more=len(records) > limit))
 
 

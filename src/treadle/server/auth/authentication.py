@@ -10,7 +10,7 @@ from treadle.config import Settings
 from treadle.core.errors import ConfigError, RequestError, StoreError, Unauthorised
 from treadle.journal.keys_interface import KeyGrant
 from treadle.runtime import Runtime
-from treadle.server.auth.installation_secret import is_shared, stored_secret, secret_for
+from treadle.server.auth.installation_secret import is_shared, secret_for, stored_secret
 from treadle.server.auth.login_state import SharedLogins
 from treadle.server.auth.page_access import PageGate, is_exposed, is_open
 from treadle.server.auth.request_rate_limits import RequestRateLimiter
@@ -53,12 +53,12 @@ class Clients:
         self.logins = SharedLogins(gate, runtime.store, runtime.clock)
         self.needs_key = asks_for_key(runtime.settings)
         self._keyring = make_keyring(runtime) if self.needs_key else None
-        self._turnstile = RequestRateLimiter(runtime)
-        self.meets = self._turnstile.counts_addresses or gate.needs_login
+        self._rate_limiter = RequestRateLimiter(runtime)
+        self.checks_addresses = self._rate_limiter.counts_addresses or gate.needs_login
         """Whether there is anything to `meet` a request with."""
         if (self.needs_key or gate.needs_login) and is_shared(runtime.settings, os.environ):
             runtime.replicas.know_secret(fingerprint_of(secret_for("keys", stored_secret(runtime.settings))))
-        self._asks_nobody = not (self.needs_key or gate.needs_login or self._turnstile.bounds(LOCAL))
+        self._is_unrestricted = not (self.needs_key or gate.needs_login or self._rate_limiter.bounds(LOCAL))
 
     @property
     def keyring(self) -> Keyring:
@@ -70,23 +70,23 @@ class Clients:
             self._keyring = make_keyring(self._runtime)
         return self._keyring
 
-    async def meet(self, exchange: Exchange) -> None:
+    async def check_address(self, exchange: Exchange) -> None:
         """Count a request to its address, before anything is known of it; who must log in learns nothing of paths.
 
         Raises: Exhausted, HttpError (401), Forbidden.
         """
-        if self._turnstile.counts_addresses:
-            await self._turnstile.count_address(exchange)
+        if self._rate_limiter.counts_addresses:
+            await self._rate_limiter.count_address(exchange)
         if self._gate.needs_login and not is_open(exchange.path) and client_key(exchange) is None:
             await self.logins.refresh()
             self._gate.check(exchange, self._runtime.clock.now())
 
-    def let_in(self, exchange: Exchange, access: RouteAccess) -> bool:
+    def try_admit_now(self, exchange: Exchange, access: RouteAccess) -> bool:
         """Let through at once who need show nothing and is not counted; whoever else is to be admitted.
 
         Raises: HttpError for a query that is too long.
         """
-        if not self._asks_nobody:
+        if not self._is_unrestricted:
             return False
         if access.is_open:
             return True
@@ -109,16 +109,16 @@ class Clients:
         exchange.client = await self._identify(exchange, access, key)
         if access.decides and exchange.method not in SAFE_METHODS:
             exchange.client.check_decides()
-        if not access.is_open and self._turnstile.bounds(exchange.client):
-            await self._turnstile.count_request(exchange, access.api)
+        if not access.is_open and self._rate_limiter.bounds(exchange.client):
+            await self._rate_limiter.count_request(exchange, access.api)
 
-    async def until_refused(self, exchange: Exchange) -> None:
+    async def wait_until_refused(self, exchange: Exchange) -> None:
         """Wait until whoever opened a stream of Treadle's own API would not be let in any more: it may have no end of
         its own, and a key can be revoked or expire meanwhile, a login end."""
-        while await self._is_welcome(exchange):
+        while await self._is_still_allowed(exchange):
             await self._runtime.clock.sleep(RECHECK_S)
 
-    async def _is_welcome(self, exchange: Exchange) -> bool:
+    async def _is_still_allowed(self, exchange: Exchange) -> bool:
         try:
             return await self._identify(exchange, TREADLE, client_key(exchange)) == exchange.client
         except StoreError:

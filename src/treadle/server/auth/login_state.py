@@ -20,16 +20,16 @@ class SharedLogins:
         self._gate = gate
         self._store = store
         self._clock = clock
-        self._looked_at = float("-inf")
+        self._refreshed_at = float("-inf")
 
     async def refresh(self) -> None:
         """Learn what was used and ended elsewhere; a journal that is away is looked at later."""
-        if self._clock.monotonic() - self._looked_at < REFRESH_S:
+        if self._clock.monotonic() - self._refreshed_at < REFRESH_S:
             return
-        self._looked_at = self._clock.monotonic()
+        self._refreshed_at = self._clock.monotonic()
         now = self._clock.now()
         try:
-            self._gate.tickets.learn(await self._store.tickets.spent(now), now + COOKIE_S)
+            self._gate.tickets.mark_spent(await self._store.tickets.spent(now), now + COOKIE_S)
         except TreadleError:
             return
 

@@ -49,7 +49,7 @@ class RequestRateLimiter:
             return
         hit = await self._limiter.take(f"address:{self._address(exchange)}", self._address_limit, MINUTE_S)
         exchange.hits = (hit,)
-        self._tell(exchange)
+        self._add_headers(exchange)
         if not hit.allowed:
             message = f"The limit of {hit.limit} requests per minute from one address is reached."
             raise Exhausted(message, code="rate_limit_address", retry_after_s=hit.reset_s)
@@ -74,19 +74,19 @@ class RequestRateLimiter:
             wanted = (("", f"requests:{subject}", limit), (f" to the {api} API", f"{api}:{subject}", api_limit))
             hits = {what: await self._limiter.take(name, most, MINUTE_S) for what, name, most in wanted if most}
             exchange.hits += tuple(hits.values())
-            self._tell(exchange)
+            self._add_headers(exchange)
             for what, hit in hits.items():
                 if not hit.allowed:
                     message = f"The limit of {hit.limit} requests per minute{what} is reached."
                     raise Exhausted(message, code="rate_limit_requests", retry_after_s=hit.reset_s)
         tokens = await self._accounts.tokens_left(client)
         if tokens is not None:
-            exchange.also += _HEADER_STYLES.get(exchange.envelope, _treadle)("tokens", tokens, self._now())
+            exchange.extra_headers += _HEADER_STYLES.get(exchange.envelope, _treadle)("tokens", tokens, self._now())
 
-    def _tell(self, exchange: Exchange) -> None:
+    def _add_headers(self, exchange: Exchange) -> None:
         """Say what is left of the tightest limit."""
         tightest = min(exchange.hits, key=lambda hit: (hit.allowed, hit.remaining))
-        exchange.also = _HEADER_STYLES.get(exchange.envelope, _treadle)("requests", tightest, self._now())
+        exchange.extra_headers = _HEADER_STYLES.get(exchange.envelope, _treadle)("requests", tightest, self._now())
 
     def _address(self, exchange: Exchange) -> str:
         """Return the address of whoever asks: the peer's, or what proxies that are trusted say of theirs."""

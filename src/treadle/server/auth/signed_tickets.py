@@ -44,10 +44,10 @@ class SignedTicket(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 class Tickets:
     """Writes tickets and reads them again."""
 
-    def __init__(self, secret: bytes, began_at: float) -> None:
+    def __init__(self, secret: bytes, started_at: float) -> None:
         assert len(secret) >= SECRET_BYTES, "a secret that can be guessed is none"
         self._secret = secret
-        self._began_at = began_at
+        self._started_at = started_at
         self._spent: dict[str, float] = {}
 
     def link(self, name: str, scope: Scope, now: float, seconds: float) -> str:
@@ -57,9 +57,9 @@ class Tickets:
     def link_of(self, text: str, now: float) -> SignedTicket | None:
         """Return what a link says; None for one that is used, late, older than this process or not ours."""
         link = self._read(text, "link", now)
-        return None if link is None or link.made_at < self._began_at else link
+        return None if link is None or link.made_at < self._started_at else link
 
-    def learn(self, spent: Iterable[str], until: float) -> None:
+    def mark_spent(self, spent: Iterable[str], until: float) -> None:
         """Let tickets that were spent elsewhere be good no more here."""
         for ticket_id in spent:
             self._spent.setdefault(ticket_id, until)

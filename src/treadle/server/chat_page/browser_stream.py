@@ -51,7 +51,7 @@ async def follow(service: Service, exchange: Exchange) -> None:
     mode = read_mode(query)
     watched = [(await _find(service, exchange, run_id), after) for run_id, after in read_watched(query.get("runs", ""))]
     changes = _changes(service, exchange.reach)
-    await changes.look()
+    await changes.refresh()
     place = changes.place(query.get("after", ""))
     await exchange.begin()
     if place is None:
@@ -100,7 +100,7 @@ async def _write_frames(
     tasks = [asyncio.create_task(source) for source in sources]
     gone = asyncio.create_task(exchange.disconnected())
     leaving = asyncio.create_task(_leaving(service, tasks[1:]))
-    refused = asyncio.create_task(service.clients.until_refused(exchange))
+    refused = asyncio.create_task(service.clients.wait_until_refused(exchange))
     ends = (gone, leaving, refused)
     keep_alive_s = service.runtime.settings.server.keep_alive_s
     try:

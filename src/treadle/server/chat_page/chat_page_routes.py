@@ -19,7 +19,7 @@ from treadle.server.api.session_routes import SessionView, find_session, view_of
 from treadle.server.auth.route_permissions import PREPARE, TREADLE
 from treadle.server.chat_page.questions import QuestionFile, ask_again, question, read_files
 from treadle.server.chat_page.run_view import Mode
-from treadle.server.chat_page.session_turns import TURNS_MAX, SessionTurn, leaf_below, newest_of, read_turns, read_turn
+from treadle.server.chat_page.session_turns import TURNS_MAX, SessionTurn, leaf_below, newest_of, read_turn, read_turns
 from treadle.server.http_exchange import Exchange, read_body, read_number
 from treadle.server.route import FLAG, TEXT, RouteGroup, fields, gives, listed, number, one_of, text
 from treadle.server.server_state import Service

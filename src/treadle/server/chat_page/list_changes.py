@@ -42,9 +42,9 @@ class ListChanges:
         self._clock = clock
         self._epoch = secrets.token_hex(4)
         self._number = 0
-        self._kept: deque[ListChange] = deque(maxlen=CHANGES_MAX)
+        self._recent: deque[ListChange] = deque(maxlen=CHANGES_MAX)
         self._known: dict[str, dict[str, bytes]] = {}
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._listeners = 0
         self._task: asyncio.Task[None] | None = None
 
@@ -62,10 +62,10 @@ class ListChanges:
         epoch, _, number = cursor.partition(".")
         if epoch != self._epoch or not (number.isascii() and number.isdigit()) or len(number) > 16:
             return None
-        first = self._kept[0].number if self._kept else self._number + 1
+        first = self._recent[0].number if self._recent else self._number + 1
         return int(number) if first - 1 <= int(number) <= self._number else None
 
-    async def look(self) -> None:
+    async def refresh(self) -> None:
         """Look once at every topic; what is seen for the first time is no change."""
         for topic, look in self._topics.items():
             try:
@@ -75,24 +75,24 @@ class ListChanges:
 
     async def follow(self, after: int) -> AsyncGenerator[list[ListChange], None]:
         """Yield what changes after a number, in batches, for ever."""
-        self._enter()
+        self._add_listener()
         try:
             while True:
-                news = self._news
-                if fresh := [change for change in self._kept if change.number > after]:
+                news = self._changed
+                if fresh := [change for change in self._recent if change.number > after]:
                     after = fresh[-1].number
                     yield fresh
                 else:
                     await news.wait()
         finally:
-            self._leave()
+            self._remove_listener()
 
-    def _enter(self) -> None:
+    def _add_listener(self) -> None:
         self._listeners += 1
         if self._task is None:
             self._task = asyncio.create_task(self._watch(), name="treadle-changes")
 
-    def _leave(self) -> None:
+    def _remove_listener(self) -> None:
         self._listeners -= 1
         if not self._listeners and self._task is not None:
             self._task.cancel()
@@ -100,7 +100,7 @@ class ListChanges:
 
     async def _watch(self) -> None:
         while True:
-            await self.look()
+            await self.refresh()
             await self._clock.sleep(POLL_S)
 
     def _compare(self, topic: str, rows: Rows) -> None:
@@ -116,6 +116,6 @@ class ListChanges:
             return
         for name, data in changed:
             self._number += 1
-            self._kept.append(ListChange(number=self._number, topic=name, data=data))
-        news, self._news = self._news, asyncio.Event()
+            self._recent.append(ListChange(number=self._number, topic=name, data=data))
+        news, self._changed = self._changed, asyncio.Event()
         news.set()

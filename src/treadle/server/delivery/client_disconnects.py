@@ -12,7 +12,7 @@ class ClientPresence:
     `written_at`.
     """
 
-    __slots__ = ("_break_silence", "_breaking", "_keep_alive_s", "_timer", "_waiting", "loop", "written_at")
+    __slots__ = ("_keep_alive_s", "_send_keep_alive", "_sending", "_timer", "_waiting", "loop", "written_at")
 
     def __init__(
         self,
@@ -20,31 +20,31 @@ class ClientPresence:
         keep_alive_s: float,
         until_gone: Coroutine[None, None, None] | None = None,
     ) -> None:
-        self._break_silence = break_silence
+        self._send_keep_alive = break_silence
         self._keep_alive_s = keep_alive_s
         self.loop = asyncio.get_running_loop()
         self.written_at = self.loop.time()
-        self._breaking: asyncio.Future[None] | None = None
+        self._sending: asyncio.Future[None] | None = None
         self._waiting = None if until_gone is None else self.loop.create_task(until_gone)
-        self._timer = None if break_silence is None else self.loop.call_later(keep_alive_s, self._look)
+        self._timer = None if break_silence is None else self.loop.call_later(keep_alive_s, self._check)
 
     def end(self) -> None:
         """Look after nobody any more."""
         if self._timer is not None:
             self._timer.cancel()
-        for work in (self._waiting, self._breaking):
+        for work in (self._waiting, self._sending):
             if work is not None:
                 work.cancel()
-        self._waiting = self._breaking = None
+        self._waiting = self._sending = None
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Break a silence that has lasted; look again when the next one would have."""
         now = self.loop.time()
         left_s = self.written_at + self._keep_alive_s - now
         if left_s <= 0:
             left_s = self._keep_alive_s
-            assert self._break_silence is not None
-            if self._breaking is None or self._breaking.done():
+            assert self._send_keep_alive is not None
+            if self._sending is None or self._sending.done():
                 self.written_at = now
-                self._breaking = asyncio.ensure_future(self._break_silence())
-        self._timer = self.loop.call_later(left_s, self._look)
+                self._sending = asyncio.ensure_future(self._send_keep_alive())
+        self._timer = self.loop.call_later(left_s, self._check)

@@ -1,6 +1,6 @@
 """Runs told to their clients by an encoder, and told again from any place: the same run gives the same frames.
 
-Frames that only keep a connection alive are no part of the telling and have no number.
+Frames that only keep a connection alive are no part of the writer and have no number.
 """
 
 from collections.abc import Callable, Iterable
@@ -87,11 +87,11 @@ class ResponseWriter(Protocol):
         """Return the frames to send for an event."""
         ...
 
-    def tell(self, batch: list[Numbered]) -> list[bytes]:
+    def encode(self, batch: list[Numbered]) -> list[bytes]:
         """Return the frames to send for events, in order."""
         ...
 
-    def hear(self, batch: list[Numbered]) -> list[bytes] | None:
+    def try_encode_now(self, batch: list[Numbered]) -> list[bytes] | None:
         """Return the frames to send for events; None, and nothing is told, where one of them has to wait."""
         ...
 
@@ -101,19 +101,24 @@ class ResponseWriter(Protocol):
 
 
 class RunWriter:
-    """Tells a run by its encoder; `retell` puts other events in the place of the run's own.
+    """Tells a run by its encoder; `event_filter` puts other events in the place of the run's own.
 
     `step` is how far the numbers of frames leap when the run is recovered.
     """
 
-    __slots__ = ("_encoder", "_frames", "_is_numbered", "_retell", "_run_id", "_step", "ended")
+    __slots__ = ("_encoder", "_event_filter", "_frames", "_is_numbered", "_run_id", "_step", "ended")
 
     def __init__(
-        self, encoder: Encoder, retell: EventFilter | None = None, frames: FrameNumbers | None = None, *, step: int = NUMBER_STEP
+        self,
+        encoder: Encoder,
+        event_filter: EventFilter | None = None,
+        frames: FrameNumbers | None = None,
+        *,
+        step: int = NUMBER_STEP,
     ) -> None:
         self._encoder = encoder
         self._frames = frames or FrameNumbers()
-        self._retell = retell
+        self._event_filter = event_filter
         self._run_id = ""
         self._step = step
         self._is_numbered = False
@@ -126,35 +131,35 @@ class RunWriter:
             return self._keep_alive(event)
         if not numbered.stands:
             return self._end_early(event)
-        if self._retell is not None:
-            return [frame for told in self._retell(event) for frame in self._tell(told)]
+        if self._event_filter is not None:
+            return [frame for told in self._event_filter(event) for frame in self._encode_event(told)]
         if type(event) in _ENCODED and self._frames.is_plain and self.ended is None:
             return self._encoder.feed(event)
-        return self._tell(event)
+        return self._encode_event(event)
 
-    def tell(self, batch: list[Numbered]) -> list[bytes]:
+    def encode(self, batch: list[Numbered]) -> list[bytes]:
         """Return the frames to send for events; what happens most is only written."""
         told: list[bytes] = []
         write = self._encoder.feed
-        is_straight = self._frames.is_plain and self._retell is None and self.ended is None
+        is_straight = self._frames.is_plain and self._event_filter is None and self.ended is None
         for numbered in batch:
             told += write(numbered.event) if is_straight and type(numbered.event) in DELTAS else self.feed(numbered)
         return told
 
-    def hear(self, batch: list[Numbered]) -> list[bytes] | None:
+    def try_encode_now(self, batch: list[Numbered]) -> list[bytes] | None:
         """Return the frames to send for events, unless one of them has to wait."""
-        return self.tell(batch) if WAITING.isdisjoint(kinds_of(batch)) else None
+        return self.encode(batch) if WAITING.isdisjoint(kinds_of(batch)) else None
 
     def body(self) -> bytes:
         """Return the whole answer, once the run has ended."""
         return self._encoder.body()
 
-    def _tell(self, event: RunEvent) -> list[bytes]:
+    def _encode_event(self, event: RunEvent) -> list[bytes]:
         if self.ended is not None:
             return []
         frames = self._frames
         if type(event) not in _ENCODED:
-            self._meet(event)
+            self._note_gap(event)
             if frames.has_diverged:
                 return self._diverge()
         if type(event) is RunEnded:
@@ -170,7 +175,7 @@ class RunWriter:
                 sent = written  # the client names frames that this run never had, and must not take it for a success
         return self._diverge() if frames.has_diverged else sent
 
-    def _meet(self, event: RunEvent) -> None:
+    def _note_gap(self, event: RunEvent) -> None:
         """Prepare for an event that says where frames may be lost."""
         if type(event) is RunStarted:
             self._run_id = event.run_id
@@ -193,7 +198,7 @@ class RunWriter:
     def _write_rest(self, event: RunEvent) -> list[bytes]:
         """Return what of an event the client was not shown, while its place is looked for."""
         frames, write = self._frames, self._encoder.feed
-        room = frames.room()
+        room = frames.chars_ahead()
         if not isinstance(event, Delta) or not 0 < room < len(event.text):
             return frames.take(write(event), event)
         known = _piece(event, event.text[:room])
@@ -222,7 +227,7 @@ class RunWriter:
         return self._encoder.feed(event)
 
     def _keep_alive(self, event: KeptAlive) -> list[bytes]:
-        """Return an empty event of the protocol; what has to come before it is a part of the telling."""
+        """Return an empty event of the protocol; what has to come before it is a part of the writer."""
         if self._frames.missing or self._frames.is_matching:
             return []
         frames = self._encoder.feed(event)
@@ -243,66 +248,66 @@ class AppendOnlyWriter(RunWriter):
     stream ends. What was told of a round is kept until the next one: most runs never break, and need no more than that.
     """
 
-    __slots__ = ("_closes", "_is_straight", "_mend", "_told")
+    __slots__ = ("_closes", "_deduplicator", "_is_direct", "_sent")
 
     def __init__(
         self, encoder: Encoder, frames: FrameNumbers | None = None, *, closes: bool = False, step: int = NUMBER_STEP
     ) -> None:
         super().__init__(encoder, frames=frames, step=step)
         self._closes = closes
-        self._told: list[RunEvent] = []
-        self._mend: ReplayDiff | None = None
+        self._sent: list[RunEvent] = []
+        self._deduplicator: ReplayDiff | None = None
         # Whether what is told is only written: nothing is left out of it, numbered or told again.
-        self._is_straight = self._frames.is_plain
+        self._is_direct = self._frames.is_plain
 
     def feed(self, numbered: Numbered) -> list[bytes]:
         """Return the frames to send for an event; after a break only what the client has not been told yet."""
         event = numbered.event
         kind = type(event)
-        if kind is RoundStarted and self._mend is None:
+        if kind is RoundStarted and self._deduplicator is None:
             # The start of the run stays.
-            del self._told[1:]
-        if self._is_straight and kind not in _MARKS:
-            self._told.append(event)
+            del self._sent[1:]
+        if self._is_direct and kind not in _MARKS:
+            self._sent.append(event)
             return self._encoder.feed(event)
         if kind is RoundBroken:
-            self._mended()
-        elif self._mend is None and numbered.stands:
-            self._told.append(event)
-            self._is_straight &= kind is not RunEnded
+            self._start_deduplication()
+        elif self._deduplicator is None and numbered.stands:
+            self._sent.append(event)
+            self._is_direct &= kind is not RunEnded
         return super().feed(numbered)
 
-    def tell(self, batch: list[Numbered]) -> list[bytes]:
+    def encode(self, batch: list[Numbered]) -> list[bytes]:
         """Return the frames to send for events; of what happens most nothing is left out, and no number is asked."""
         told: list[bytes] = []
         for numbered in batch:
             event = numbered.event
-            if self._is_straight and type(event) in DELTAS:
-                self._told.append(event)
+            if self._is_direct and type(event) in DELTAS:
+                self._sent.append(event)
                 told += self._encoder.feed(event)
             else:
                 told += self.feed(numbered)
         return told
 
-    def hear(self, batch: list[Numbered]) -> list[bytes] | None:
+    def try_encode_now(self, batch: list[Numbered]) -> list[bytes] | None:
         """Return the frames to send for events, unless one of them has to wait; most are pieces that come alone."""
-        if len(batch) == 1 and type(event := batch[0].event) in DELTAS and self._is_straight:
-            self._told.append(event)
+        if len(batch) == 1 and type(event := batch[0].event) in DELTAS and self._is_direct:
+            self._sent.append(event)
             return self._encoder.feed(event)
-        return super().hear(batch)
+        return super().try_encode_now(batch)
 
-    def _mended(self) -> ReplayDiff:
+    def _start_deduplication(self) -> ReplayDiff:
         """Return what mends the run, which knows all that was told."""
-        if self._mend is None:
-            self._mend = ReplayDiff(closes=self._closes)
-            for event in self._told:
-                self._mend.feed(event)
+        if self._deduplicator is None:
+            self._deduplicator = ReplayDiff(closes=self._closes)
+            for event in self._sent:
+                self._deduplicator.feed(event)
                 if type(event) is RunStarted:
                     self._run_id = event.run_id
-            self._told = []
-            self._retell = self._mend.feed
-            self._is_straight = False
-        return self._mend
+            self._sent = []
+            self._event_filter = self._deduplicator.feed
+            self._is_direct = False
+        return self._deduplicator
 
 
 def resumable_writer(request: Request, encoder: Encoder, frames: FrameNumbers | None = None) -> AppendOnlyWriter:
@@ -323,16 +328,16 @@ class FoldedWriter(msgspec.Struct, eq=False):
 
     def feed(self, numbered: Numbered) -> list[bytes]:
         """Take an event; there is nothing to send."""
-        return self.tell([numbered])
+        return self.encode([numbered])
 
-    def tell(self, batch: list[Numbered]) -> list[bytes]:
+    def encode(self, batch: list[Numbered]) -> list[bytes]:
         """Take events, of which the end is the last; there is nothing to send."""
         self.events += map(_event_of, batch)
         if self.events and type(last := self.events[-1]) is RunEnded:
             self.ended = last
         return []
 
-    def hear(self, batch: list[Numbered]) -> list[bytes] | None:
+    def try_encode_now(self, batch: list[Numbered]) -> list[bytes] | None:
         """Take events, unless the end is among them."""
         if batch and type(batch[-1].event) is RunEnded:
             return None

@@ -24,7 +24,7 @@ _ATTEMPT = b"x-stainless-retry-count"
 _HEADERS = frozenset({_KEY, _LAST, _LEAVING, _ATTEMPT})
 
 OPTION_HEADERS = frozenset({b"x-treadle-events", b"x-treadle-strict-fidelity", b"cache-control"})
-"""By these a request says how it is to be answered, beside its `wishes`."""
+"""By these a request says how it is to be answered, beside its `options`."""
 
 _ALL_HEADERS = _HEADERS | OPTION_HEADERS
 
@@ -58,21 +58,21 @@ _CONTINUES = RequestOptions(patience_s=None)
 """What a request says that has none of the headers: that its run ends with its reader, or that it does not."""
 
 
-def answers_plainly(settings: Settings) -> bool:
+def has_default_delivery(settings: Settings) -> bool:
     """Tell whether the settings say nothing of how to answer: then only what a request says of that counts."""
     on_disconnect = {settings.server.on_disconnect, *(route.on_disconnect for route in settings.route)}
     is_usual = not (settings.extended_events or settings.strict_fidelity or settings.tools.tool_status == "text")
     return is_usual and "continue" not in on_disconnect
 
 
-def asks_plainly(exchange: Exchange, request: Request) -> bool:
+def asks_default_delivery(exchange: Exchange, request: Request) -> bool:
     """Tell whether neither the headers nor the body of a request say how to answer it."""
     says = request.background or request.strict_fidelity or request.is_fresh or request.surface.tool_status
     return not says and _ALL_HEADERS.isdisjoint(exchange.headers)
 
 
 def default_options(exchange: Exchange, request: Request, settings: Settings) -> RequestOptions | None:
-    """Return the wishes of a request that has none of the headers; None, where there is something to read."""
+    """Return the options of a request that has none of the headers; None, where there is something to read."""
     if not _HEADERS.isdisjoint(exchange.headers):
         return None
     on_disconnect = _configured(request, settings) if settings.route else settings.server.on_disconnect

@@ -134,7 +134,7 @@ class FrameNumbers:
             self.is_matching = True
             self.has_diverged = self._position.chars is None
 
-    def room(self) -> int:
+    def chars_ahead(self) -> int:
         """Return how many characters the client was shown beyond what has been written here."""
         return (self._position.chars or 0) - self._shown.chars
 

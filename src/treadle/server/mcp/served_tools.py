@@ -57,7 +57,7 @@ def make_server(runtime: Runtime, run_call: RunCall | None = None) -> ToolServer
     changes = ToolChangeNotices(runtime.registry)
 
     async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        changes.know(context)
+        changes.remember_client(context)
         allowed = client_of(context).tools
         return types.ListToolsResult(tools=[_listed(tool) for tool in narrow(runtime.registry.tools(), allowed)])
 
@@ -93,7 +93,7 @@ async def _run(
     run_call: RunCall, params: types.CallToolRequestParams, progress: "_Progress", client: Client
 ) -> types.CallToolResult:
     try:
-        return write_result(await run_call(params.name, params.arguments or {}, progress.tell, client))
+        return write_result(await run_call(params.name, params.arguments or {}, progress.report, client))
     except ToolFailed as error:
         return types.CallToolResult(content=[types.TextContent(text=error.info.message)], is_error=True)
     except RequestError as error:
@@ -111,7 +111,7 @@ class _Progress:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "_Progress":
-        self._task = asyncio.create_task(self._pass_on())
+        self._task = asyncio.create_task(self._send_reports())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -119,12 +119,12 @@ class _Progress:
         self._task.cancel()
         await asyncio.wait({self._task})
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Take one line; when the client reads too slowly, lines are lost."""
         with contextlib.suppress(asyncio.QueueFull):
             self._waiting.put_nowait(text)
 
-    async def _pass_on(self) -> None:
+    async def _send_reports(self) -> None:
         count = 0
         while True:
             text = await self._waiting.get()

@@ -23,12 +23,12 @@ class ToolChangeNotices:
         self._bus = InMemorySubscriptionBus()
         self.listen = ListenHandler(self._bus, max_subscriptions=CLIENTS_MAX)
         self._sessions: dict[int, ServerSession] = {}
-        self._telling: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
         self._registry = registry
         self._known = registry.tools()
         self._unwatch = registry.watch(self._changed)
 
-    def know(self, context: ServerRequestContext[Any, Any]) -> None:
+    def remember_client(self, context: ServerRequestContext[Any, Any]) -> None:
         """Remember a client that has a list of the tools; one of the stateless era asks to be told itself."""
         session = context.session
         if session.protocol_version in MODERN_PROTOCOL_VERSIONS:
@@ -42,16 +42,16 @@ class ToolChangeNotices:
     def close(self) -> None:
         """Stop watching."""
         self._unwatch()
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
 
     def _changed(self) -> None:
-        if self._telling is None or self._telling.done():
+        if self._sending is None or self._sending.done():
             with contextlib.suppress(RuntimeError):
                 # Without a running loop there is no client either.
-                self._telling = asyncio.get_running_loop().create_task(self._tell())
+                self._sending = asyncio.get_running_loop().create_task(self._send())
 
-    async def _tell(self) -> None:
+    async def _send(self) -> None:
         """Tell all clients, unless the tools are as they were after all."""
         before, self._known = self._known, self._registry.tools()
         if self._known == before:

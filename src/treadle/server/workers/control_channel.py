@@ -63,14 +63,14 @@ class ControlChannel:
     def __init__(self, post: WorkerAssignment, bury: Callable[[str], Awaitable[None]]) -> None:
         self._socket = socket.socket(fileno=post.line)
         self._socket.setblocking(False)
-        self._bury = bury
-        self._heard = b""
+        self._take_over_runs = bury
+        self._buffer = b""
         self.is_orphaned = False
         self._tasks: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
         """Listen to the master."""
-        asyncio.get_running_loop().add_reader(self._socket, self._hear)
+        asyncio.get_running_loop().add_reader(self._socket, self._receive)
 
     def ready(self) -> None:
         """Say that requests are answered."""
@@ -86,7 +86,7 @@ class ControlChannel:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         try:
             said = self._socket.recv(_LINE_BYTES_MAX)
         except BlockingIOError:
@@ -99,17 +99,17 @@ class ControlChannel:
             log.warning("the master is gone; this worker leaves")
             os.kill(os.getpid(), signal.SIGTERM)
             return
-        *lines, self._heard = (self._heard + said).split(b"\n")
+        *lines, self._buffer = (self._buffer + said).split(b"\n")
         for line in lines:
             word, _, owner = line.decode(errors="replace").partition(" ")
             if word == "dead" and owner:
-                task = asyncio.create_task(self._go_on(owner))
+                task = asyncio.create_task(self._take_over(owner))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
-    async def _go_on(self, owner: str) -> None:
+    async def _take_over(self, owner: str) -> None:
         try:
-            await self._bury(owner)
+            await self._take_over_runs(owner)
         except TreadleError as error:
             # Its leases end by themselves a little later.
             log.warning("runs of a dead worker not taken over yet", extra={"owner": owner, "code": error.info.code})

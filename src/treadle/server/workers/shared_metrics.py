@@ -43,7 +43,7 @@ class SharedMetrics:
         self._folder = folder
         self._owner = owner
 
-    async def keep(self) -> None:
+    async def write_periodically(self) -> None:
         """Write this worker's numbers down, for ever."""
         while True:
             self.write()
