@@ -1,6 +1,6 @@
-"""Several runs that answer one request, as Chat's `n` and Gemini's `candidateCount` ask.
+"""Several runs that answer one request, for Chat's `n` and Gemini's `candidateCount`.
 
-A choice is a run, and one that fails ends the others.
+A choice is a run, and one that fails cancels the others.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from treadle.server.server_state import Service
 
 
 class JoinedChoices(Protocol):
-    """Writes as many runs as one answer."""
+    """Encodes several runs as one answer."""
 
     @property
     def is_over(self) -> bool:
-        """Tell whether nothing more is to be written."""
+        """Return whether nothing more is to be written."""
         ...
 
     def feed(self, choice: int, event: RunEvent) -> list[bytes]:
@@ -54,7 +54,7 @@ class ChoiceEvent(Numbered, frozen=True, kw_only=True):
 
 
 class ChoiceRuns:
-    """The runs of all choices, carried as one."""
+    """The runs of all choices as one event source."""
 
     def __init__(self, handles: Sequence[RunHandle]) -> None:
         self._handles = handles
@@ -66,7 +66,7 @@ class ChoiceRuns:
 
     @property
     def has_run_tools(self) -> bool:
-        """Tell whether a tool has started in any of them."""
+        """Return whether a tool has started in any of them."""
         return any(handle.has_run_tools for handle in self._handles)
 
     @property
@@ -76,11 +76,11 @@ class ChoiceRuns:
 
     @property
     def cache(self) -> str:
-        """Return nothing: several choices shall differ, so they are asked for."""
+        """Return an empty string: several choices should differ, so the cache is not used."""
         return ""
 
     async def events(self, *, hear: Hear | None = None) -> AsyncGenerator[list[Numbered], None]:
-        """Yield what happens in any of them, as it happens, until all have ended; all of it is read."""
+        """Yield the events of all runs as they happen, until all have ended. `hear` is not used."""
         queue: asyncio.Queue[list[Numbered] | None] = asyncio.Queue()
         pumps = [asyncio.create_task(self._pump(choice, queue)) for choice in range(len(self._handles))]
         going = len(pumps)
@@ -97,19 +97,19 @@ class ChoiceRuns:
             await asyncio.wait(pumps)
 
     def stored_events(self) -> FeedBatches:
-        """Return the same: no answer in the background has several choices."""
+        """Return the same events: no background response has several choices."""
         return self.events()
 
     def behind(self, taken: int) -> int:
-        """Return nothing that could be known: whose events were taken is not counted."""
+        """Return 0: buffered bytes are not counted per choice."""
         return 0
 
     async def cancel(self) -> None:
-        """End them all."""
+        """Cancel all runs."""
         await asyncio.gather(*(handle.cancel() for handle in self._handles))
 
     async def wait(self) -> RunEnded:
-        """Wait for all and return the end of one that ended badly, else of the last."""
+        """Wait for all runs and return the end of the first that failed, else of the last."""
         ends = [await handle.wait() for handle in self._handles]
         return next((ended for ended in ends if failure_of(ended) is not None), ends[-1])
 
@@ -126,9 +126,9 @@ class ChoiceRuns:
 
 
 class ChoicesWriter:
-    """Tells the runs of all choices as one answer.
+    """Writes the runs of all choices as one answer.
 
-    After a crash a stream goes on with what its client has not seen; what is not a stream leaves out what was broken.
+    After a crash, a stream continues with what its client has not seen, and a folded answer omits broken rounds.
     """
 
     def __init__(self, new_choices: Callable[[], JoinedChoices], count: int, *, streams: bool) -> None:
@@ -143,13 +143,13 @@ class ChoicesWriter:
         self.ended: RunEnded | None = None
 
     def feed(self, numbered: Numbered) -> list[bytes]:
-        """Return the frames to send for an event; what belongs to no choice goes to the first that goes on."""
+        """Return the frames to send for an event; one of no choice goes to the first choice that is running."""
         event = numbered.event
         if isinstance(event, KeptAlive):
             return self._choices.feed(min(self._running), event) if self._running else []
         choice = numbered.choice if isinstance(numbered, ChoiceEvent) else 0
         if choice and not self._is_started:
-            # The answer is named after its first run, whichever of them is heard first.
+            # The answer takes its id from the first choice's run, so that run's events must come first.
             self._early.append(numbered)
             return []
         frames = self._feed_choice(choice, event)
@@ -163,7 +163,7 @@ class ChoicesWriter:
         return [frame for numbered in batch for frame in self.feed(numbered)]
 
     def try_encode_now(self, batch: list[Numbered]) -> list[bytes] | None:
-        """Leave all of them to be read, for each run waits for its own reader."""
+        """Return None: every batch is left to the reader, because each run waits for its own."""
         return None
 
     def _feed_choice(self, choice: int, event: RunEvent) -> list[bytes]:
@@ -176,17 +176,17 @@ class ChoicesWriter:
         return self._choices.body()
 
     def _fold(self, choice: int, event: RunEvent) -> list[bytes]:
-        told = self._sent[choice]
+        encoded = self._sent[choice]
         if isinstance(event, RoundBroken):
-            del told[self._round_at[choice] :]
+            del encoded[self._round_at[choice] :]
             self._choices = self._new_choices()
             for again, events in enumerate(self._sent):
                 for each in events:
                     self._choices.feed(again, each)
             return []
         if isinstance(event, RoundStarted):
-            self._round_at[choice] = len(told)
-        told.append(event)
+            self._round_at[choice] = len(encoded)
+        encoded.append(event)
         return self._encode(choice, event)
 
     def _encode(self, choice: int, event: RunEvent) -> list[bytes]:
@@ -215,7 +215,7 @@ async def reply(service: Service, exchange: Exchange, request: Request) -> None:
 
 
 async def _start_all(service: Service, exchange: Exchange, request: Request, options: RequestOptions) -> ChoiceRuns:
-    """Start a run for each choice; if one cannot be started, none goes on.
+    """Start a run for each choice; if one cannot be started, cancel the others.
 
     Raises: TreadleError.
     """
@@ -231,8 +231,8 @@ async def _start_all(service: Service, exchange: Exchange, request: Request, opt
 
 
 def _idempotency_of(options: RequestOptions, choice: int) -> Idempotency | None:
-    """Return a key of its own for each choice; the first one's is the client's, so that another request under that
-    key is still found out."""
+    """Return a separate key for each choice. The first choice has the client's own key, so that a different request
+    under that key is detected."""
     idempotency = options.idempotency
     if idempotency is None or choice == 0:
         return idempotency

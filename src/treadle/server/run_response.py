@@ -1,8 +1,8 @@
-"""Carries a run to the client that asked for it: as a stream, or folded into one body by the same encoder.
+"""Delivers a run to the client that asked for it: as a stream, or folded into one body by the same encoder.
 
-The status stays open until there is something to show, so that an upstream which refuses at once is an HTTP error
-and not a broken stream. A client that goes away takes its run with it, unless somebody else reads it or it was asked
-to go on. Nothing here knows a protocol's words.
+The status is sent with the first content, so that an upstream that refuses at once gives an HTTP error and not a
+broken stream. A disconnect cancels the run, unless it has other readers or was asked to continue. Protocol details
+belong to the encoders.
 """
 
 import asyncio
@@ -60,10 +60,10 @@ T = TypeVar("T")
 NewEncoder = Callable[[Request, IdSource], Encoder]
 NewEventFilter = Callable[[IdSource], EventFilter]
 LOST_RETRY_S = 2.0
-"""How long a client waits before it asks under its key for a run that was lost here; the answer then waits for it."""
+"""The retry delay for a client whose run moved to another process: under its key it finds the run there."""
 
 _SILENT = frozenset({RunStarted, RoundStarted, RoundBroken, RunRecovered, Noted, KeptAlive, RunEnded})
-"""Events that happen without anything of the upstream's answer."""
+"""Events that contain nothing of the upstream's answer."""
 
 _EXACT = (b"x-treadle-fidelity", fidelity(()).encode())
 
@@ -77,7 +77,7 @@ async def reply(
     event_filter: NewEventFilter | None = None,
     session_id: str | None = None,
 ) -> None:
-    """Answer a request that has been read; `encoder` and `event_filter` tell the run otherwise than its protocol does.
+    """Answer a request that has been read; `encoder` and `event_filter` replace those of its protocol.
 
     Raises: TreadleError, before anything is sent.
     """
@@ -101,7 +101,7 @@ def _make_writer(
     encoder: NewEncoder | None,
     event_filter: NewEventFilter | None,
 ) -> ResponseWriter:
-    """Return how a run is told: again as before to a client that comes back, whatever has happened since."""
+    """Return the writer of the response; to a client that reconnects it writes the same frames as before."""
     make = encoder or PROTOCOLS[request.protocol].encoder
     if not request.surface.stream and request.protocol != "responses":
         return FoldedWriter(partial(make, request, RunIds(run_id)))
@@ -113,7 +113,7 @@ def _make_writer(
 
 
 async def options_of(service: Service, exchange: Exchange, request: Request) -> RequestOptions:
-    """Return what the headers ask for; a client that comes back must have been here.
+    """Return the delivery options; a client that resumes must have started the run.
 
     Raises: TreadleError.
     """
@@ -141,7 +141,7 @@ def find_retried(service: Service, options: RequestOptions) -> EventSource | Non
 
 
 def as_configured(request: Request, settings: Settings, exchange: Exchange) -> Request:
-    """Return the request with what the configuration and Treadle's own headers say of how to answer it."""
+    """Return the request with the options from the configuration and from Treadle's own headers."""
     surface, asked = request.surface, exchange.headers
     tells_tools = settings.tools.tool_status == "text"
     is_usual = not (settings.extended_events or settings.strict_fidelity or tells_tools)
@@ -161,7 +161,7 @@ def as_configured(request: Request, settings: Settings, exchange: Exchange) -> R
 
 
 def wants_fresh(exchange: Exchange) -> bool:
-    """Tell whether a client wants the model asked, although the same was answered before."""
+    """Return whether a client wants the model asked, although the same was answered before."""
     if b"cache-control" not in exchange.headers:
         return False
     words = {word.strip().lower() for word in exchange.header(b"cache-control").split(",")}
@@ -176,11 +176,11 @@ async def read(body: bytes, reader: Callable[[bytes], T]) -> T:
 
 
 class DeliveryOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How an answer is carried: as a stream, of that type, which `is_resumed` if its client has seen the beginning.
+    """How a response is delivered: as a stream or not, and `is_resumed` if the client has seen its beginning.
 
-    One that is `stored` shows only what the store has: its clients know no more of their place than a number.
-    `patience_s` is how long the run goes on without a reader; None for as long as it takes. An SDK that has heard
-    nothing yet asks the same again, known by `retry`, within `retry_s`; `is_keyed` says that it finds the same run.
+    A `stored` stream shows only what the journal has, because its clients know their position only as a number.
+    `patience_s` is how long the run continues without a reader; None means until its end. An SDK that received
+    nothing repeats its request, identified by `retry`, within `retry_s`. With `is_keyed` it finds the same run.
     """
 
     streams: bool = True
@@ -201,7 +201,7 @@ _USUAL = {
 
 
 def delivery_options(request: Request, options: RequestOptions) -> DeliveryOptions:
-    """Return how the answer to a request is carried."""
+    """Return how the response to a request is delivered."""
     surface = request.surface
     if options is NO_OPTIONS:
         return _USUAL[surface.stream, surface.is_array]
@@ -218,7 +218,7 @@ def delivery_options(request: Request, options: RequestOptions) -> DeliveryOptio
 
 
 class RunResponse:
-    """One answer on its way to one client."""
+    """Delivers one response to one client."""
 
     _is_gone = False
     _is_writing = False
@@ -246,7 +246,7 @@ class RunResponse:
         self._reading: asyncio.Task[None] | None = None
 
     async def run(self, keep_alive_s: float) -> None:
-        """Carry the run to its end, or until the client goes away."""
+        """Deliver the run to its end, or until the client disconnects."""
         exchange, run_id = self._exchange, self._source.run_id
         reading = self._reading = asyncio.current_task()
         assert reading is not None
@@ -277,7 +277,7 @@ class RunResponse:
             exchange.status = CANCELLED.status
 
     def _on_disconnect(self) -> None:
-        """Hear that the client is gone."""
+        """Stop reading the run: the client disconnected."""
         if self._reading is not None and self._writer.ended is None:
             self._is_gone = True
             self._reading.cancel()
@@ -287,11 +287,11 @@ class RunResponse:
         self._on_disconnect()
 
     def _unsent_bytes(self) -> int:
-        """Return about how many bytes wait for the client."""
+        """Return roughly how many bytes are buffered for the client."""
         return self._source.behind(self._taken)
 
     async def _leave(self) -> None:
-        """Count out a reader that has not heard the end, and say how long the run is to wait for it to come back."""
+        """Remove a reader that has not received the end, and set how long the run waits for it to reconnect."""
         manner = self._options
         if manner.retry and manner.patience_s == 0.0 and not self._exchange.is_started:
             await self._audience.leave(self._source, manner.retry_s, manner.retry)
@@ -325,11 +325,11 @@ class RunResponse:
         self._encode([Numbered(event=ended)])
 
     def _try_fold_now(self, batch: list[Numbered]) -> bool:
-        """Take a batch of an answer in one piece in the turn of the run itself, all but its end."""
+        """Fold a batch in the run's own turn of the event loop; the end of the run is left to the reader."""
         return self._writer.try_encode_now(batch) is not None
 
     def _try_write_now(self, batch: list[Numbered]) -> bool:
-        """Carry a batch in the turn of the run itself, if nothing about it has to wait."""
+        """Write a batch in the run's own turn of the event loop, if nothing in it has to wait."""
         edge, presence = self._edge, self._presence
         if edge is None or presence is None or not edge.is_flowing:
             return False
@@ -337,7 +337,7 @@ class RunResponse:
         if frames is None:
             return False
         if self._writer.ended is not None:
-            # An answer that diverges ends here: whoever reads finds the end, sends these, and leaves the run.
+            # A diverged stream ends here: the reading task sends these frames and leaves the run.
             self._frames += frames
             return False
         self._taken += len(batch)
@@ -347,7 +347,7 @@ class RunResponse:
         return True
 
     def _try_encode_held_now(self, batch: list[Numbered]) -> list[bytes] | None:
-        """Return the frames of a batch with those that were held back; None, where it has to wait."""
+        """Return the frames of a batch after those held back so far; None if it has to wait."""
         if not WAITING.isdisjoint(kinds_of(batch)):
             return None
         self._encode(batch)
@@ -365,11 +365,11 @@ class RunResponse:
             self._is_writing = False
 
     async def _send_keep_alive(self) -> None:
-        """Send an empty event of the protocol; none before the upstream said anything, for the status is still open."""
+        """Send an empty event of the protocol; none before the upstream's first event, while the status is open."""
         is_open = self._has_answer and self._writer.ended is None
         if is_open and not self._is_writing:
             self._frames += self._writer.feed(Numbered(event=KeptAlive()))
-            # What happens meanwhile comes after this, even if the client takes more before it is sent.
+            # Without the edge, later events cannot be written before this frame while its send is awaited.
             self._edge = None
             try:
                 await self._flush()
@@ -377,23 +377,23 @@ class RunResponse:
                 self._edge = self._exchange.edge
 
     def _encode(self, batch: list[Numbered]) -> None:
-        """Write events: one by one up to the first one of the answer that shows, then all that are left."""
+        """Encode events one by one until the first that produces output, then the rest in one call."""
         writer, frames = self._writer, self._frames
         if self._is_visible:
             frames += writer.encode(batch)
             return
         for number, numbered in enumerate(batch, 1):
-            told = writer.feed(numbered)
-            frames += told
+            encoded = writer.feed(numbered)
+            frames += encoded
             if type(numbered.event) not in _SILENT:
                 self._has_answer = True
-                if told:
+                if encoded:
                     self._is_visible = True
                     frames += writer.encode(batch[number:])
                     return
 
     async def _flush(self) -> None:
-        """Send what has been encoded in one write."""
+        """Send all encoded frames in one write."""
         if not self._frames:
             return
         if self._exchange.is_started:
@@ -413,7 +413,7 @@ class RunResponse:
         return data
 
     async def _finish(self) -> None:
-        """Send the end: the rest of the stream, the whole body, or a failure as the status it deserves."""
+        """Send the end: the rest of the stream, the whole body, or a failure with its status."""
         ended = self._writer.ended
         assert ended is not None, "a run always ends"
         exchange = self._exchange
@@ -429,16 +429,16 @@ class RunResponse:
             await exchange.answer(200, self._writer.body(), JSON, (NO_STORE, *run_headers(self._source), *limit))
 
     def _failure(self, ended: RunEnded) -> ErrorInfo | None:
-        """Return what to answer instead of the run's result, if its end is a failure and the status is still open."""
+        """Return the error to answer with, if the run failed and the status has not been sent."""
         error = None if self._exchange.is_started or self._is_visible else failure_of(ended)
         if error is None or not self._is_still_running:
             return error
-        # Another process goes on with a run that was lost here; under its key it is found there.
+        # Another process recovers a run that was lost here; a retry under its key finds it there.
         return msgspec.structs.replace(error, retryable=True, retry_after_s=LOST_RETRY_S)
 
     @property
     def _is_still_running(self) -> bool:
-        """Tell whether the same request would be answered by the same run, which has not ended."""
+        """Return whether the same request would be answered by the same run, which has not ended."""
         return self._is_lost and self._options.is_keyed
 
     def _failure_headers(self, error: ErrorInfo) -> tuple[Header, ...]:
@@ -452,8 +452,8 @@ class RunResponse:
 
 
 def run_headers(source: EventSource) -> tuple[Header, ...]:
-    """Name the run, say how much of the request was carried to the upstream, and whether it had to be."""
+    """Return the headers that name the run, its fidelity and the result of the cache."""
     notes, cache = source.notes, source.cache
     carried = (b"x-treadle-fidelity", fidelity(notes).encode()) if notes else _EXACT
-    said = ((b"x-treadle-run", source.run_id.encode()), carried)
-    return (*said, (b"x-treadle-cache", cache.encode())) if cache else said
+    headers = ((b"x-treadle-run", source.run_id.encode()), carried)
+    return (*headers, (b"x-treadle-cache", cache.encode())) if cache else headers

@@ -98,7 +98,7 @@ async def _list(service: Service, exchange: Exchange, workspace: str | None) -> 
 
 
 async def _conflict(service: Service, exchange: Exchange, error: WorkspaceConflict) -> None:
-    """Answer 409 with what a person needs to decide anew."""
+    """Answer 409 with the current review, which a person needs to decide again."""
     info = error.info
     told = {"code": info.code, "message": info.message, "hint": info.hint, "param": info.param}
     review = await _review(service, exchange, exchange.params["workspace"], exchange.params["proposal"])
@@ -107,13 +107,13 @@ async def _conflict(service: Service, exchange: Exchange, error: WorkspaceConfli
 
 
 async def _review(service: Service, exchange: Exchange, workspace: str, proposal: str) -> Review | None:
-    """Return what a person decides on, while there is something to decide."""
+    """Return the review of an open proposal."""
     try:
         return await workspaces_of(service, exchange).review(workspace, proposal)
     except Conflict:
         return None
     except NotFound:
-        # A decision between two reads leaves nothing to review; a proposal that never was is told apart by the caller.
+        # Decided between the two reads, so there is nothing to review. The caller has checked that it exists.
         await workspaces_of(service, exchange).standing(workspace, proposal)
         return None
 

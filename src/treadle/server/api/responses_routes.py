@@ -1,4 +1,4 @@
-"""The Responses API: create, compact, count, and what is kept of a response."""
+"""The Responses API: create, compact and count, and read, cancel or delete stored responses."""
 
 from contextlib import aclosing
 
@@ -40,7 +40,7 @@ from treadle.server.server_state import Service
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _COUNTED = {"model": b'""', "input": b"[]"}
-"""What may be left out where nothing is generated."""
+"""Defaults for fields that are optional if nothing is generated."""
 
 
 async def create(service: Service, exchange: Exchange) -> None:
@@ -65,7 +65,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 
 
 async def _begin(service: Service, exchange: Exchange, request: Request, session_id: str | None) -> None:
-    """Start a response in the background and answer with it as it is now.
+    """Start a background response and answer with its current state.
 
     Raises: TreadleError.
     """
@@ -133,7 +133,7 @@ async def get(service: Service, exchange: Exchange) -> None:
 
 
 def _starting_after(query: dict[str, str], *, streams: bool) -> Position | None:
-    """Return where in the stream the client is.
+    """Return the client's position in the stream.
 
     Raises: ProtocolError.
     """
@@ -182,7 +182,7 @@ async def _read(service: Service, exchange: Exchange) -> Request:
 
 
 def _read_request(body: bytes) -> Request:
-    """Read a request in which the summaries that Treadle sealed are text again."""
+    """Read a request, with summaries that Treadle encrypted turned back into text."""
     return compaction.restore(PROTOCOLS["responses"].read_request(body))
 
 
@@ -198,7 +198,7 @@ async def _find(service: Service, exchange: Exchange) -> RunRow:
 
 
 async def _show(service: Service, exchange: Exchange, row: RunRow) -> None:
-    """Answer with a response as it is now."""
+    """Answer with the current state of a response."""
     request = _request_of(row)
     writer = resumable_writer(request, _encoder(request, row.id))
     writer.encode(await service.runtime.runs.replay(row.id))

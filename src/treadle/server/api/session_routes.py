@@ -222,7 +222,7 @@ async def _find(service: Service, exchange: Exchange) -> SessionRow:
 
 
 async def find_session(service: Service, exchange: Exchange, id_or_name: str) -> SessionRow:
-    """Return a session that the client may reach: of two with one name its own.
+    """Return a session that the client may access; if two have the same name, its own.
 
     Raises: NotFound.
     """
@@ -235,7 +235,7 @@ def _store(service: Service) -> Store:
 
 
 def _attachment(row: SessionRow, suffix: str) -> Header:
-    """Name the file that a browser saves; in plain letters, and beside it as it really is."""
+    """Return the header that names the downloaded file, in ASCII and in its exact form."""
     name = f"{row.name or row.id}.{suffix}"
     plain = _PLAIN.sub("_", name)
     exact = quote(name.encode("utf-8", "replace"), safe="")

@@ -1,5 +1,5 @@
-"""How many requests come in: of each address, of each client, of each client to an API. Says in the head of every
-answer what is left, each API in its own manner."""
+"""Rate limits on requests: per address, per client, and per client and API. Every response reports what is left, in
+the headers of its API."""
 
 import functools
 import ipaddress
@@ -17,7 +17,7 @@ from treadle.runtime import Runtime
 from treadle.server.http_exchange import Exchange
 
 HOPS_MAX = 32
-"""How many addresses of X-Forwarded-For are looked at, from the nearest."""
+"""How many addresses of X-Forwarded-For are read, starting with the nearest."""
 
 _WITH_PORT = re.compile(r"\[(?P<v6>[0-9A-Fa-f:.]+)\](?::[0-9]{1,5})?|(?P<v4>[0-9.]+):[0-9]{1,5}")
 _UNCOUNTED = frozenset({"/healthz", "/readyz", "/api/hello"})
@@ -26,7 +26,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class RequestRateLimiter:
-    """Counts requests, within the settings' `[rates]` and `[[rate]]`."""
+    """Counts requests against the settings' `[rates]` and `[[rate]]`."""
 
     def __init__(self, runtime: Runtime) -> None:
         rates = runtime.settings.rates
@@ -55,14 +55,14 @@ class RequestRateLimiter:
             raise Exhausted(message, code="rate_limit_address", retry_after_s=hit.reset_s)
 
     def bounds(self, client: Client) -> bool:
-        """Tell whether anything bounds the requests of a client: then they are counted."""
+        """Return whether a limit applies to the client's requests, so that they must be counted."""
         if not client.key_id:
             return self._bounds_all
         limits = self._accounts.limits_of(client)
         return bool(self._api_limits or limits.requests_per_min or limits.tokens_per_min)
 
     async def count_request(self, exchange: Exchange, api: str) -> None:
-        """Count a request to whoever makes it, and to the API.
+        """Count a request to its client, and to the client's use of the API.
 
         Raises: Exhausted.
         """
@@ -84,12 +84,12 @@ class RequestRateLimiter:
             exchange.extra_headers += _HEADER_STYLES.get(exchange.envelope, _treadle)("tokens", tokens, self._now())
 
     def _add_headers(self, exchange: Exchange) -> None:
-        """Say what is left of the tightest limit."""
+        """Report what is left of the tightest limit."""
         tightest = min(exchange.hits, key=lambda hit: (hit.allowed, hit.remaining))
         exchange.extra_headers = _HEADER_STYLES.get(exchange.envelope, _treadle)("requests", tightest, self._now())
 
     def _address(self, exchange: Exchange) -> str:
-        """Return the address of whoever asks: the peer's, or what proxies that are trusted say of theirs."""
+        """Return the client's address: the peer's, or the one that trusted proxies report."""
         peer = exchange.peer
         if not self._proxies:
             return address_group(peer)
@@ -111,14 +111,14 @@ class RequestRateLimiter:
 
 
 def without_port(text: str) -> str:
-    """Return an address without the port that some proxies write behind it."""
+    """Return an address without the port that some proxies append."""
     found = _WITH_PORT.fullmatch(text)
     return text if found is None else found["v6"] or found["v4"]
 
 
 @functools.lru_cache(maxsize=4_096)
 def address_group(text: str) -> str:
-    """Return by what an address is counted: of IPv6 the network, since whoever has one address has all of them."""
+    """Return the group in which an address is counted: for IPv6 its /64 network, which belongs to one client."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -165,4 +165,4 @@ _HEADER_STYLES: dict[str, Callable[[str, Hit, float], tuple[Header, ...]]] = {
     "responses": _openai,
     "messages": _anthropic,
 }
-"""How an API says what is left; Gemini has no manner of its own."""
+"""The headers in which each API reports what is left; Gemini defines none."""

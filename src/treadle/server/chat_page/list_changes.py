@@ -1,8 +1,7 @@
-"""What changes in a journal, for pages that follow it: runs, sessions, approvals and proposals, each row whole.
+"""Changes in a journal's runs, sessions, approvals and proposals, for pages that follow them; each row is sent whole.
 
-Whoever writes, in whatever process, is noticed by looking: while somebody listens the newest rows are read once a
-second and compared. The last changes are kept with numbers, so that a page that lost its connection hears what it
-missed, or hears that it must read its lists again.
+Other processes write too, so while there are listeners the newest rows are polled once a second and compared. Recent
+changes are stored with numbers: a page that reconnects gets what it missed, or is told to read its lists again.
 """
 
 import asyncio
@@ -19,15 +18,15 @@ from treadle.engine.ports import Clock
 POLL_S = 1.0
 CHANGES_MAX = 2_000
 WINDOW = 100
-"""How many rows of each topic are looked at, the newest; a row that is missing among fewer than that is gone."""
+"""How many of the newest rows of each topic are compared; if there are fewer, a missing row has been deleted."""
 
 Rows = Mapping[str, object]
-"""Rows of a topic by their ids, as they are shown."""
+"""Rows of a topic by their ids, in the form that is sent."""
 ReadRows = Callable[[], Awaitable[Rows]]
 
 
 class ListChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One row that is new or other than it was."""
+    """One row that is new or has changed."""
 
     number: int
     topic: str
@@ -35,7 +34,7 @@ class ListChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListChanges:
-    """Looks at the topics while somebody listens, and tells what changed."""
+    """Polls the topics while there are listeners, and yields changes."""
 
     def __init__(self, topics: Mapping[str, ReadRows], clock: Clock) -> None:
         self._topics = topics
@@ -50,15 +49,15 @@ class ListChanges:
 
     @property
     def is_followed(self) -> bool:
-        """Tell whether somebody listens."""
+        """Return whether there are listeners."""
         return self._listeners > 0
 
     def cursor(self, number: int | None = None) -> str:
-        """Name a place in what was told, by default the newest."""
+        """Return the cursor of a change, by default the newest."""
         return f"{self._epoch}.{self._number if number is None else number}"
 
     def place(self, cursor: str) -> int | None:
-        """Return the number behind a cursor; None when what came after it is not known any more."""
+        """Return the number in a cursor; None if the changes after it are no longer stored."""
         epoch, _, number = cursor.partition(".")
         if epoch != self._epoch or not (number.isascii() and number.isdigit()) or len(number) > 16:
             return None
@@ -66,15 +65,15 @@ class ListChanges:
         return int(number) if first - 1 <= int(number) <= self._number else None
 
     async def refresh(self) -> None:
-        """Look once at every topic; what is seen for the first time is no change."""
+        """Read every topic once; the first read of a topic produces no changes."""
         for topic, look in self._topics.items():
             try:
                 self._compare(topic, await look())
             except TreadleError:
-                continue  # a store that is away is looked at again
+                continue  # an unavailable store is read again at the next poll
 
     async def follow(self, after: int) -> AsyncGenerator[list[ListChange], None]:
-        """Yield what changes after a number, in batches, for ever."""
+        """Yield the changes after a number, in batches, indefinitely."""
         self._add_listener()
         try:
             while True:

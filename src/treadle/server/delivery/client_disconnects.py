@@ -1,15 +1,14 @@
-"""Whether a stream has been silent for too long, and, where the server does not tell, whether its client is gone."""
+"""Watches one client of a stream: sends keep-alives, and detects disconnects that the HTTP server does not report."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 
 
 class ClientPresence:
-    """Looks after one client: `break_silence` is called where nothing was sent for a while.
+    """Calls `send_keep_alive` after `keep_alive_s` without a write; None for a response that is not a stream.
 
-    Without it there is nothing to break, as for an answer that is no stream. `until_gone` is run meanwhile, to hear
-    that the client went away; Treadle's own server says that by itself. Who sends something notes when, in
-    `written_at`.
+    `until_gone` runs until the client disconnects; it is not needed under Treadle's own server, which reports that.
+    A writer sets `written_at` at each write.
     """
 
     __slots__ = ("_keep_alive_s", "_send_keep_alive", "_sending", "_timer", "_waiting", "loop", "written_at")
@@ -29,7 +28,7 @@ class ClientPresence:
         self._timer = None if break_silence is None else self.loop.call_later(keep_alive_s, self._check)
 
     def end(self) -> None:
-        """Look after nobody any more."""
+        """Stop watching."""
         if self._timer is not None:
             self._timer.cancel()
         for work in (self._waiting, self._sending):
@@ -38,7 +37,7 @@ class ClientPresence:
         self._waiting = self._sending = None
 
     def _check(self) -> None:
-        """Break a silence that has lasted; look again when the next one would have."""
+        """Send a keep-alive if one is due, and schedule the next check."""
         now = self.loop.time()
         left_s = self.written_at + self._keep_alive_s - now
         if left_s <= 0:

@@ -1,4 +1,4 @@
-"""The tools at `/mcp`, over streamable HTTP: sessions for clients of the handshake era, none for the others."""
+"""Serves the tools at `/mcp` over streamable HTTP, with sessions only for clients of older protocol versions."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from treadle.server.server_state import Service
 
 SESSIONS_MAX = 256
 OWNERS_MAX = 64 * SESSIONS_MAX
-"""Sessions whose key is remembered: more than can be open, for they end without telling."""
+"""How many sessions' owners are stored: more than can be open, because sessions end without a notification."""
 
 SESSION_HEADER = b"mcp-session-id"
 SESSION_IDLE_S = 600.0
@@ -35,7 +35,7 @@ class McpEndpoint:
         self._manager = StreamableHTTPSessionManager(
             self._server,
             max_request_body_size=service.runtime.settings.server.body_bytes_max,
-            # Of several workers each gets some requests of a client: none could keep a session.
+            # Each of several workers gets some of a client's requests, so none could hold its session.
             stateless=service.is_one_of_many,
             max_sessions=SESSIONS_MAX,
             session_idle_timeout=None if service.is_one_of_many else SESSION_IDLE_S,
@@ -46,7 +46,7 @@ class McpEndpoint:
         self._task = asyncio.create_task(self._keep(), name="treadle-mcp-endpoint")
 
     async def handle(self, exchange: Exchange) -> None:
-        """Answer one request; its body is checked here, since the SDK decodes whatever it gets.
+        """Answer one request; its body is checked here, because the SDK decodes any input.
 
         Raises: ProtocolError, NotFound.
         """
@@ -65,7 +65,7 @@ class McpEndpoint:
         await exchange.delegate(self._manager.handle_request, body, heard)
 
     def _own(self, session: bytes, key_id: str) -> None:
-        """Remember whose session it is."""
+        """Store the session's owner."""
         if session and session not in self._owners:
             self._owners[session] = key_id
             while len(self._owners) > OWNERS_MAX:

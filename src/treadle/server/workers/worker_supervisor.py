@@ -1,8 +1,8 @@
-"""The master of several workers on one port: starts them, replaces one that dies, passes signals on.
+"""Supervises several workers on one port: starts them, replaces one that dies, and forwards signals.
 
-The port is opened once and inherited, so a connection that waits while a worker dies or is replaced is lost by nobody.
-SIGTERM or Ctrl-C lets all workers leave in good order, a second one at once, a third one kills them. SIGHUP replaces
-them one after the other, each only when its successor answers, so that nobody notices.
+The port is opened once and inherited, so connections that wait while a worker dies or is replaced are not lost.
+SIGTERM or Ctrl-C shuts all workers down gracefully, a second one at once, a third one kills them. SIGHUP replaces
+them one after the other, each after its successor is ready, so that requests are always answered.
 """
 
 import logging
@@ -29,13 +29,13 @@ SHORT_LIFE_S = 5.0
 """A worker that dies sooner is replaced after a pause, which doubles each time."""
 RESTART_PAUSE_S_MAX = 30.0
 EXIT_S = 10.0
-"""How long a worker that hung up has until it is killed."""
+"""How long a worker may run after it closed its channel, before it is killed."""
 ASSIGNED_MAX = 10
 _STOPS = (signal.SIGTERM, signal.SIGINT)
 
 
 class ServerWorker:
-    """One worker as its master sees it."""
+    """A worker process as its supervisor sees it."""
 
     def __init__(self, number: int, process: "subprocess.Popen[bytes]", line: socket.socket, owner: str) -> None:
         self.number = number
@@ -49,13 +49,13 @@ class ServerWorker:
         self.assigned: list[str] = []
 
     def signal(self, number: int) -> None:
-        """Send it a signal, if it still lives."""
+        """Send a signal, if the process is alive."""
         if self.process.poll() is None:
             self.process.send_signal(number)
 
 
 class WorkerSupervisor:
-    """Runs workers until it is told to stop."""
+    """Runs workers until a signal stops it."""
 
     def __init__(self, command: Sequence[str], count: int, listener: socket.socket, *, secret: str = "") -> None:
         self._command = list(command)
@@ -75,7 +75,7 @@ class WorkerSupervisor:
         self._wakeup_read, self._wakeup_write = socket.socketpair()
 
     def run(self) -> int:
-        """Serve until told to stop; return the exit code: not 0 when no worker could start."""
+        """Serve until stopped; return the exit code, which is not 0 if no worker could start."""
         self._wakeup_write.setblocking(False)
         self._wakeup_read.setblocking(False)
         self._selector.register(self._wakeup_read, selectors.EVENT_READ)
@@ -116,7 +116,7 @@ class WorkerSupervisor:
         self._dead.clear()
         env = {**os.environ, VARIABLE: write_assignment(post)}
         with theirs:
-            # In a group of its own: Ctrl-C reaches the master alone, which passes it on once.
+            # In a separate process group, so that Ctrl-C reaches only the supervisor, which forwards it once.
             process = subprocess.Popen(
                 self._command, env=env, pass_fds=(post.listener, post.line), process_group=0, stdin=subprocess.DEVNULL
             )
@@ -126,7 +126,7 @@ class WorkerSupervisor:
         self._selector.register(ours, selectors.EVENT_READ, worker)
 
     def _wait(self) -> None:
-        """Wait for a signal, a word from a worker, its end, or the time to start one again."""
+        """Wait for a signal, a message or the end of a worker, or the time of the next restart."""
         now = time.monotonic()
         timeout = max(0.0, min(self._due.values()) - now) if self._due else None
         for key, _ in self._selector.select(timeout):
@@ -155,17 +155,17 @@ class WorkerSupervisor:
 
     def _receive(self, worker: ServerWorker) -> None:
         try:
-            said = worker.line.recv(len(READY))
+            received = worker.line.recv(len(READY))
         except OSError:
-            said = b""
-        if not said:
+            received = b""
+        if not received:
             self._on_exit(worker)
         elif not worker.is_ready:
             worker.is_ready = True
             self._on_ready(worker)
 
     def _on_ready(self, worker: ServerWorker) -> None:
-        """A worker answers requests now: the first lets all others start, an heir lets its predecessor go."""
+        """Handle a ready worker: the first one lets the others start, a successor stops its predecessor."""
         self._failures.pop(worker.number, None)
         if not self._has_served:
             self._has_served = True
@@ -178,7 +178,7 @@ class WorkerSupervisor:
             self._replace_next()
 
     def _replace_next(self) -> None:
-        """Start the heir of the next worker that is to be replaced."""
+        """Start the successor of the next worker that is to be replaced."""
         while self._to_replace:
             worker = self._to_replace.popleft()
             if worker in self._workers and not worker.is_leaving:
@@ -186,7 +186,7 @@ class WorkerSupervisor:
                 return
 
     def _on_exit(self, worker: ServerWorker) -> None:
-        """Take note of a worker's end, let its runs go on, and have it replaced unless it was to leave."""
+        """Handle a worker's end: have its runs recovered, and replace it unless it was stopping."""
         self._selector.unregister(worker.line)
         worker.line.close()
         self._workers.remove(worker)
@@ -195,7 +195,7 @@ class WorkerSupervisor:
         if self._stops or not self._has_served:
             self._failed = self._failed or (0 if self._stops else code or 1)
             return
-        # What it was told of others it may not have heard any more; to be told twice harms nothing.
+        # It may not have read what it was assigned last. Assigning a dead owner twice is harmless.
         for owner in (worker.owner, *worker.assigned):
             self._assign_dead(owner)
         is_succeeded = any(each.successor_of is worker for each in self._workers)
@@ -228,7 +228,7 @@ class WorkerSupervisor:
             self._start(number)
 
     def _assign_dead(self, owner: str) -> None:
-        """Let a living worker go on with a dead one's runs at once; where there is none, the next that starts."""
+        """Have a ready worker recover a dead one's runs at once; if there is none, the next that starts."""
         for worker in self._workers:
             if worker.is_ready and not worker.is_leaving:
                 try:
