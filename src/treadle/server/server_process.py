@@ -146,7 +146,7 @@ async def _joined_workers(runtime: Runtime, app: App, post: WorkerAssignment) ->
         keeping.cancel()
         numbers.write()
         if line.is_orphaned:
-            shutil.rmtree(post.numbers, ignore_errors=True)  # nobody else is left to tidy up
+            shutil.rmtree(post.numbers, ignore_errors=True)  # the supervisor is gone and cannot do it
         await line.close()
 
 

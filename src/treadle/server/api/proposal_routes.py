@@ -100,9 +100,9 @@ async def _list(service: Service, exchange: Exchange, workspace: str | None) -> 
 async def _conflict(service: Service, exchange: Exchange, error: WorkspaceConflict) -> None:
     """Answer 409 with the current review, which a person needs to decide again."""
     info = error.info
-    told = {"code": info.code, "message": info.message, "hint": info.hint, "param": info.param}
+    shown = {"code": info.code, "message": info.message, "hint": info.hint, "param": info.param}
     review = await _review(service, exchange, exchange.params["workspace"], exchange.params["proposal"])
-    body = {"error": told, "review": None if review is None else msgspec.to_builtins(review)}
+    body = {"error": shown, "review": None if review is None else msgspec.to_builtins(review)}
     await exchange.answer_json(info.status, body, (NO_RETRY,))
 
 

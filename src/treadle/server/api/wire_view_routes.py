@@ -159,7 +159,7 @@ def _reply(call: Call, answered: CassetteResponse) -> Heard:
 
 
 def _difference(before: Plan, after: Plan) -> str | None:
-    """Return the unified diff of two plans; empty if they are too long to compare."""
+    """Return the unified diff of two plans; None if they are too long to compare."""
     left, right = (msgspec.json.format(plan_json(plan)).decode().splitlines() for plan in (before, after))
     if len(left) + len(right) > DIFF_LINES_MAX:
         return None

@@ -110,7 +110,7 @@ def _load_or_create(path: Path) -> bytes | None:
 
 def _read(path: Path) -> bytes | None:
     try:
-        kept = path.read_bytes()
+        secret = path.read_bytes()
     except OSError:
         return None
-    return kept if len(kept) >= SECRET_BYTES else None
+    return secret if len(secret) >= SECRET_BYTES else None

@@ -146,8 +146,8 @@ Put = Callable[[bytes], Coroutine[Any, Any, None]]
 
 
 async def _send_changes(changes: ListChanges, after: int, put: Put) -> None:
-    async with aclosing(changes.follow(after)) as told:
-        async for batch in told:
+    async with aclosing(changes.follow(after)) as batches:
+        async for batch in batches:
             for change in batch:
                 await put(write_frame(change.data, change.topic, changes.cursor(change.number)))
 

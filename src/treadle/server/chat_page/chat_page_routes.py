@@ -64,7 +64,7 @@ async def index(service: Service, exchange: Exchange) -> None:
 async def create(service: Service, exchange: Exchange) -> None:
     """Ask a question and return the turn that starts.
 
-    Raises: ProtocolError, NotFound, Conflict while a run of the session goes on.
+    Raises: ProtocolError, NotFound, Conflict while a run of the session is active.
     """
     mode = read_mode(exchange.query())
     new = await service.read(exchange, lambda body: read_body(body, NewTurn))
@@ -84,7 +84,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 async def branch(service: Service, exchange: Exchange) -> None:
     """Switch to another branch, at the newest run below the one named.
 
-    Raises: ProtocolError, NotFound, Conflict while a run of the session goes on.
+    Raises: ProtocolError, NotFound, Conflict while a run of the session is active.
     """
     new = await service.read(exchange, lambda body: read_body(body, NewHead))
     session = await _find(service, exchange)

@@ -66,9 +66,9 @@ class ListChanges:
 
     async def refresh(self) -> None:
         """Read every topic once; the first read of a topic produces no changes."""
-        for topic, look in self._topics.items():
+        for topic, read in self._topics.items():
             try:
-                self._compare(topic, await look())
+                self._compare(topic, await read())
             except TreadleError:
                 continue  # an unavailable store is read again at the next poll
 

@@ -84,16 +84,16 @@ def ask_again(entries: Sequence[Entry], text: str | None, more: Sequence[AnyPart
     if text is None and not more:
         return tuple(msgspec.structs.replace(item, id="") for item in questions)
     parts = [part for item in questions for part in item.content]
-    kept = [part for part in parts if not isinstance(part, TextPart) or file_name_of(part.text) is not None]
-    said = (
+    files = [part for part in parts if not isinstance(part, TextPart) or file_name_of(part.text) is not None]
+    asked = (
         text
         if text is not None
-        else "".join(part.text for part in parts if part not in kept and isinstance(part, TextPart))
+        else "".join(part.text for part in parts if part not in files and isinstance(part, TextPart))
     )
-    return (question(said, [*kept, *more]),)
+    return (question(asked, [*files, *more]),)
 
 
 def question(text: str, parts: Sequence[AnyPart]) -> MessageItem:
     """Return a user message."""
-    said = (TextPart(text=text.encode("utf-8", "replace").decode()),) if text else ()
-    return MessageItem(role="user", content=(*said, *parts))
+    texts = (TextPart(text=text.encode("utf-8", "replace").decode()),) if text else ()
+    return MessageItem(role="user", content=(*texts, *parts))

@@ -1,7 +1,7 @@
 """A run as the chat page shows it: parts (text, reasoning, tool cards, status lines), and the operations that build it.
 
 Pure. Every change may be applied twice: a part is put whole, text is put at a place, counted as browsers count.
-So a page that joins late, or hears something again, ends at the same picture.
+So a page that joins late, or receives an operation twice, shows the same result.
 """
 
 from typing import Any, Literal

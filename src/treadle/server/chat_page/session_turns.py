@@ -133,14 +133,14 @@ def _siblings(runs: Sequence[RunRow]) -> dict[str | None, list[str]]:
 
 async def _read_turn(service: Service, run: RunRow, siblings: list[str], mode: Mode) -> SessionTurn:
     entries = await service.runtime.store.entries(run.id)
-    screen, said = ChatRunView(mode), tell_all(entries)
+    screen, events = ChatRunView(mode), tell_all(entries)
     usage = run.usage
-    told: dict[str, Any] = {"status": run.status, "ended_at": run.ended_at, **note_of(run.status, run.stop, run)}
-    for numbered in said:
+    fields: dict[str, Any] = {"status": run.status, "ended_at": run.ended_at, **note_of(run.status, run.stop, run)}
+    for numbered in events:
         screen.feed(numbered.event)
         if isinstance(numbered.event, RunEnded):
             # The row may have been read before the run ended, and its entries after.
-            told, usage = ending(numbered.event), numbered.event.usage or usage
+            fields, usage = ending(numbered.event), numbered.event.usage or usage
     return SessionTurn(
         run_id=run.id,
         model=run.model,
@@ -148,11 +148,11 @@ async def _read_turn(service: Service, run: RunRow, siblings: list[str], mode: M
         created_at=run.created_at,
         question=question_of(entries),
         parts=screen.parts,
-        n=last_number(said),
+        n=last_number(events),
         siblings=siblings,
         usage=usage,
         cost_usd=service.runtime.prices.cost(run.model, usage),
-        **told,
+        **fields,
     )
 
 

@@ -66,8 +66,8 @@ def has_default_delivery(settings: Settings) -> bool:
 
 def asks_default_delivery(exchange: Exchange, request: Request) -> bool:
     """Return whether neither the headers nor the body of a request change how it is answered."""
-    says = request.background or request.strict_fidelity or request.is_fresh or request.surface.tool_status
-    return not says and _ALL_HEADERS.isdisjoint(exchange.headers)
+    has_option = request.background or request.strict_fidelity or request.is_fresh or request.surface.tool_status
+    return not has_option and _ALL_HEADERS.isdisjoint(exchange.headers)
 
 
 def default_options(exchange: Exchange, request: Request, settings: Settings) -> RequestOptions | None:

@@ -58,14 +58,14 @@ class ShownContent:
 
     def add_frame(self, frame: bytes, event: RunEvent | None = None) -> None:
         """Count any other frame; a call counts with its name, its id and, once complete, its arguments."""
-        said = b"\0"
+        shown = b"\0"
         if type(event) is ItemDone or (type(event) is ItemAdded and _begins(frame, event.item)):
             item = event.item
             if type(item) is CallItem:
-                said = "\0".join(("", item.name, item.call_id, item.arguments)).encode("utf-8", "surrogatepass")
+                shown = "\0".join(("", item.name, item.call_id, item.arguments)).encode("utf-8", "surrogatepass")
             elif type(item) is OpaqueItem:
-                said = b"\0" + bytes(item.raw)
-        self.digest = crc32(said, self.digest)
+                shown = b"\0" + bytes(item.raw)
+        self.digest = crc32(shown, self.digest)
 
 
 class _Typed(msgspec.Struct):

@@ -59,10 +59,10 @@ class McpEndpoint:
             # The SDK knows a session by its id alone; another key's is as if there were none.
             raise NotFound("Session not found.", code="session_not_found")
 
-        def heard(head: tuple[Header, ...]) -> None:
+        def on_head(head: tuple[Header, ...]) -> None:
             self._own(next((value for name, value in head if name.lower() == SESSION_HEADER), b""), key_id)
 
-        await exchange.delegate(self._manager.handle_request, body, heard)
+        await exchange.delegate(self._manager.handle_request, body, on_head)
 
     def _own(self, session: bytes, key_id: str) -> None:
         """Store the session's owner."""
@@ -77,9 +77,9 @@ class McpEndpoint:
         self._leaving.set()
         await asyncio.wait({self._task})
 
-    async def _call(self, tool: str, arguments: dict[str, Any], heard: Any, client: Client) -> ResultItem:
+    async def _call(self, tool: str, arguments: dict[str, Any], report: Any, client: Client) -> ResultItem:
         await self._service.admit(client)
-        return await self._service.runtime.call(tool, arguments, heard, client)
+        return await self._service.runtime.call(tool, arguments, report, client)
 
     async def _keep(self) -> None:
         async with self._manager.run():

@@ -74,9 +74,9 @@ def keep_counts_of_dead(folder: Path, owner: str) -> None:
 
 def _all(folder: Path) -> list[Series]:
     """Return the series of every file, except files of dead workers whose counters were merged."""
-    kept = {file.name.removesuffix(_SUFFIX): _read(file) for file in sorted(folder.glob(f"*{_SUFFIX}"))}
-    gone = frozenset(kept[_DEAD].owners) if _DEAD in kept else frozenset[str]()
-    return [series for name, each in kept.items() if name not in gone for series in each.series]
+    stored = {file.name.removesuffix(_SUFFIX): _read(file) for file in sorted(folder.glob(f"*{_SUFFIX}"))}
+    gone = frozenset(stored[_DEAD].owners) if _DEAD in stored else frozenset[str]()
+    return [series for name, each in stored.items() if name not in gone for series in each.series]
 
 
 def _merge(found: Iterable[Series]) -> list[Series]:
@@ -102,10 +102,10 @@ def _read(file: Path) -> StoredMetrics:
         return StoredMetrics()
 
 
-def _write(file: Path, kept: StoredMetrics) -> None:
+def _write(file: Path, metrics: StoredMetrics) -> None:
     beside = file.with_suffix(f".{os.getpid()}")
     try:
-        beside.write_bytes(msgspec.json.encode(kept))
+        beside.write_bytes(msgspec.json.encode(metrics))
         beside.replace(file)
     except OSError:
         beside.unlink(missing_ok=True)
