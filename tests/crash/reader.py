@@ -116,7 +116,7 @@ class Streamed:
         """Read until the connection breaks, the process loses the run, or the run ends."""
         telling = self._telling(read_position(self._last) if self._last else None)
         async for batch in batches:
-            self._take(telling.tell(batch))
+            self._take(telling.encode(batch))
             if telling.ended is not None:
                 self.has_ended = batch[-1].stands
                 return
@@ -133,7 +133,7 @@ class Streamed:
         """
         whole, name = Streamed(self._request.protocol, self._run_id), self._request.protocol
         telling = whole._telling(None)
-        whole._take(telling.tell(replay_journal(entries)))
+        whole._take(telling.encode(replay_journal(entries)))
         text, answer = self._text(), whole._text()
         if self._has_diverged:
             # A repeated call that a limit cut short has less than was journalled of it: that differs for everybody.

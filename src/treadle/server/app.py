@@ -1,6 +1,6 @@
-"""The ASGI application: the table of routes, and the edge where every error becomes an answer.
+"""The ASGI application: finds the route, checks the client, calls the handler, and turns every error into a response.
 
-Plain ASGI, no framework: a request on the hot path is one dictionary lookup away from its handler.
+Plain ASGI, no framework: on the hot path a request is one dictionary lookup away from its handler.
 """
 
 import logging
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 TRACE_BYTES_MAX = 128
 _NAMING_HEADERS = frozenset({b"x-request-id", b"traceparent"})
-"""By these others name a request."""
+"""Headers by which a client or a proxy names a request."""
 
 
 class App:
@@ -47,10 +47,10 @@ class App:
         route: HttpRoute | None = None
         try:
             self._check(exchange, list(scope["headers"]))
-            if clients.meets:
-                await clients.meet(exchange)
+            if clients.checks_addresses:
+                await clients.check_address(exchange)
             route = self._routes.find(exchange)
-            if not clients.let_in(exchange, route.access):
+            if not clients.try_admit_now(exchange, route.access):
                 await clients.admit(exchange, route.access)
             await route.handler(service, exchange)
         except TreadleError as error:
@@ -72,17 +72,17 @@ class App:
             self._guard.check(exchange, headers)
         except HttpError as error:
             if error.info.status == 415:
-                # What is wrong first is the path: the right type would not help there.
+                # An unknown path is the first problem: another content type would not help.
                 self._routes.find(exchange)
             raise
 
     async def _refuse(self, exchange: Exchange, error: TreadleError) -> None:
         if isinstance(error, StoreError):
-            # Where and why is for operators; the client is told neither.
+            # The details are for operators; the client gets a general message.
             log.warning("%s", error.message, extra={"request_id": exchange.request_id, "code": error.info.code})
         if error.info.code in REFUSALS:
             self.service.runtime.metrics.refused(error.info.code)
-        if exchange.begun:
+        if exchange.is_started:
             _break_off(exchange, error.info.code)
         elif error.http_status in pages.FAILURES and pages.wants_page(exchange):
             await pages.send_failure(exchange, error.http_status)
@@ -91,7 +91,7 @@ class App:
 
 
 def _read_request_names(exchange: Exchange) -> str | None:
-    """Take under what the request is to be seen, and return what its client calls it, if that can be used."""
+    """Set the trace parent, and return the client's request id if it is safe to use."""
     traced = exchange.headers.get(b"traceparent")
     if traced is not None:
         trace_parent.set(traced[:TRACE_BYTES_MAX].decode("latin-1"))
@@ -100,7 +100,7 @@ def _read_request_names(exchange: Exchange) -> str | None:
 
 
 def _headers(error: TreadleError) -> tuple[Header, ...]:
-    """Return what an error says beside its body: SDKs try every 409 and 429 again unless told that it is of no use."""
+    """Return an error's headers. SDKs retry every 409 and 429 unless a header stops them."""
     if isinstance(error, HttpError):
         return error.headers
     if isinstance(error, Unauthorised):
@@ -111,9 +111,9 @@ def _headers(error: TreadleError) -> tuple[Header, ...]:
 
 
 async def _answer_bug(exchange: Exchange) -> None:
-    """Answer for a bug: the request id for people to quote, nothing of the inside."""
+    """Answer after a bug with the request id, which people can quote, and no internals."""
     log.exception("unexpected error", extra={"request_id": exchange.request_id, "path": exchange.path})
-    if exchange.begun:
+    if exchange.is_started:
         _break_off(exchange, "internal_error")
     else:
         message = f"Something went wrong inside Treadle; request id {exchange.request_id}."
@@ -121,8 +121,8 @@ async def _answer_bug(exchange: Exchange) -> None:
 
 
 def _log_request(level: int, exchange: Exchange, pattern: str, lasted_s: float) -> None:
-    """Log a request by its route: paths and queries hold what belongs to clients."""
-    said: dict[str, object] = {
+    """Log a request by its route: paths and queries contain clients' data."""
+    details: dict[str, object] = {
         "request_id": exchange.request_id,
         "method": exchange.method,
         "route": pattern,
@@ -130,9 +130,9 @@ def _log_request(level: int, exchange: Exchange, pattern: str, lasted_s: float) 
         "duration_s": round(lasted_s, 6),
         "key_id": exchange.client.key_id,
     }
-    say(log, level, said, "%s %s: %d", exchange.method, pattern, exchange.status)
+    say(log, level, details, "%s %s: %d", exchange.method, pattern, exchange.status)
 
 
 def _break_off(exchange: Exchange, code: str) -> None:
-    """Leave a stream without its end: the connection is then cut, which no client takes for a success."""
+    """Leave a stream without its end, so that the connection is cut and no client takes it for a success."""
     log.warning("stream broken off", extra={"request_id": exchange.request_id, "code": code})

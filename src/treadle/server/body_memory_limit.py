@@ -1,4 +1,4 @@
-"""Bounds the request bodies that the process holds at once, so that many large ones cannot fill its memory."""
+"""Bounds the total size of request bodies that the process holds at once."""
 
 from treadle.server.http_exchange import HttpError
 

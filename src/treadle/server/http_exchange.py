@@ -1,7 +1,7 @@
-"""One HTTP exchange over ASGI: a bounded request in, one answer or one stream out.
+"""One HTTP exchange over ASGI: a bounded request in, one response or one stream out.
 
-Adds to every answer what every answer needs (request id, safety headers), and writes errors in the envelope of the
-API whose path was called. Knows no route and starts no run.
+Adds the headers that every response needs (request id, safety headers), and writes errors in the envelope of the API
+whose path was called. Routes and runs do not belong here.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ CountBytes = Callable[[int], None]
 """Counts a piece of a body, or refuses it."""
 
 CLIENT_IN_SCOPE = "treadle.client"
-"""Where an application that answers for us finds who asks."""
+"""The ASGI scope key under which an application that we delegate to finds the client."""
 
 SAFE_METHODS = frozenset({"GET", "HEAD"})
 JSON = b"application/json"
@@ -62,20 +62,20 @@ OFF_LOOP_BYTES = 1_048_576
 """A body over this is read in a thread, so that one client's history does not hold up the others' streams."""
 
 _REPEATABLE = frozenset({b"idempotency-key", b"x-stainless-retry-count"})
-"""By these a client says that its request may come again."""
+"""Headers of clients that may send the same request again."""
 
 _QUERY_BYTES_MAX = 8_192
 _NO_PARAMS: dict[str, str] = {}
 _PROBLEM_CHARS_MAX = 500
 _NAMED_FIELD = re.compile(r"^Object (?:missing required|contains unknown) field `(?P<field>.*)`$", re.DOTALL)
 NO_RETRY: Header = (b"x-should-retry", b"false")
-"""Tells the vendors' SDKs, which try most failures again of their own accord, that it would be of no use, or harm."""
+"""Stops the vendors' SDKs, which retry most failures, where a retry is useless or harmful."""
 _RETRY_AFTER_S = 1.0
 _RETRY_AFTER_STATUSES = frozenset({429, 503, 529})
 
 
 class HttpError(RequestError):
-    """A refusal that only HTTP knows, with a status of its own."""
+    """An error that exists only in HTTP, with its status."""
 
     def __init__(
         self,
@@ -99,32 +99,34 @@ class HttpError(RequestError):
 
     @property
     def is_retryable(self) -> bool:
-        """Tell whether a time to come back was given."""
+        """Return whether a retry delay is known."""
         return self._retry_after_s is not None
 
     @property
     def retry_after(self) -> float | None:
-        """Return after how many seconds to ask again, if that is known."""
+        """Return the retry delay in seconds, if it is known."""
         return self._retry_after_s
 
 
 def uncounted(_size: int) -> None:
-    """Take a piece of a body whose size nothing limits but its own bound."""
+    """Count nothing: the body is limited only by its own bound."""
 
 
 class Exchange:
-    """A request, and the one answer to it.
+    """A request and its one response.
 
-    Of a request that may come again it keeps what tells that it did: the body as `content`, or only its `digest`.
-    `client` is who asks, `hits` what was counted of it, `also` what is said of that in the head of the answer; `edge`
-    is where our own server answers at once. What is so with every request in the beginning stands here once.
+    Of a request that may be repeated, it stores what identifies the repetition: the body as `content`, or only its
+    `digest`. `hits` are the rate limits that were charged, `extra_headers` report them in the response. `edge` is set
+    where our own HTTP server can write without awaiting.
     """
+
+    # Class attributes: creating an exchange assigns no values that are the same for all requests.
 
     params: dict[str, str] = _NO_PARAMS
     client: Client = PUBLIC_CLIENT
-    also: tuple[Header, ...] = ()
+    extra_headers: tuple[Header, ...] = ()
     hits: tuple[Hit, ...] = ()
-    begun = False
+    is_started = False
     status = 0
     content = b""
     digest = ""
@@ -155,17 +157,17 @@ class Exchange:
 
     @property
     def reach(self) -> str | None:
-        """Return the key whose things the client may reach by this method in Treadle's own API; None is everybody's."""
+        """Return the key whose data this method may access in Treadle's own API; None means the data of all keys."""
         return self.client.reach(is_read=self.method in SAFE_METHODS)
 
     @property
     def envelope(self) -> str:
-        """Return the protocol in whose form errors on this path are written."""
+        """Return the protocol whose error format this path uses."""
         found = envelope_of(self.path)
         return self._models_envelope() if found == SHARED_MODELS else found
 
     def _models_envelope(self) -> str:
-        """Tell who asks for models: three APIs share that path, and only Gemini asks one of them to do something."""
+        """Return which API asks for models: three share that path, and only Gemini has actions on a model."""
         if b"anthropic-version" in self.headers:
             return MESSAGES
         is_action = self.method == "POST" and ":" in self.path
@@ -173,7 +175,7 @@ class Exchange:
         return GEMINI if is_google else CHAT
 
     def query(self) -> dict[str, str]:
-        """Return the query's fields; of a repeated one the last.
+        """Return the query's fields; if one is repeated, its last value.
 
         Raises: HttpError.
         """
@@ -184,9 +186,9 @@ class Exchange:
         return dict(parse_qsl(self.query_string.decode("latin-1"), keep_blank_values=True))
 
     async def body(self, bytes_max: int, timeout_s: float, count: CountBytes = uncounted) -> bytes:
-        """Read the whole body. What comes in pieces is counted, and `counted_bytes` says how much of it was.
+        """Read the whole body. Bytes that arrive in pieces are passed to `count` and added to `counted_bytes`.
 
-        Raises: LimitExceeded when it is longer than `bytes_max`, HttpError when it is broken off or too slow, or when
+        Raises: LimitExceeded when it is longer than `bytes_max`, HttpError when it is cut off or too slow, or when
             `count` refuses it.
         """
         body = None if self.edge is None else self.edge.take_now()
@@ -199,7 +201,7 @@ class Exchange:
         return body
 
     async def _remember(self, body: bytes) -> None:
-        """Keep of a request that may come again what tells that it did."""
+        """Store what identifies a repetition of this request."""
         if b"idempotency-key" in self.headers:
             self.content = body
         else:
@@ -220,7 +222,7 @@ class Exchange:
             raise HttpError(408, "request_timeout", message, headers=((b"connection", b"close"),)) from None
 
     def _digest(self, body: bytes) -> str:
-        """Hash the request and who sent it."""
+        """Hash the request and its sender's credentials."""
         sender = [self.headers.get(name, b"") for name in (b"authorization", b"x-api-key", b"x-goog-api-key")]
         head = b"\n".join((self.method.encode(), self.path.encode("utf-8", "replace"), self.query_string, *sender, b""))
         return hashlib.sha256(head + body).hexdigest()
@@ -242,10 +244,10 @@ class Exchange:
             if not message.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
-    def attend(self, gone: Callable[[], None] | None, behind: Behind | None = None) -> bool:
-        """Let our own server call `gone` when the client is, and look how much waits for it while it takes nothing.
+    def watch_client(self, gone: Callable[[], None] | None, behind: Behind | None = None) -> bool:
+        """Have our own HTTP server call `gone` when the client disconnects, and `behind` while it does not read.
 
-        With None that is over. False where the server is not ours, and somebody has to wait for the client's leave.
+        None ends the watch. Returns False under another server, where a task must await `disconnected`.
         """
         scope = self._scope
         scope[BEHIND_IN_SCOPE] = behind
@@ -257,15 +259,14 @@ class Exchange:
             asyncio.get_running_loop().call_soon(gone)
         return True
 
-    def forget_head(self) -> None:
-        """Let go of the headers of a request whose answer may last, which nobody reads any more: it could be most of
-        what our own server keeps of it."""
+    def drop_headers(self) -> None:
+        """Drop the request's headers once a long stream begins: they can be most of the memory that it holds."""
         if self.edge is not None:
             self.headers = {}
             self._scope["headers"].clear()
 
     async def disconnected(self) -> None:
-        """Wait until the client is gone. The body must have been read."""
+        """Wait until the client disconnects. The body must have been read."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -276,19 +277,19 @@ class Exchange:
         content_type: bytes = JSON,
         headers: tuple[Header, ...] = (NO_STORE,),
     ) -> None:
-        """Send a whole answer."""
+        """Send a complete response."""
         length = (b"content-length", b"%d" % len(body))
         typed = ((b"content-type", content_type), length) if status not in (204, 304) else ()
-        said = self._said(status, (*typed, *headers))
-        if self.edge is None or not self.edge.begin_now(status, said, body, is_whole=True):
-            await self._begin(status, said, b"" if self.method == "HEAD" else body, is_whole=True)
+        headers = self._response_headers(status, (*typed, *headers))
+        if self.edge is None or not self.edge.begin_now(status, headers, body, is_whole=True):
+            await self._begin(status, headers, b"" if self.method == "HEAD" else body, is_whole=True)
 
     async def answer_json(self, status: int, value: object, headers: tuple[Header, ...] = ()) -> None:
-        """Send a value as JSON that no cache keeps."""
+        """Send a value as JSON that must not be cached."""
         await self.answer(status, write_json(value), JSON, (NO_STORE, *headers))
 
     async def refuse(self, error: ErrorInfo, headers: tuple[Header, ...] = ()) -> None:
-        """Send an error in the envelope of the API that was called. Who must not try again is told no time for it."""
+        """Send an error in the envelope of the API that was called, without a retry delay if it must not be retried."""
         if NO_RETRY in headers:
             error = msgspec.structs.replace(error, retryable=False, retry_after_s=None)
         body = write_refusal(self.envelope, error, self.request_id)
@@ -297,10 +298,10 @@ class Exchange:
     async def begin(
         self, headers: tuple[Header, ...] = (), content_type: bytes = EVENT_STREAM, data: bytes = b""
     ) -> None:
-        """Open a stream, of server-sent events unless its type says otherwise, and send the first of it."""
-        said = self._said(200, ((b"content-type", content_type), *_STREAM, *headers))
-        if self.edge is None or not self.edge.begin_now(200, said, data, is_whole=False):
-            await self._begin(200, said, data, is_whole=False)
+        """Start a stream, of server-sent events unless `content_type` differs, and send its first bytes."""
+        headers = self._response_headers(200, ((b"content-type", content_type), *_STREAM, *headers))
+        if self.edge is None or not self.edge.begin_now(200, headers, data, is_whole=False):
+            await self._begin(200, headers, data, is_whole=False)
 
     async def write(self, data: bytes) -> None:
         """Send more of the stream."""
@@ -310,8 +311,8 @@ class Exchange:
         """Send the last of the stream."""
         await self._send({"type": "http.response.body", "body": data, "more_body": False})
 
-    async def delegate(self, application: Application, body: bytes, heard: OnHead | None = None) -> None:
-        """Let another ASGI application answer; the body was read already. `heard` sees the head of its answer."""
+    async def delegate(self, application: Application, body: bytes, on_head: OnHead | None = None) -> None:
+        """Let another ASGI application answer; the body has been read. `on_head` gets its response headers."""
         waiting: list[AsgiMessage] = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def receive() -> AsgiMessage:
@@ -320,32 +321,32 @@ class Exchange:
         async def send(message: AsgiMessage) -> None:
             if message["type"] == "http.response.start":
                 head = tuple(message.get("headers", ()))
-                if heard is not None:
-                    heard(head)
+                if on_head is not None:
+                    on_head(head)
                 status = message.get("status", 200)
-                said = self._said(status, head)
-                await self._send({"type": "http.response.start", "status": status, "headers": list(said)})
+                headers = self._response_headers(status, head)
+                await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
             else:
                 await self._send(message)
 
         await application({**self._scope, CLIENT_IN_SCOPE: self.client}, receive, send)
 
-    async def _begin(self, status: int, said: tuple[Header, ...], data: bytes, *, is_whole: bool) -> None:
-        """Send the head of the answer and what follows it at once, which is all of it if it `is_whole`, by ASGI."""
-        await self._send({"type": "http.response.start", "status": status, "headers": list(said)})
+    async def _begin(self, status: int, headers: tuple[Header, ...], data: bytes, *, is_whole: bool) -> None:
+        """Send the response head and the first bytes by ASGI; `is_whole` if they are all."""
+        await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
         if data or is_whole:
             await self._send({"type": "http.response.body", "body": data, "more_body": not is_whole})
 
-    def _said(self, status: int, headers: tuple[Header, ...]) -> tuple[Header, ...]:
-        """Return what the head of the one answer says; Anthropic's SDKs look for the id under a name of their own."""
-        assert not self.begun, "an exchange has one answer"
-        self.begun = True
+    def _response_headers(self, status: int, headers: tuple[Header, ...]) -> tuple[Header, ...]:
+        """Return the headers of the response. Anthropic's SDKs read the id from a header with another name."""
+        assert not self.is_started, "an exchange has one answer"
+        self.is_started = True
         self.status = status
         request_id = self.request_id.encode("latin-1")
         envelope = envelope_of(self.path)
         if envelope == MESSAGES or (envelope == SHARED_MODELS and b"anthropic-version" in self.headers):
-            return (*headers, *self.also, *_ALWAYS, (b"x-request-id", request_id), (b"request-id", request_id))
-        return (*headers, *self.also, *_ALWAYS, (b"x-request-id", request_id))
+            return (*headers, *self.extra_headers, *_ALWAYS, (b"x-request-id", request_id), (b"request-id", request_id))
+        return (*headers, *self.extra_headers, *_ALWAYS, (b"x-request-id", request_id))
 
 
 def read_number(query: dict[str, str], name: str, *, default: int, least: int, most: int = 2**53) -> int:
@@ -377,14 +378,14 @@ def read_body(body: bytes, kind: type[T]) -> T:
 
 
 def _param(problem: str, path: str) -> str | None:
-    """Return the field that is meant: a missing or unknown one is named in the problem, the others by their path."""
+    """Return the field at fault: the problem names a missing or unknown one, the path names the others."""
     named = _NAMED_FIELD.search(problem)
     names = [name for name in (path, named["field"][:NAME_CHARS_MAX] if named else "") if name]
     return ".".join(names) or None
 
 
 def path_below(path: str, root: str) -> str:
-    """Return a path as it is seen from where the application is mounted; ASGI servers give it whole."""
+    """Return a path relative to where the application is mounted; ASGI servers pass it whole."""
     root = root.rstrip("/")
     if not root or not f"{path}/".startswith(f"{root}/"):
         return path
@@ -399,7 +400,7 @@ def _too_large(bytes_max: int) -> LimitExceeded:
 
 
 def _retry_after(error: ErrorInfo) -> tuple[Header, ...]:
-    """Say when to come back wherever that helps and a client would otherwise guess."""
+    """Return `retry-after` where a retry helps and the client would otherwise guess the delay."""
     if error.retry_after_s is None and not (error.retryable and error.status in _RETRY_AFTER_STATUSES):
         return ()
     seconds = math.ceil(max(0.0, error.retry_after_s if error.retry_after_s is not None else _RETRY_AFTER_S))

@@ -1,4 +1,4 @@
-"""Gives memory back to the system after a burst: the C library keeps what was freed, and would keep it for ever."""
+"""Returns freed memory to the system after a burst, because the C library would hold it indefinitely."""
 
 import asyncio
 import ctypes
@@ -11,13 +11,13 @@ log = logging.getLogger(__name__)
 
 INTERVAL_S = 5.0
 SLACK_BYTES = 8 * 1024 * 1024
-"""How far the process may grow before it is worth while: a trim looks at the whole heap, which takes milliseconds."""
+"""How far the process may grow before a trim is worth its cost: it walks the whole heap, which takes milliseconds."""
 
 QUIET_BYTES = 1024 * 1024
-"""A process that changed less since the last look has little to do."""
+"""A process whose size changed less since the last check is nearly idle."""
 
 LARGE_BYTES = 1024 * 1024
-"""What is as large has pages of its own, which go back when it is freed."""
+"""Allocations of this size get their own pages, which are returned as soon as they are freed."""
 
 ARENAS_MAX = 2
 """Each thread would get an arena of its own, up to eight for each core, and each keeps what its peak left in pieces."""
@@ -28,12 +28,12 @@ _PAGE_BYTES = 4_096
 
 
 def resident_bytes() -> int:
-    """Return how much memory the process holds."""
+    """Return the resident memory of the process."""
     return int(_STATM.read_text().split()[1]) * _PAGE_BYTES
 
 
 def find_trim() -> Callable[[], object] | None:
-    """Return the C library's way to give memory back, and keep it from holding on to more; None where it has none."""
+    """Return the C library's trim function, and limit what it holds on to; None where it has none."""
     if not _STATM.exists():
         return None
     try:
@@ -41,8 +41,8 @@ def find_trim() -> Callable[[], object] | None:
         malloc_trim, mallopt = library.malloc_trim, library.mallopt
     except (OSError, AttributeError):
         return None  # not glibc
-    # Else the first large answer that is freed raises both, up to 64 MB: what is free at the end of a thread's heap is
-    # given back only above them, for a trim passes it over.
+    # Otherwise glibc raises both thresholds up to 64 MB when the first large block is freed, and returns the free end
+    # of a thread's heap only above them: malloc_trim does not cover it.
     mallopt(_M_MMAP_THRESHOLD, LARGE_BYTES)
     mallopt(_M_TRIM_THRESHOLD, LARGE_BYTES)
     mallopt(_M_ARENA_MAX, ARENAS_MAX)
@@ -50,8 +50,8 @@ def find_trim() -> Callable[[], object] | None:
 
 
 class MemoryTrimmer:
-    """Trims the heap while the process holds more than it held at its smallest: what is in use at one look may be free
-    at the next, and the C library tells nobody."""
+    """Trims the heap while the process holds more memory than at its smallest: the C library does not report what
+    is free, so it tries again after each interval."""
 
     def __init__(
         self,
@@ -67,12 +67,12 @@ class MemoryTrimmer:
         self._has_collected = False
 
     async def run(self) -> None:
-        """Look from time to time, until cancelled."""
+        """Check at each interval until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL_S)
-            await self.look()
+            await self.trim_if_grown()
 
-    async def look(self) -> bool:
+    async def trim_if_grown(self) -> bool:
         """Trim if the process has grown. Not on the event loop: a large heap takes some milliseconds."""
         held = self._resident()
         self._least_bytes = min(self._least_bytes, held)
@@ -82,7 +82,7 @@ class MemoryTrimmer:
         if held <= self._least_bytes + SLACK_BYTES:
             return False
         if is_quiet and not self._has_collected:
-            # A server hardly ever collects cycles by itself, for nothing runs meanwhile: once, now that little does.
+            # An idle server allocates too little to trigger a garbage collection, so run one now.
             self._has_collected = True
             self._collect()
         await asyncio.to_thread(self._trim)

@@ -1,6 +1,6 @@
-"""Several runs that answer one request, as Chat's `n` and Gemini's `candidateCount` ask.
+"""Several runs that answer one request, for Chat's `n` and Gemini's `candidateCount`.
 
-A choice is a run, and one that fails ends the others.
+A choice is a run, and one that fails cancels the others.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ class ChoiceEvent(Numbered, frozen=True, kw_only=True):
 
 
 class ChoiceRuns:
-    """The runs of all choices, carried as one."""
+    """The runs of all choices as one event source."""
 
     def __init__(self, handles: Sequence[RunHandle]) -> None:
         self._handles = handles
@@ -43,7 +43,7 @@ class ChoiceRuns:
 
     @property
     def has_run_tools(self) -> bool:
-        """Tell whether a tool has started in any of them."""
+        """Return whether a tool has started in any of them."""
         return any(handle.has_run_tools for handle in self._handles)
 
     @property
@@ -53,11 +53,11 @@ class ChoiceRuns:
 
     @property
     def cache(self) -> str:
-        """Return nothing: several choices shall differ, so they are asked for."""
+        """Return an empty string: several choices should differ, so the cache is not used."""
         return ""
 
     async def events(self, *, on_batch: BatchHandler | None = None) -> AsyncGenerator[list[Numbered], None]:
-        """Yield what happens in any of them, as it happens, until all have ended; all of it is read."""
+        """Yield the events of all runs as they happen, until all have ended. `hear` is not used."""
         queue: asyncio.Queue[list[Numbered] | None] = asyncio.Queue()
         pumps = [asyncio.create_task(self._pump(choice, queue)) for choice in range(len(self._handles))]
         going = len(pumps)
@@ -74,19 +74,19 @@ class ChoiceRuns:
             await asyncio.wait(pumps)
 
     def stored_events(self) -> FeedBatches:
-        """Return the same: no answer in the background has several choices."""
+        """Return the same events: no background response has several choices."""
         return self.events()
 
     def behind(self, taken: int) -> int:
-        """Return nothing that could be known: whose events were taken is not counted."""
+        """Return 0: buffered bytes are not counted per choice."""
         return 0
 
     async def cancel(self) -> None:
-        """End them all."""
+        """Cancel all runs."""
         await asyncio.gather(*(handle.cancel() for handle in self._handles))
 
     async def wait(self) -> RunEnded:
-        """Wait for all and return the end of one that ended badly, else of the last."""
+        """Wait for all runs and return the end of the first that failed, else of the last."""
         ends = [await handle.wait() for handle in self._handles]
         return next((ended for ended in ends if failure_of(ended) is not None), ends[-1])
 
@@ -103,73 +103,73 @@ class ChoiceRuns:
 
 
 class ChoicesWriter:
-    """Tells the runs of all choices as one answer.
+    """Writes the runs of all choices as one answer.
 
-    After a crash a stream goes on with what its client has not seen; what is not a stream leaves out what was broken.
+    After a crash, a stream continues with what its client has not seen, and a folded answer omits broken rounds.
     """
 
     def __init__(self, new_choices: Callable[[], ChoicesEncoder], count: int, *, streams: bool) -> None:
         self._new_choices = new_choices
         self._choices = new_choices()
-        self._going = set(range(count))
-        self._mends = [ReplayDiff() for _ in range(count)] if streams else []
-        self._told: list[list[RunEvent]] = [[] for _ in range(count)]
+        self._running = set(range(count))
+        self._deduplicators = [ReplayDiff() for _ in range(count)] if streams else []
+        self._sent: list[list[RunEvent]] = [[] for _ in range(count)]
         self._round_at = [0] * count
         self._early: list[Numbered] = []
-        self._has_begun = False
+        self._is_started = False
         self.ended: RunEnded | None = None
 
     def feed(self, numbered: Numbered) -> list[bytes]:
-        """Return the frames to send for an event; what belongs to no choice goes to the first that goes on."""
+        """Return the frames to send for an event; one of no choice goes to the first choice that is running."""
         event = numbered.event
         if isinstance(event, KeptAlive):
-            return self._choices.feed(min(self._going), event) if self._going else []
+            return self._choices.feed(min(self._running), event) if self._running else []
         choice = numbered.choice if isinstance(numbered, ChoiceEvent) else 0
-        if choice and not self._has_begun:
-            # The answer is named after its first run, whichever of them is heard first.
+        if choice and not self._is_started:
+            # The answer takes its id from the first choice's run, so that run's events must come first.
             self._early.append(numbered)
             return []
-        frames = self._take(choice, event)
-        if not self._has_begun:
-            self._has_begun = True
+        frames = self._feed_choice(choice, event)
+        if not self._is_started:
+            self._is_started = True
             frames += [frame for early in self._early for frame in self.feed(early)]
         return frames
 
-    def tell(self, batch: list[Numbered]) -> list[bytes]:
+    def encode(self, batch: list[Numbered]) -> list[bytes]:
         """Return the frames to send for events of any of them."""
         return [frame for numbered in batch for frame in self.feed(numbered)]
 
-    def hear(self, batch: list[Numbered]) -> list[bytes] | None:
-        """Leave all of them to be read, for each run waits for its own reader."""
+    def try_encode_now(self, batch: list[Numbered]) -> list[bytes] | None:
+        """Return None: every batch is left to the reader, because each run waits for its own."""
         return None
 
-    def _take(self, choice: int, event: RunEvent) -> list[bytes]:
-        if not self._mends:
+    def _feed_choice(self, choice: int, event: RunEvent) -> list[bytes]:
+        if not self._deduplicators:
             return self._fold(choice, event)
-        return [frame for each in self._mends[choice].feed(event) for frame in self._tell(choice, each)]
+        return [frame for each in self._deduplicators[choice].feed(event) for frame in self._encode(choice, each)]
 
     def body(self) -> bytes:
         """Return the whole answer, once all choices have ended."""
         return self._choices.body()
 
     def _fold(self, choice: int, event: RunEvent) -> list[bytes]:
-        told = self._told[choice]
+        encoded = self._sent[choice]
         if isinstance(event, RoundBroken):
-            del told[self._round_at[choice] :]
+            del encoded[self._round_at[choice] :]
             self._choices = self._new_choices()
-            for again, events in enumerate(self._told):
+            for again, events in enumerate(self._sent):
                 for each in events:
                     self._choices.feed(again, each)
             return []
         if isinstance(event, RoundStarted):
-            self._round_at[choice] = len(told)
-        told.append(event)
-        return self._tell(choice, event)
+            self._round_at[choice] = len(encoded)
+        encoded.append(event)
+        return self._encode(choice, event)
 
-    def _tell(self, choice: int, event: RunEvent) -> list[bytes]:
+    def _encode(self, choice: int, event: RunEvent) -> list[bytes]:
         frames = self._choices.feed(choice, event)
         if isinstance(event, RunEnded):
-            self._going.discard(choice)
+            self._running.discard(choice)
             if self.ended is None and self._choices.is_over:
                 self.ended = event
         return frames
@@ -181,25 +181,25 @@ async def reply(service: Service, exchange: Exchange, request: Request) -> None:
     Raises: TreadleError, before anything is sent.
     """
     request = as_configured(request, service.runtime.settings, exchange)
-    wishes = await options_of(service, exchange, request)
-    source = find_retried(service, wishes) or await _start_all(service, exchange, request, wishes)
+    options = await options_of(service, exchange, request)
+    source = find_retried(service, options) or await _start_all(service, exchange, request, options)
     count, run_id = request.surface.choices, source.run_id
     new_choices = PROTOCOLS[request.protocol].codec.choices_encoder
     assert new_choices is not None, "only clients of some protocols may ask for several answers"
-    telling = ChoicesWriter(lambda: new_choices(request, RunIds(run_id), count), count, streams=request.surface.stream)
-    carried = RunResponse(exchange, source, telling, delivery_options(request, wishes), service.audience)
+    writer = ChoicesWriter(lambda: new_choices(request, RunIds(run_id), count), count, streams=request.surface.stream)
+    carried = RunResponse(exchange, source, writer, delivery_options(request, options), service.subscribers)
     await carried.run(service.runtime.settings.server.keep_alive_s)
 
 
-async def _start_all(service: Service, exchange: Exchange, request: Request, wishes: RequestOptions) -> ChoiceRuns:
-    """Start a run for each choice; if one cannot be started, none goes on.
+async def _start_all(service: Service, exchange: Exchange, request: Request, options: RequestOptions) -> ChoiceRuns:
+    """Start a run for each choice; if one cannot be started, cancel the others.
 
     Raises: TreadleError.
     """
     handles: list[RunHandle] = []
     try:
         for choice in range(request.surface.choices):
-            idempotency = _idempotency_of(wishes, choice)
+            idempotency = _idempotency_of(options, choice)
             handles.append(await service.start(request, exchange.client, idempotency=idempotency))
     except TreadleError:
         await asyncio.gather(*(handle.cancel() for handle in handles if not handle.is_attached))
@@ -207,10 +207,10 @@ async def _start_all(service: Service, exchange: Exchange, request: Request, wis
     return ChoiceRuns(handles)
 
 
-def _idempotency_of(wishes: RequestOptions, choice: int) -> Idempotency | None:
-    """Return a key of its own for each choice; the first one's is the client's, so that another request under that
-    key is still found out."""
-    idempotency = wishes.idempotency
+def _idempotency_of(options: RequestOptions, choice: int) -> Idempotency | None:
+    """Return a separate key for each choice. The first choice has the client's own key, so that a different request
+    under that key is detected."""
+    idempotency = options.idempotency
     if idempotency is None or choice == 0:
         return idempotency
     return msgspec.structs.replace(idempotency, key=f"{idempotency.key}\x1f{choice}")

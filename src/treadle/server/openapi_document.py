@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the table of routes. Nothing is described here that a row does not say."""
+"""Builds the OpenAPI document from the table of routes. What an operation takes and returns is stated in its row."""
 
 import re
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Who may come in: decides by method, path and headers alone, and never looks inside a body.
+"""Rejects unsafe requests by their method, path and headers alone; bodies are not read here.
 
 A gateway on loopback must not be driven by a web page from elsewhere. A page can reach it by a name that resolves to
 127.0.0.1 (DNS rebinding: caught by Host), by a plain cross-origin POST (caught by Origin, Sec-Fetch-Site and
@@ -22,7 +22,7 @@ HEADERS_MAX = 128
 HEADER_BYTES_MAX = 65_536
 PATH_CHARS_MAX = 2_048
 KNOWN_MAX = 256
-"""How many Host headers that were let through are remembered."""
+"""How many accepted Host headers are cached."""
 
 _name = itemgetter(0)
 _SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -30,7 +30,7 @@ _BODY_METHODS = frozenset({"POST", "PATCH"})
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
 _BROWSER_MARKS = (b"origin", b"sec-fetch-site", b"sec-fetch-mode")
 _DOUBTFUL = frozenset({b"origin", b"sec-fetch-site", b"content-encoding"})
-"""Without these a request for which a page needs leave is as good as it says."""
+"""Headers that need a closer check. A JSON request without them is not from another origin's page."""
 
 _KEY_HEADERS = frozenset({b"authorization", b"x-api-key", b"x-goog-api-key"})
 _KEY_ID = f"{KEY}_"
@@ -43,10 +43,10 @@ def sane_request_id(given: bytes) -> str | None:
 
 
 def client_key(exchange: Exchange) -> str | None:
-    """Return the key a client sent, wherever its API puts one: every place is looked at on every API.
+    """Return the API key that a client sent, in any of the places that the APIs use for one.
 
-    A key in the query is read here alone and never becomes part of a path, a log line or a label. The id of a key is
-    none: by `?key=key_…` lists are narrowed.
+    A key in the query is read only here, and never becomes part of a path, a log line or a label. The id of a key
+    (`?key=key_…`) is not a key: it filters lists.
 
     Raises: HttpError for a query that is too long.
     """
@@ -69,7 +69,7 @@ def client_key(exchange: Exchange) -> str | None:
 
 @functools.lru_cache(maxsize=256)
 def is_loopback(host: str) -> bool:
-    """Tell whether a name or address can only mean this machine."""
+    """Return whether a name or address can only mean this machine."""
     name = host.strip("[]").rstrip(".").lower()
     if name == "localhost" or name.endswith(".localhost"):
         return True
@@ -88,7 +88,7 @@ class RequestGuard:
         self._known: set[bytes] = set()
 
     def check(self, exchange: Exchange, headers: list[Header]) -> None:
-        """Let the request through, or say why not.
+        """Check host, origin, sizes and content type.
 
         Raises: Forbidden, HttpError.
         """
@@ -126,7 +126,7 @@ class RequestGuard:
 
 
 def _check_origin(exchange: Exchange) -> None:
-    """Refuse what a browser sends on behalf of another origin; programs send none of these headers."""
+    """Reject what a browser sends for another origin; programs send none of these headers."""
     origin = exchange.header(b"origin")
     if origin and not _is_same_origin(origin, exchange.header(b"host")):
         raise _foreign("another origin")

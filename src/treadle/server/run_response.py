@@ -1,8 +1,8 @@
-"""Carries a run to the client that asked for it: as a stream, or folded into one body by the same encoder.
+"""Delivers a run to the client that asked for it: as a stream, or folded into one body by the same encoder.
 
-The status stays open until there is something to show, so that an upstream which refuses at once is an HTTP error
-and not a broken stream. A client that goes away takes its run with it, unless somebody else reads it or it was asked
-to go on. Nothing here knows a protocol's words.
+The status is sent with the first content, so that an upstream that refuses at once gives an HTTP error and not a
+broken stream. A disconnect cancels the run, unless it has other readers or was asked to continue. Protocol details
+belong to the encoders.
 """
 
 import asyncio
@@ -46,7 +46,7 @@ from treadle.server.delivery.request_headers import (
     NO_OPTIONS,
     OPTION_HEADERS,
     RequestOptions,
-    asks_plainly,
+    asks_default_delivery,
     default_options,
     first_number,
     read_options,
@@ -60,10 +60,10 @@ T = TypeVar("T")
 NewEncoder = Callable[[Request, IdSource], Encoder]
 NewEventFilter = Callable[[IdSource], EventFilter]
 LOST_RETRY_S = 2.0
-"""How long a client waits before it asks under its key for a run that was lost here; the answer then waits for it."""
+"""The retry delay for a client whose run moved to another process: under its key it finds the run there."""
 
 _SILENT = frozenset({RunStarted, RoundStarted, RoundBroken, RunRecovered, Noted, KeptAlive, RunEnded})
-"""Events that happen without anything of the upstream's answer."""
+"""Events that contain nothing of the upstream's answer."""
 
 _EXACT = (b"x-treadle-fidelity", fidelity(()).encode())
 
@@ -74,57 +74,57 @@ async def reply(
     request: Request,
     *,
     encoder: NewEncoder | None = None,
-    retell: NewEventFilter | None = None,
+    event_filter: NewEventFilter | None = None,
     session_id: str | None = None,
 ) -> None:
-    """Answer a request that has been read; `encoder` and `retell` tell the run otherwise than its protocol does.
+    """Answer a request that has been read; `encoder` and `event_filter` replace those of its protocol.
 
     Raises: TreadleError, before anything is sent.
     """
-    settings, wishes = service.runtime.settings, NO_OPTIONS
+    settings, options = service.runtime.settings, NO_OPTIONS
     source: EventSource | None = None
-    if not (service.answers_plainly and asks_plainly(exchange, request)):
+    if not (service.has_default_delivery and asks_default_delivery(exchange, request)):
         request = as_configured(request, settings, exchange)
-        wishes = default_options(exchange, request, settings) or await options_of(service, exchange, request)
-        source = find_retried(service, wishes)
+        options = default_options(exchange, request, settings) or await options_of(service, exchange, request)
+        source = find_retried(service, options)
     if source is None:
-        source = await service.start(request, exchange.client, session_id=session_id, idempotency=wishes.idempotency)
-    telling = _make_writer(request, source.run_id, wishes, encoder, retell)
-    carried = RunResponse(exchange, source, telling, delivery_options(request, wishes), service.audience)
+        source = await service.start(request, exchange.client, session_id=session_id, idempotency=options.idempotency)
+    writer = _make_writer(request, source.run_id, options, encoder, event_filter)
+    carried = RunResponse(exchange, source, writer, delivery_options(request, options), service.subscribers)
     await carried.run(settings.server.keep_alive_s)
 
 
 def _make_writer(
     request: Request,
     run_id: str,
-    wishes: RequestOptions,
+    options: RequestOptions,
     encoder: NewEncoder | None,
-    retell: NewEventFilter | None,
+    event_filter: NewEventFilter | None,
 ) -> ResponseWriter:
-    """Return how a run is told: again as before to a client that comes back, whatever has happened since."""
+    """Return the writer of the response; to a client that reconnects it writes the same frames as before."""
     make = encoder or PROTOCOLS[request.protocol].codec.encoder
     if not request.surface.stream and not has_sequence_numbers(request.protocol):
         return FoldedWriter(partial(make, request, RunIds(run_id)))
-    frames = FrameNumbers(position=wishes.position, first=first_number(request), shows_ids=wishes.shows_ids)
+    frames = FrameNumbers(position=options.position, first=first_number(request), shows_ids=options.shows_ids)
     ids = RunIds(run_id)
-    if retell is not None:
-        return RunWriter(make(request, ids), retell(ids), frames)
+    if event_filter is not None:
+        return RunWriter(make(request, ids), event_filter(ids), frames)
     return resumable_writer(request, make(request, ids), frames)
 
 
 async def options_of(service: Service, exchange: Exchange, request: Request) -> RequestOptions:
-    """Return what the headers ask for; a client that comes back must have been here.
+    """Return the delivery options; a client that resumes must have started the run.
 
     Raises: TreadleError.
     """
     settings = service.runtime.settings
     if len(exchange.content) > OFF_LOOP_BYTES:
-        wishes = await asyncio.to_thread(read_options, exchange, request, settings)
+        options = await asyncio.to_thread(read_options, exchange, request, settings)
     else:
-        wishes = read_options(exchange, request, settings)
+        options = read_options(exchange, request, settings)
     exchange.content = b""
-    if wishes.position is not None and wishes.idempotency is not None:
-        key = wishes.idempotency.key
+    if options.position is not None and options.idempotency is not None:
+        key = options.idempotency.key
         if await service.runtime.store.find_idempotent(key, key_id=exchange.client.key_id) is None:
             raise NotFound(
                 "There is no run under this Idempotency-Key to go on with.",
@@ -132,16 +132,16 @@ async def options_of(service: Service, exchange: Exchange, request: Request) -> 
                 param="Last-Event-ID",
                 hint="Send the request without Last-Event-ID to start anew.",
             )
-    return wishes
+    return options
 
 
-def find_retried(service: Service, wishes: RequestOptions) -> EventSource | None:
+def find_retried(service: Service, options: RequestOptions) -> EventSource | None:
     """Return the run of an SDK's earlier attempt, if its connection broke before anything was sent."""
-    return service.audience.find(wishes.retry) if wishes.retry and wishes.attempt else None
+    return service.subscribers.find(options.retry) if options.retry and options.attempt else None
 
 
 def as_configured(request: Request, settings: Settings, exchange: Exchange) -> Request:
-    """Return the request with what the configuration and Treadle's own headers say of how to answer it."""
+    """Return the request with the options from the configuration and from Treadle's own headers."""
     surface, asked = request.surface, exchange.headers
     tells_tools = settings.tools.tool_status == "text"
     is_usual = not (settings.extended_events or settings.strict_fidelity or tells_tools)
@@ -161,7 +161,7 @@ def as_configured(request: Request, settings: Settings, exchange: Exchange) -> R
 
 
 def wants_fresh(exchange: Exchange) -> bool:
-    """Tell whether a client wants the model asked, although the same was answered before."""
+    """Return whether a client wants the model asked, although the same was answered before."""
     if b"cache-control" not in exchange.headers:
         return False
     words = {word.strip().lower() for word in exchange.header(b"cache-control").split(",")}
@@ -176,11 +176,11 @@ async def read(body: bytes, reader: Callable[[bytes], T]) -> T:
 
 
 class DeliveryOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """How an answer is carried: as a stream, of that type, which `is_resumed` if its client has seen the beginning.
+    """How a response is delivered: as a stream or not, and `is_resumed` if the client has seen its beginning.
 
-    One that is `stored` shows only what the store has: its clients know no more of their place than a number.
-    `patience_s` is how long the run goes on without a reader; None for as long as it takes. An SDK that has heard
-    nothing yet asks the same again, known by `retry`, within `retry_s`; `is_keyed` says that it finds the same run.
+    A `stored` stream shows only what the journal has, because its clients know their position only as a number.
+    `patience_s` is how long the run continues without a reader; None means until its end. An SDK that received
+    nothing repeats its request, identified by `retry`, within `retry_s`. With `is_keyed` it finds the same run.
     """
 
     streams: bool = True
@@ -200,28 +200,28 @@ _USUAL = {
 }
 
 
-def delivery_options(request: Request, wishes: RequestOptions) -> DeliveryOptions:
-    """Return how the answer to a request is carried."""
+def delivery_options(request: Request, options: RequestOptions) -> DeliveryOptions:
+    """Return how the response to a request is delivered."""
     surface = request.surface
-    if wishes is NO_OPTIONS:
+    if options is NO_OPTIONS:
         return _USUAL[surface.stream, surface.is_array]
     return DeliveryOptions(
         streams=surface.stream,
         content_type=JSON if surface.is_array else EVENT_STREAM,
-        patience_s=wishes.patience_s,
-        is_resumed=wishes.position is not None,
+        patience_s=options.patience_s,
+        is_resumed=options.position is not None,
         stored=request.background and surface.stream,
-        retry=wishes.retry,
-        retry_s=wishes.retry_s,
-        is_keyed=wishes.idempotency is not None,
+        retry=options.retry,
+        retry_s=options.retry_s,
+        is_keyed=options.idempotency is not None,
     )
 
 
 class RunResponse:
-    """One answer on its way to one client."""
+    """Delivers one response to one client."""
 
     _is_gone = False
-    _is_carrying = False
+    _is_writing = False
     _is_lost = False
     _presence: ClientPresence | None = None
     _taken = 0
@@ -230,30 +230,30 @@ class RunResponse:
         self,
         exchange: Exchange,
         source: EventSource,
-        telling: ResponseWriter,
+        writer: ResponseWriter,
         manner: DeliveryOptions,
         audience: Subscribers,
     ) -> None:
         self._exchange = exchange
         self._edge = exchange.edge
         self._source = source
-        self._telling = telling
+        self._writer = writer
         self._audience = audience
-        self._manner = manner
+        self._options = manner
         self._streams = manner.streams
         self._frames: list[bytes] = []
         self._has_answer = self._is_visible = manner.is_resumed
         self._reading: asyncio.Task[None] | None = None
 
     async def run(self, keep_alive_s: float) -> None:
-        """Carry the run to its end, or until the client goes away."""
+        """Deliver the run to its end, or until the client disconnects."""
         exchange, run_id = self._exchange, self._source.run_id
         reading = self._reading = asyncio.current_task()
         assert reading is not None
         self._audience.enter(run_id)
-        is_told = exchange.attend(self._hang_up, self._behind if self._streams else None)
+        is_told = exchange.watch_client(self._on_disconnect, self._unsent_bytes if self._streams else None)
         if self._streams or not is_told:
-            silence = self._break_silence if self._streams else None
+            silence = self._send_keep_alive if self._streams else None
             self._presence = ClientPresence(silence, keep_alive_s, None if is_told else self._until_gone())
         try:
             await self._read()
@@ -263,37 +263,37 @@ class RunResponse:
             reading.uncancel()
         finally:
             self._reading = None
-            exchange.attend(None)
+            exchange.watch_client(None)
             if self._presence is not None:
                 self._presence.end()
                 self._presence = None
-            if self._telling.ended is None:
+            if self._writer.ended is None:
                 await self._leave()
             else:
                 self._audience.count_out(run_id)
         if not self._is_gone:
             await self._finish()
-        elif not exchange.begun:
+        elif not exchange.is_started:
             exchange.status = CANCELLED.status
 
-    def _hang_up(self) -> None:
-        """Hear that the client is gone."""
-        if self._reading is not None and self._telling.ended is None:
+    def _on_disconnect(self) -> None:
+        """Stop reading the run: the client disconnected."""
+        if self._reading is not None and self._writer.ended is None:
             self._is_gone = True
             self._reading.cancel()
 
     async def _until_gone(self) -> None:
         await self._exchange.disconnected()
-        self._hang_up()
+        self._on_disconnect()
 
-    def _behind(self) -> int:
-        """Return about how many bytes wait for the client."""
+    def _unsent_bytes(self) -> int:
+        """Return roughly how many bytes are buffered for the client."""
         return self._source.behind(self._taken)
 
     async def _leave(self) -> None:
-        """Count out a reader that has not heard the end, and say how long the run is to wait for it to come back."""
-        manner = self._manner
-        if manner.retry and manner.patience_s == 0.0 and not self._exchange.begun:
+        """Remove a reader that has not received the end, and set how long the run waits for it to reconnect."""
+        manner = self._options
+        if manner.retry and manner.patience_s == 0.0 and not self._exchange.is_started:
             await self._audience.leave(self._source, manner.retry_s, manner.retry)
         else:
             await self._audience.leave(self._source, manner.patience_s)
@@ -301,17 +301,17 @@ class RunResponse:
     async def _read(self) -> None:
         if self._is_visible and self._streams:
             await self._begin(((b"x-treadle-run", self._source.run_id.encode()),))
-        if self._manner.stored:
+        if self._options.stored:
             events = self._source.stored_events()
         else:
-            events = self._source.events(on_batch=self._hear if self._streams else self._gather)
+            events = self._source.events(on_batch=self._try_write_now if self._streams else self._try_fold_now)
         try:
             async for batch in events:
                 if self._streams:
-                    await self._carry(batch)
+                    await self._write_batch(batch)
                 else:
-                    self._telling.tell(batch)
-                if self._telling.ended is not None:
+                    self._writer.encode(batch)
+                if self._writer.ended is not None:
                     self._is_lost = not batch[-1].stands
                     return
         finally:
@@ -324,20 +324,20 @@ class RunResponse:
             )
         self._encode([Numbered(event=ended)])
 
-    def _gather(self, batch: list[Numbered]) -> bool:
-        """Take a batch of an answer in one piece in the turn of the run itself, all but its end."""
-        return self._telling.hear(batch) is not None
+    def _try_fold_now(self, batch: list[Numbered]) -> bool:
+        """Fold a batch in the run's own turn of the event loop; the end of the run is left to the reader."""
+        return self._writer.try_encode_now(batch) is not None
 
-    def _hear(self, batch: list[Numbered]) -> bool:
-        """Carry a batch in the turn of the run itself, if nothing about it has to wait."""
+    def _try_write_now(self, batch: list[Numbered]) -> bool:
+        """Write a batch in the run's own turn of the event loop, if nothing in it has to wait."""
         edge, presence = self._edge, self._presence
         if edge is None or presence is None or not edge.is_flowing:
             return False
-        frames = self._telling.hear(batch) if self._is_visible else self._uncover(batch)
+        frames = self._writer.try_encode_now(batch) if self._is_visible else self._try_encode_held_now(batch)
         if frames is None:
             return False
-        if self._telling.ended is not None:
-            # An answer that diverges ends here: whoever reads finds the end, sends these, and leaves the run.
+        if self._writer.ended is not None:
+            # A diverged stream ends here: the reading task sends these frames and leaves the run.
             self._frames += frames
             return False
         self._taken += len(batch)
@@ -346,30 +346,30 @@ class RunResponse:
             presence.written_at = presence.loop.time()
         return True
 
-    def _uncover(self, batch: list[Numbered]) -> list[bytes] | None:
-        """Return the frames of a batch with those that were held back; None, where it has to wait."""
+    def _try_encode_held_now(self, batch: list[Numbered]) -> list[bytes] | None:
+        """Return the frames of a batch after those held back so far; None if it has to wait."""
         if not WAITING.isdisjoint(kinds_of(batch)):
             return None
         self._encode(batch)
         frames, self._frames = self._frames, []
         return frames
 
-    async def _carry(self, batch: list[Numbered]) -> None:
+    async def _write_batch(self, batch: list[Numbered]) -> None:
         self._taken += len(batch)
-        self._is_carrying = True
+        self._is_writing = True
         try:
             self._encode(batch)
-            if self._is_visible and self._telling.ended is None:
+            if self._is_visible and self._writer.ended is None:
                 await self._flush()
         finally:
-            self._is_carrying = False
+            self._is_writing = False
 
-    async def _break_silence(self) -> None:
-        """Send an empty event of the protocol; none before the upstream said anything, for the status is still open."""
-        is_open = self._has_answer and self._telling.ended is None
-        if is_open and not self._is_carrying:
-            self._frames += self._telling.feed(Numbered(event=KeptAlive()))
-            # What happens meanwhile comes after this, even if the client takes more before it is sent.
+    async def _send_keep_alive(self) -> None:
+        """Send an empty event of the protocol; none before the upstream's first event, while the status is open."""
+        is_open = self._has_answer and self._writer.ended is None
+        if is_open and not self._is_writing:
+            self._frames += self._writer.feed(Numbered(event=KeptAlive()))
+            # Without the edge, later events cannot be written before this frame while its send is awaited.
             self._edge = None
             try:
                 await self._flush()
@@ -377,33 +377,33 @@ class RunResponse:
                 self._edge = self._exchange.edge
 
     def _encode(self, batch: list[Numbered]) -> None:
-        """Write events: one by one up to the first one of the answer that shows, then all that are left."""
-        telling, frames = self._telling, self._frames
+        """Encode events one by one until the first that produces output, then the rest in one call."""
+        writer, frames = self._writer, self._frames
         if self._is_visible:
-            frames += telling.tell(batch)
+            frames += writer.encode(batch)
             return
         for number, numbered in enumerate(batch, 1):
-            told = telling.feed(numbered)
-            frames += told
+            encoded = writer.feed(numbered)
+            frames += encoded
             if type(numbered.event) not in _SILENT:
                 self._has_answer = True
-                if told:
+                if encoded:
                     self._is_visible = True
-                    frames += telling.tell(batch[number:])
+                    frames += writer.encode(batch[number:])
                     return
 
     async def _flush(self) -> None:
-        """Send what has been encoded in one write."""
+        """Send all encoded frames in one write."""
         if not self._frames:
             return
-        if self._exchange.begun:
+        if self._exchange.is_started:
             await self._exchange.write(self._next_write())
         else:
             await self._begin(run_headers(self._source), self._next_write())
 
     async def _begin(self, headers: tuple[Header, ...], data: bytes = b"") -> None:
-        await self._exchange.begin(headers, self._manner.content_type, data)
-        self._exchange.forget_head()
+        await self._exchange.begin(headers, self._options.content_type, data)
+        self._exchange.drop_headers()
 
     def _next_write(self) -> bytes:
         data, self._frames = b"".join(self._frames), []
@@ -413,47 +413,47 @@ class RunResponse:
         return data
 
     async def _finish(self) -> None:
-        """Send the end: the rest of the stream, the whole body, or a failure as the status it deserves."""
-        ended = self._telling.ended
+        """Send the end: the rest of the stream, the whole body, or a failure with its status."""
+        ended = self._writer.ended
         assert ended is not None, "a run always ends"
         exchange = self._exchange
         failure = None if ended.status == "completed" else self._failure(ended)
         if failure is not None:
             await exchange.refuse(failure, self._failure_headers(failure))
         elif self._streams:
-            if not exchange.begun:
-                await exchange.begin(run_headers(self._source), self._manner.content_type)
+            if not exchange.is_started:
+                await exchange.begin(run_headers(self._source), self._options.content_type)
             await exchange.end(b"".join(self._frames))
         else:
             limit = ((b"x-treadle-limit", ended.limit.encode()),) if ended.limit else ()
-            await exchange.answer(200, self._telling.body(), JSON, (NO_STORE, *run_headers(self._source), *limit))
+            await exchange.answer(200, self._writer.body(), JSON, (NO_STORE, *run_headers(self._source), *limit))
 
     def _failure(self, ended: RunEnded) -> ErrorInfo | None:
-        """Return what to answer instead of the run's result, if its end is a failure and the status is still open."""
-        error = None if self._exchange.begun or self._is_visible else failure_of(ended)
-        if error is None or not self._goes_on:
+        """Return the error to answer with, if the run failed and the status has not been sent."""
+        error = None if self._exchange.is_started or self._is_visible else failure_of(ended)
+        if error is None or not self._is_still_running:
             return error
-        # Another process goes on with a run that was lost here; under its key it is found there.
+        # Another process recovers a run that was lost here; a retry under its key finds it there.
         return msgspec.structs.replace(error, retryable=True, retry_after_s=LOST_RETRY_S)
 
     @property
-    def _goes_on(self) -> bool:
-        """Tell whether the same request would be answered by the same run, which has not ended."""
-        return self._is_lost and self._manner.is_keyed
+    def _is_still_running(self) -> bool:
+        """Return whether the same request would be answered by the same run, which has not ended."""
+        return self._is_lost and self._options.is_keyed
 
     def _failure_headers(self, error: ErrorInfo) -> tuple[Header, ...]:
         """Ask the client not to retry where that could run a tool twice, or cannot help."""
         source = self._source
-        if self._goes_on:
+        if self._is_still_running:
             return (*run_headers(source), (b"x-should-retry", b"true"))
-        if may_retry(error, has_run_tools=source.has_run_tools, is_keyed=self._manner.is_keyed):
+        if may_retry(error, has_run_tools=source.has_run_tools, is_keyed=self._options.is_keyed):
             return run_headers(source)
         return (*run_headers(source), NO_RETRY)
 
 
 def run_headers(source: EventSource) -> tuple[Header, ...]:
-    """Name the run, say how much of the request was carried to the upstream, and whether it had to be."""
+    """Return the headers that name the run, its fidelity and the result of the cache."""
     notes, cache = source.notes, source.cache
     carried = (b"x-treadle-fidelity", fidelity(notes).encode()) if notes else _EXACT
-    said = ((b"x-treadle-run", source.run_id.encode()), carried)
-    return (*said, (b"x-treadle-cache", cache.encode())) if cache else said
+    headers = ((b"x-treadle-run", source.run_id.encode()), carried)
+    return (*headers, (b"x-treadle-cache", cache.encode())) if cache else headers

@@ -26,7 +26,7 @@ class NotJoinable(ValueError):
 def bundle(modules: Mapping[str, str], base: str, homes: Mapping[str, str], *, exports: bool = False) -> str:
     """Return modules as one. Paths are below `base`; `homes` names the file that holds a module of another join.
 
-    What they export stays exported only if told so: whoever uses a page's own modules is in the same file.
+    Their exports stay exported only if `exports` is set: all users of a page's own modules are in the same file.
 
     Raises: NotJoinable.
     """

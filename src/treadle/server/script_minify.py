@@ -32,7 +32,7 @@ _CONTINUES = frozenset("{([,;:?=&|!<*%^~.") | {"=>", "?."}
 """Signs behind which no statement ends, so that the end of the line can go."""
 
 _CONTINUES_BEFORE = frozenset(")]},;:?=&|*%^.") | {"?."}
-"""Signs that begin no statement: the one before goes on."""
+"""Tokens that cannot begin a statement, so the previous one continues."""
 
 _ALIKE = frozenset("+-/")
 

@@ -1,6 +1,6 @@
-"""The process: binds the port, serves until told to stop, and leaves in good order.
+"""The server process: binds the port, serves until a signal comes, and shuts down gracefully.
 
-On SIGTERM or Ctrl-C it takes no new runs and says so at /readyz, lets runs end for a while, ends the others so that
+On SIGTERM or Ctrl-C it accepts no new runs and reports that at /readyz, waits for active runs, cancels the rest so that
 every stream gets its terminal event, and only then closes its connections. A second signal does not wait.
 """
 
@@ -40,16 +40,16 @@ _LISTEN_HINTS = {
     socket.EAI_NONAME: "That name has no address; check server.host.",
 }
 IDLE_CONNECTION_S = 75
-"""Longer than clients keep a connection in their pools, so that it is they who close it and no request is lost."""
+"""Longer than clients keep a connection in their pools: if the server closed first, a request could be lost."""
 
 BACKLOG = 2_048
 SEND_BUFFER_BYTES = 131_072
-"""What the system keeps of an answer that its client does not take: by itself it would keep megabytes for each."""
+"""How much of a response the system buffers for a slow client: its default would be megabytes for each."""
 UVICORN = ((0, 53), (0, 55))
 """The versions of uvicorn that the edge works with, the second no more: it builds on private classes, and on others it
 answers 400 to everything or forgets to close connections of HTTP/1.0. pyproject.toml has the same bounds."""
 LINGER_S = 1.0
-"""How long a worker that leaves still takes requests on the connections that it has."""
+"""How long a worker that shuts down still accepts requests on its open connections."""
 
 
 class Address(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +106,7 @@ async def serve(
         timeout_keep_alive=IDLE_CONNECTION_S,
         timeout_graceful_shutdown=CLOSE_TIMEOUT_S,
     )
-    # It warns of every WebSocket probe that is answered with 426; what matters here is logged by Treadle itself.
+    # uvicorn warns of every WebSocket probe that is answered with 426; Treadle logs what matters itself.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     with listener, runtime.own_ports.listening(listener.getsockname()[1]):
         async with _trimming():
@@ -119,7 +119,7 @@ async def serve(
 
 @asynccontextmanager
 async def _trimming() -> AsyncGenerator[None, None]:
-    """Give memory back after bursts, where the C library can."""
+    """Return memory to the system after bursts, where the C library supports it."""
     trim = find_trim()
     task = None if trim is None else asyncio.create_task(MemoryTrimmer(trim).run(), name="treadle-memory")
     try:
@@ -131,13 +131,13 @@ async def _trimming() -> AsyncGenerator[None, None]:
 
 @asynccontextmanager
 async def _joined_workers(runtime: Runtime, app: App, post: WorkerAssignment) -> AsyncGenerator[ControlChannel, None]:
-    """Take a worker's place: what it counts, the logins it knows and the runs of dead workers are those of all."""
+    """Join the other workers: share metrics and logins, and recover the runs of dead workers."""
     if post.secret:
         app.service.gate.tickets = Tickets(secret_for("login", post.secret.encode()), 0.0)
     numbers = app.service.numbers = SharedMetrics(runtime.metrics.registry, Path(post.numbers), post.owner)
     line = ControlChannel(post, runtime.runs.recover_owner)
     line.open()
-    keeping = asyncio.create_task(numbers.keep(), name="treadle-numbers")
+    keeping = asyncio.create_task(numbers.write_periodically(), name="treadle-numbers")
     try:
         for owner in post.dead:
             await runtime.runs.recover_owner(owner)
@@ -146,7 +146,7 @@ async def _joined_workers(runtime: Runtime, app: App, post: WorkerAssignment) ->
         keeping.cancel()
         numbers.write()
         if line.is_orphaned:
-            shutil.rmtree(post.numbers, ignore_errors=True)  # nobody else is left to tidy up
+            shutil.rmtree(post.numbers, ignore_errors=True)  # the supervisor is gone and cannot do it
         await line.close()
 
 
@@ -221,19 +221,19 @@ class _Server(uvicorn.Server):
         self._grace_s = grace_s
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """Begin to leave; leave at once when asked again."""
+        """Start a graceful shutdown; a second signal forces the exit."""
         self.force_exit = self.should_exit
         self.should_exit = True
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then say where."""
+        """Listen, then announce the address."""
         await super().startup(sockets)
         if self._announce is not None and sockets:
             host, port = sockets[0].getsockname()[:2]
             self._announce(Address(host=host, port=port, login=self._app.service.first_link()))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End the runs first, so that the connections have nothing left to wait for."""
+        """End the runs first, so that no connection has anything left to wait for."""
         drain = asyncio.ensure_future(self._app.service.drain(self._grace_s))
         while not drain.done() and not self.force_exit:
             await asyncio.wait((drain,), timeout=0.1)
@@ -244,7 +244,7 @@ class _Server(uvicorn.Server):
 
 
 class _Worker(_Server):
-    """One of several on a port: it says when it is ready, and takes no connection any more as soon as it leaves."""
+    """One of several workers on a port: reports when it is ready, and stops accepting as soon as it shuts down."""
 
     def __init__(
         self, config: uvicorn.Config, app: App, announce: Announce | None, grace_s: float, line: ControlChannel
@@ -253,14 +253,14 @@ class _Worker(_Server):
         self._line = line
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen, then say so."""
+        """Listen, then report readiness to the supervisor."""
         await super().startup(sockets)
         self._line.ready()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Leave new connections to the other workers, let go of those that wait for nothing, then end the runs.
+        """Leave new connections to the other workers, close idle ones, then end the runs.
 
-        Who connected just before is still answered: its request is on the way.
+        Connections stay open for `LINGER_S`, because a client that just connected has a request on the way.
         """
         for server in self.servers:
             server.close()

@@ -1,4 +1,4 @@
-"""What all routes share: the runtime, the bounds of a request, and whether the process is leaving."""
+"""The server's state, shared by all routes: the runtime, request limits, and whether the process is shutting down."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -16,7 +16,7 @@ from treadle.server.auth.authentication import Clients
 from treadle.server.auth.page_access import PageGate, make_gate
 from treadle.server.body_memory_limit import BodiesInFlight
 from treadle.server.chat_page.list_changes import ListChanges
-from treadle.server.delivery.request_headers import answers_plainly
+from treadle.server.delivery.request_headers import has_default_delivery
 from treadle.server.delivery.subscribers import Subscribers
 from treadle.server.http_exchange import OFF_LOOP_BYTES, Exchange, HttpError
 from treadle.server.workers.shared_metrics import SharedMetrics
@@ -25,21 +25,21 @@ T = TypeVar("T")
 GRACE_S = 10.0
 MODEL_CHARS_MAX = 512
 EVERYTHING = RunOverrides()
-"""What a client's runs are made with whom no tool is kept from."""
+"""The tool choice for clients that may use every tool."""
 
 WriteScenario = Callable[[Sequence[StoredRun]], str]
-"""Writes the runs of a conversation as a scenario for evaluations. The room that can is above this one."""
+"""Writes the runs of a conversation as an evaluation scenario. It is passed in, because `evals` is above `server`."""
 
 
 class McpHandler(Protocol):
-    """Something that answers requests for as long as the server runs."""
+    """Answers requests until it is closed."""
 
     async def handle(self, exchange: Exchange) -> None:
         """Answer one request."""
         ...
 
     async def close(self) -> None:
-        """Leave."""
+        """Stop answering."""
         ...
 
 
@@ -48,10 +48,10 @@ class Service:
 
     def __init__(self, runtime: Runtime) -> None:
         self.runtime = runtime
-        self.audience = Subscribers(runtime.clock)
+        self.subscribers = Subscribers(runtime.clock)
         server = runtime.settings.server
         self.bodies = BodiesInFlight(max(server.bodies_bytes_max, server.body_bytes_max))
-        self.answers_plainly = answers_plainly(runtime.settings)
+        self.has_default_delivery = has_default_delivery(runtime.settings)
         self.is_draining = False
         self.leaving = asyncio.Event()
         self.changes: dict[str | None, ListChanges] = {}
@@ -60,25 +60,27 @@ class Service:
         self.numbers: SharedMetrics | None = None
         self.gate: PageGate = make_gate(runtime.settings, runtime.clock.now())
         self.clients = Clients(runtime, self.gate)
-        runtime.metrics.show("treadle_open_streams", "Answers on their way to clients.", lambda: self.audience.readers)
+        runtime.metrics.show(
+            "treadle_open_streams", "Answers on their way to clients.", lambda: self.subscribers.readers
+        )
 
     @property
     def is_one_of_many(self) -> bool:
-        """Tell whether other workers answer on the same port."""
+        """Return whether other workers answer on the same port."""
         return self.numbers is not None
 
     def first_link(self) -> str:
-        """Return the path of a link by which whoever starts the server logs in."""
+        """Return the path of the login link for the person who starts the server."""
         return self.gate.link_path("admin", "admin", self.runtime.clock.now())
 
-    def signer(self, exchange: Exchange, said: str) -> str:
-        """Return in whose name something stands: of whoever is known by key or login, else whom the request names.
+    def signer(self, exchange: Exchange, name: str) -> str:
+        """Return the name to record: that of the authenticated client, else the one that the request gives.
 
-        A policy that answers in a person's stead is named beside the person.
+        A policy that answers for a person is named beside the person.
         """
         if not exchange.client.may_decide:
-            return said
-        return f"{said} ({exchange.client.name})" if said.startswith(POLICY) else exchange.client.name
+            return name
+        return f"{name} ({exchange.client.name})" if name.startswith(POLICY) else exchange.client.name
 
     def body(self, exchange: Exchange) -> Awaitable[bytes]:
         """Read the exchange's body within the configured bound.
@@ -91,13 +93,13 @@ class Service:
     async def read(self, exchange: Exchange, reader: Callable[[bytes], T]) -> T:
         """Read the exchange's body and parse it, a large one off the event loop.
 
-        Raises: LimitExceeded, HttpError, and whatever the reader refuses it with.
+        Raises: LimitExceeded, HttpError, and what the reader raises.
         """
         body = await self.body(exchange)
         return reader(body) if len(body) <= OFF_LOOP_BYTES else await asyncio.to_thread(reader, body)
 
     def check(self, client: Client, model: str | None = None) -> None:
-        """Let a client ask a model, unless the process is leaving.
+        """Check that a client may use a model and that the process is not shutting down.
 
         Raises: HttpError, ProtocolError, Forbidden.
         """
@@ -110,7 +112,7 @@ class Service:
                 client.check_model(model or self.runtime.settings.model)
 
     async def admit(self, client: Client, model: str | None = None) -> None:
-        """Let a client begin a run with a model, unless the process is leaving.
+        """Check as `check` does, and charge the client's budget and rates for a run.
 
         Raises: HttpError, ProtocolError, Forbidden, Exhausted, StoreError.
         """
@@ -125,11 +127,11 @@ class Service:
         session_id: str | None = None,
         idempotency: Idempotency | None = None,
     ) -> RunHandle:
-        """Start a run of a client's, or attach to the one that it started under the same idempotency key.
+        """Start a client's run, or attach to the one that it started under the same idempotency key.
 
-        A request that would rather fail than lose something is refused, or its run ended, if something of it is lost.
+        A request with strict fidelity is rejected, or its run cancelled, if the upstream cannot carry all of it.
 
-        Raises: HttpError, Unauthorised, Forbidden, Exhausted, and whatever the runs room refuses the request with.
+        Raises: HttpError, Unauthorised, Forbidden, Exhausted, and what `Runs.start` raises.
         """
         runtime, key_id = self.runtime, client.key_id
         if request.approvals:
@@ -141,7 +143,7 @@ class Service:
             if runtime.accounts.bounds(client):
                 await runtime.accounts.admit(client)
         except Exhausted:
-            # What was begun already is not begun again, so it costs nothing.
+            # Attaching to a run that exists starts nothing, so it costs nothing.
             if idempotency is None or (await last_try(runtime.store, idempotency, key_id))[1] is None:
                 raise
         allowed = client.grant.tools
@@ -154,9 +156,9 @@ class Service:
         return handle
 
     async def drain(self, grace_s: float = GRACE_S) -> None:
-        """Take no new run, let those going on end within the grace, then end them: every stream gets its last event."""
+        """Stop accepting runs, wait `grace_s` for active ones, then cancel them: every stream gets its last event."""
         self.is_draining = True
-        await self.audience.close()
+        await self.subscribers.close()
         await self.runtime.runs.close(grace_s)
         self.leaving.set()
         if self.mcp is not None:
@@ -164,7 +166,7 @@ class Service:
 
 
 async def _check_kept(handle: RunHandle) -> None:
-    """End a run of which something could not be carried. Raises: UnsupportedFeature."""
+    """Cancel a run whose request could not be carried completely. Raises: UnsupportedFeature."""
     try:
         check_fidelity(handle.notes)
     except UnsupportedFeature:

@@ -65,7 +65,7 @@ JOINED: dict[str, tuple[str, ...]] = {
         "console/main.js",
     ),
 }
-"""The files that pages load, and the modules in each: whoever is used stands before its users."""
+"""The files that pages load, and the modules in each: a module comes before those that import it."""
 
 SHARED = frozenset({"shared.js", "shared/highlight.js"})
 """Those whose modules others use."""
@@ -122,7 +122,7 @@ def served_files() -> Mapping[str, StaticFile]:
 
 
 async def _files() -> Mapping[str, StaticFile]:
-    """Return the files; who asks first waits until they are made, and nobody else does."""
+    """Return the files, built in a thread by the first caller."""
     is_made = served_files.cache_info().currsize > 0
     return served_files() if is_made else await asyncio.to_thread(served_files)
 
@@ -150,12 +150,12 @@ FAILURES: dict[int, str] = {401: "login.html", 404: "missing.html"}
 
 
 async def send_failure(exchange: Exchange, status: int) -> None:
-    """Tell a person that there is no such page, or that they must log in first."""
+    """Send the page for a missing page, or for a login that is needed."""
     await send_page(exchange, FAILURES[status], status)
 
 
 def wants_page(exchange: Exchange) -> bool:
-    """Tell whether a person with a browser is asking, and not a program."""
+    """Return whether the client is a browser and not a program."""
     is_page = exchange.envelope == "treadle" and not exchange.path.startswith("/treadle/")
     return is_page and exchange.method in ("GET", "HEAD") and "text/html" in exchange.header(b"accept")
 
@@ -182,7 +182,7 @@ async def _send(exchange: Exchange, file: StaticFile, status: int = 200) -> None
 
 
 def _takes_gzip(exchange: Exchange) -> bool:
-    """Tell whether the client names gzip, and not to forbid it."""
+    """Return whether the client accepts gzip."""
     named = (part.partition(";") for part in exchange.header(b"accept-encoding").lower().split(","))
     return any(name.strip() == "gzip" and quality.strip() not in ("q=0", "q=0.0") for name, _, quality in named)
 

@@ -46,7 +46,7 @@ _FOUR_BYTES = bytes(range(0xF0, 0xF8))
 
 
 async def count(service: Service, request: Request, client: Client) -> int:
-    """Estimate a client's request with the stored conversation it goes on with.
+    """Estimate a client's request together with the stored conversation that it continues.
 
     Raises: NotFound, when that is not stored.
     """

@@ -32,10 +32,10 @@ async def test_a_process_that_has_grown_is_trimmed(heap: Heap, caplog: pytest.Lo
     caplog.set_level(logging.DEBUG)
     trimmer = MemoryTrimmer(heap.trim, lambda: heap.held)
     heap.held += SLACK_BYTES
-    assert not await trimmer.look()
+    assert not await trimmer.trim_if_grown()
     heap.held += 1
-    assert await trimmer.look()
-    assert not await trimmer.look()
+    assert await trimmer.trim_if_grown()
+    assert not await trimmer.trim_if_grown()
     assert (heap.trims, heap.held) == (1, 100 * MEBIBYTE)
     assert [record.message for record in caplog.records] == ["memory given back"]
 
@@ -44,21 +44,21 @@ async def test_what_is_still_in_use_is_looked_at_again(heap: Heap) -> None:
     """Memory that was in use at the first look is given back at a later one."""
     trimmer = MemoryTrimmer(heap.trim, lambda: heap.held)
     heap.held = heap.in_use = 900 * MEBIBYTE
-    assert await trimmer.look()
+    assert await trimmer.trim_if_grown()
     assert heap.held == 900 * MEBIBYTE
     heap.in_use = 100 * MEBIBYTE
-    assert await trimmer.look()
+    assert await trimmer.trim_if_grown()
     assert heap.held == 100 * MEBIBYTE
-    assert not await trimmer.look()
+    assert not await trimmer.trim_if_grown()
 
 
 async def test_a_process_that_shrank_is_compared_with_its_smallest_size(heap: Heap) -> None:
     """What it held when it started may have been more than it needs."""
     trimmer = MemoryTrimmer(heap.trim, lambda: heap.held)
     heap.held = heap.in_use = 20 * MEBIBYTE
-    assert not await trimmer.look()
+    assert not await trimmer.trim_if_grown()
     heap.held = 20 * MEBIBYTE + SLACK_BYTES + 1
-    assert await trimmer.look()
+    assert await trimmer.trim_if_grown()
     assert heap.held == 20 * MEBIBYTE
 
 
@@ -73,10 +73,10 @@ async def test_cycles_are_collected_once_when_little_goes_on(heap: Heap) -> None
     trimmer = MemoryTrimmer(heap.trim, lambda: heap.held, collect)
     for grown in (300, 400, 200):
         heap.held = heap.in_use = grown * MEBIBYTE
-        assert await trimmer.look()
+        assert await trimmer.trim_if_grown()
     assert collections == []
     for _ in range(3):
-        assert await trimmer.look()
+        assert await trimmer.trim_if_grown()
     assert (collections, heap.held) == ([200 * MEBIBYTE], 150 * MEBIBYTE)
 
 

@@ -56,9 +56,9 @@ class Handle:
         self.cancelled = asyncio.Event()
         self._batches: asyncio.Queue[list[RunEvent] | None] = asyncio.Queue()
         for batch in batches:
-            self.tell(*batch)
+            self.encode(*batch)
 
-    def tell(self, *events: RunEvent) -> None:
+    def encode(self, *events: RunEvent) -> None:
         self._batches.put_nowait(list(events))
         if events and isinstance(events[-1], RunEnded):
             self.stop()
@@ -76,7 +76,7 @@ class Handle:
 
     async def cancel(self) -> None:
         self.cancelled.set()
-        self.tell(RunEnded(status="cancelled"))
+        self.encode(RunEnded(status="cancelled"))
 
     async def wait(self) -> RunEnded:
         return RunEnded(status="failed", error=ErrorInfo(code="lost", message="Lost.", status=503))
@@ -136,7 +136,7 @@ class Fed(Handle):
         self.feed = EventFeed()
         super().__init__()
 
-    def tell(self, *events: RunEvent) -> None:
+    def encode(self, *events: RunEvent) -> None:
         self.feed.publish([Numbered(event=event) for event in events])
 
     def events(self, after: int = 0, on_batch: Any = None) -> Any:
@@ -174,11 +174,11 @@ async def test_the_stream_opens_with_the_first_event_of_the_answer() -> None:
     """Until then the status is open; what was held goes out with it, in one write."""
     handle = Handle([STARTED, ROUND])
     visit = _visit(handle, streams=True).begin()
-    handle.tell(MESSAGE, TextDelta(index=0, text="hi"))
+    handle.encode(MESSAGE, TextDelta(index=0, text="hi"))
     await visit.until(b"<TextDelta>")
     assert (visit.status, visit.headers["x-treadle-run"]) == (200, "run_1")
     assert visit.writes == [b"<RunStarted><ItemAdded><TextDelta>"]
-    handle.tell(COMPLETED)
+    handle.encode(COMPLETED)
     await visit.done()
     assert visit.writes[1:] == [b"<RunEnded>"]
 
@@ -194,7 +194,7 @@ async def test_what_a_request_said_is_not_kept_while_its_answer_lasts(is_ours: b
     visit.begin()
     await visit.until(b"<ItemAdded>")
     assert visit.scope["headers"] == ([] if is_ours else said)
-    handle.tell(COMPLETED)
+    handle.encode(COMPLETED)
     await visit.done()
     assert visit.writes[-1] == b"<RunEnded>"
 
@@ -206,16 +206,16 @@ async def test_a_stream_that_flows_is_written_in_the_turn_of_the_run() -> None:
     edge = Edge(visit)
     cast("Any", visit.scope)[EDGE_IN_SCOPE] = edge
     visit.begin()
-    handle.tell(STARTED, MESSAGE)
+    handle.encode(STARTED, MESSAGE)
     await visit.until(b"<ItemAdded>")
     await handle.until_read()
-    handle.tell(TextDelta(index=0, text="a"))
+    handle.encode(TextDelta(index=0, text="a"))
     assert visit.writes == [b"<RunStarted><ItemAdded>", b"<TextDelta>"]
     edge.takes = False
-    handle.tell(TextDelta(index=0, text="b"))
+    handle.encode(TextDelta(index=0, text="b"))
     assert visit.writes[1:] == [b"<TextDelta>"]
     await visit.until_after(len(visit.body), b"<TextDelta>")
-    handle.tell(COMPLETED)
+    handle.encode(COMPLETED)
     await visit.done()
     assert visit.body == b"<RunStarted><ItemAdded><TextDelta><TextDelta><RunEnded>"
 
@@ -228,14 +228,14 @@ async def test_an_answer_that_diverges_ends_at_once(is_visible: bool) -> None:
     visit = _visit(handle, streams=True, manner=manner, telling=AppendOnlyWriter(Encoder(streams=True)))
     cast("Any", visit.scope)[EDGE_IN_SCOPE] = Edge(visit)
     visit.begin()
-    handle.tell(STARTED, ROUND, *([MESSAGE, TextDelta(index=0, text="Hel")] if is_visible else []))
+    handle.encode(STARTED, ROUND, *([MESSAGE, TextDelta(index=0, text="Hel")] if is_visible else []))
     await handle.until_read()
     if not is_visible:
-        handle.tell(MESSAGE, TextDelta(index=0, text="Hel"))
+        handle.encode(MESSAGE, TextDelta(index=0, text="Hel"))
         await visit.until(b"<TextDelta>")
         await handle.until_read()
-    handle.tell(RoundBroken(round=1), ROUND, MESSAGE)
-    handle.tell(TextDelta(index=0, text="Good day"))
+    handle.encode(RoundBroken(round=1), ROUND, MESSAGE)
+    handle.encode(TextDelta(index=0, text="Good day"))
     await visit.done()
     assert visit.body == b"<RunStarted><ItemAdded><TextDelta><RoundBroken><RunEnded>"
     assert (handle.feed.is_closed, handle.cancelled.is_set()) == (False, False)
@@ -247,14 +247,14 @@ async def test_what_is_written_in_the_turn_of_the_run_breaks_the_silence() -> No
     visit = _visit(handle, streams=True)
     cast("Any", visit.scope)[EDGE_IN_SCOPE] = Edge(visit)
     visit.begin()
-    handle.tell(STARTED, MESSAGE)
+    handle.encode(STARTED, MESSAGE)
     await visit.until(b"<ItemAdded>")
     await handle.until_read()
     presence = cast("Any", handle.feed.waiting[0].on_batch).__self__._presence
     presence.written_at = -1.0
-    handle.tell(TextDelta(index=0, text="a"))
+    handle.encode(TextDelta(index=0, text="a"))
     assert presence.written_at > 0
-    handle.tell(COMPLETED)
+    handle.encode(COMPLETED)
     await visit.done()
 
 
@@ -264,21 +264,21 @@ async def test_what_happens_while_the_silence_is_broken_comes_after_that() -> No
     visit = _visit(handle, streams=True)
     cast("Any", visit.scope)[EDGE_IN_SCOPE] = Edge(visit)
     visit.begin()
-    handle.tell(STARTED, MESSAGE)
+    handle.encode(STARTED, MESSAGE)
     await visit.until(b"<ItemAdded>")
     await handle.until_read()
     reply = cast("Any", handle.feed.waiting[0].on_batch).__self__
     async with visit._news:  # pyright: ignore[reportPrivateUsage]  # nothing can be sent meanwhile
-        breaking = asyncio.create_task(reply._break_silence())
+        breaking = asyncio.create_task(reply._send_keep_alive())
         await asyncio.sleep(0)
-        handle.tell(TextDelta(index=0, text="a"))
+        handle.encode(TextDelta(index=0, text="a"))
         assert visit.body == b"<RunStarted><ItemAdded>"
     await breaking
     await visit.until(b"<TextDelta>")
     await handle.until_read()
-    handle.tell(TextDelta(index=0, text="b"))
+    handle.encode(TextDelta(index=0, text="b"))
     assert visit.body == b"<RunStarted><ItemAdded><KeptAlive><TextDelta><TextDelta>"
-    handle.tell(COMPLETED)
+    handle.encode(COMPLETED)
     await visit.done()
 
 
@@ -288,10 +288,10 @@ async def test_an_answer_in_one_piece_wakes_its_reader_for_the_end_only() -> Non
     visit = _visit(handle, streams=False).begin()
     await handle.until_read()
     reader = handle.feed.waiting[0]
-    handle.tell(STARTED, MESSAGE)
-    handle.tell(TextDelta(index=0, text="a"))
+    handle.encode(STARTED, MESSAGE)
+    handle.encode(TextDelta(index=0, text="a"))
     assert handle.feed.waiting == [reader]
-    handle.tell(COMPLETED)
+    handle.encode(COMPLETED)
     assert handle.feed.waiting == []
     await visit.done()
     assert visit.body == b"RunStarted,ItemAdded,TextDelta,RunEnded"
@@ -326,7 +326,7 @@ async def test_a_run_that_was_lost_here_is_asked_for_again_under_its_key(is_keye
     manner = DeliveryOptions(streams=False, is_keyed=is_keyed)
     visit = _visit(handle, streams=False, manner=manner).begin()
     await handle.until_read()
-    handle.tell(STARTED, ItemAdded(index=0, item=CALL), ToolStarted(index=0, call=CALL))
+    handle.encode(STARTED, ItemAdded(index=0, item=CALL), ToolStarted(index=0, call=CALL))
     handle.has_run_tools = True
     away = ErrorInfo(code="store_unavailable", message="The store does not answer.", status=503)
     handle.feed.publish([Numbered(event=RunEnded(status="failed", error=away), stands=False)])
@@ -431,7 +431,7 @@ async def test_silence_in_an_answer_is_broken_by_an_empty_event() -> None:
     visit = _visit(handle, streams=True, keep_alive_s=0.01).begin()
     await visit.until(b"<KeptAlive><KeptAlive>")
     assert visit.body.startswith(b"<RunStarted><KeptAlive>")
-    handle.tell(COMPLETED)
+    handle.encode(COMPLETED)
     await visit.done()
     assert visit.body.endswith(b"<RunEnded>")
 
@@ -443,7 +443,7 @@ async def test_silence_before_the_answer_keeps_the_status_open(monkeypatch: pyte
     visit = _visit(handle, streams=True, keep_alive_s=0.005).begin()
     await silences.until(3)
     assert visit.status == 0
-    handle.tell(RunEnded(status="failed", error=BUSY))
+    handle.encode(RunEnded(status="failed", error=BUSY))
     await visit.done()
     assert visit.status == 429
 

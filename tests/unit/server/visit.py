@@ -126,14 +126,14 @@ class Silences:
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self._count, self._news = 0, asyncio.Event()
-        once = RunResponse._break_silence
+        once = RunResponse._send_keep_alive
 
         async def counting(reply: RunResponse) -> None:
             await once(reply)
             self._count += 1
             self._news.set()
 
-        patch.setattr(RunResponse, "_break_silence", counting)
+        patch.setattr(RunResponse, "_send_keep_alive", counting)
 
     async def until(self, count: int) -> None:
         """Wait until there were so many."""

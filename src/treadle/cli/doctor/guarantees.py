@@ -260,7 +260,7 @@ GUARANTEES: tuple[Guarantee, ...] = (
     ),
     Guarantee(
         name="approvals.level",
-        says="A command that a person or a rule of theirs allowed runs at no lower level than it was asked at.",
+        text="A command that a person or a rule of theirs allowed runs at no lower level than it was asked at.",
         by="the level in the decision, compared where the command runs",
         tests=(
             "tests/gateway/approvals/test_protected.py::test_a_command_runs_at_no_lower_level_than_it_was_asked_at",

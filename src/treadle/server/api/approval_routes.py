@@ -138,7 +138,7 @@ async def forget_rule(service: Service, exchange: Exchange) -> None:
 
 
 def view(row: ApprovalRow) -> ApprovalView:
-    """Return an approval as it is shown."""
+    """Return an approval in this API's form."""
     question = row.question
     return ApprovalView(
         id=row.id,
@@ -165,11 +165,11 @@ def _rule_view(row: RuleRow) -> RuleView:
 
 
 async def _conflict(service: Service, exchange: Exchange, error: Conflict) -> None:
-    """Answer 409 with what stands."""
+    """Answer 409 with the decision that was made."""
     info = error.info
-    told = {"code": info.code, "message": info.message, "hint": info.hint, "param": info.param}
+    shown = {"code": info.code, "message": info.message, "hint": info.hint, "param": info.param}
     row = await _approvals(service).find(exchange.params["approval_id"], key_id=exchange.reach)
-    await exchange.answer_json(info.status, {"error": told, "approval": view(row)}, (NO_RETRY,))
+    await exchange.answer_json(info.status, {"error": shown, "approval": view(row)}, (NO_RETRY,))
 
 
 def _approvals(service: Service) -> Approvals:

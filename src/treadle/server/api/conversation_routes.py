@@ -1,7 +1,7 @@
-"""Conversations of the Responses API: a session whose items can be read, added and deleted one by one.
+"""Conversations of the Responses API: sessions whose items can be read, added and deleted one by one.
 
-What is added directly is a run of its own without a model call, so that a conversation is a chain of runs like any
-other. Nothing is ever taken out of a journal: deleting an item writes down that no model shall read it again.
+Items that are added directly form a run without a model call, so that a conversation is a chain of runs like any other
+session. The journal is append-only: deleting an item appends an entry that hides it from models.
 """
 
 from collections.abc import Sequence
@@ -147,7 +147,7 @@ async def delete_item(service: Service, exchange: Exchange) -> None:
 
 
 async def session_of(service: Service, exchange: Exchange, request: Request) -> str | None:
-    """Return the session of the conversation that a request goes on with, if it names one.
+    """Return the session of the conversation that a request continues, if it names one.
 
     Raises: ProtocolError, NotFound.
     """
@@ -164,7 +164,7 @@ async def session_of(service: Service, exchange: Exchange, request: Request) -> 
 
 
 def locked(error: Conflict) -> Conflict:
-    """Return the conflict over a conversation's turn as this API names it; any other as it is."""
+    """Return the conflict with this API's code if a conversation is locked; any other unchanged."""
     if error.info.code not in (Conflict.code, SESSION_BUSY):
         return error
     return Conflict(
@@ -193,7 +193,7 @@ async def _history(service: Service, row: SessionRow) -> list[AnyItem]:
 
 
 async def _newest(service: Service, row: SessionRow) -> RunRow | None:
-    """Return the newest run of a conversation; one that has just told its end has moved the conversation on by then."""
+    """Return the newest run of a conversation, including one that has just published its end."""
     newest = await service.runtime.store.list_runs(limit=1, session_id=row.id)
     if not newest:
         return None
@@ -223,7 +223,7 @@ def _metadata(body: _Body) -> msgspec.Raw:
 
 
 def _items(body: _Body) -> tuple[AnyItem, ...]:
-    """Read items as the input of a response is read.
+    """Read items in the format of a response's input.
 
     Raises: ProtocolError, naming the field.
     """
@@ -240,7 +240,7 @@ def _items(body: _Body) -> tuple[AnyItem, ...]:
 
 
 async def _resolved(service: Service, exchange: Exchange, items: Sequence[AnyItem]) -> list[AnyItem]:
-    """Put the items that are only named in the place of their names, and name those that have none.
+    """Replace references by the items that they name, and give an id to items without one.
 
     Raises: NotFound.
     """
@@ -261,7 +261,7 @@ async def _resolved(service: Service, exchange: Exchange, items: Sequence[AnyIte
 async def _write(
     service: Service, row: SessionRow, items: Sequence[AnyItem], void: dict[str, object] | None = None
 ) -> None:
-    """Write items, or what makes some of them void, as a run of their own at the end of the conversation.
+    """Append items, or entries that void some, as a separate run at the end of the conversation.
 
     Raises: Conflict, while a response is being made in it.
     """

@@ -25,11 +25,11 @@ RUN = "run.json"
 SAMPLES = "samples.jsonl"
 TRANSCRIPTS = "transcripts"
 RUNS_MAX = 10_000
-"""How many folders are looked at; only those of a page are read whole."""
+"""How many folders are listed; only those of a page are read completely."""
 
 PAGE_MAX = 200
 CACHED_MAX = 1_024
-"""How many files' sums are kept: each is made again only when its file changes."""
+"""How many files' totals are cached: each is computed again only when its file changes."""
 
 FILE_BYTES_MAX = 67_108_864
 _ODD = re.compile(r"[^A-Za-z0-9._-]+")
@@ -116,7 +116,7 @@ class _Evidence(msgspec.Struct, frozen=True):
 
 
 Counted = tuple[Counter[str], float | None]
-"""How many samples came to what, and what they cost together."""
+"""How many samples had each outcome, and their total cost."""
 Stamp = tuple[int, int]
 
 
@@ -129,7 +129,7 @@ async def index(service: Service, exchange: Exchange) -> None:
 
 
 def _page(service: Service, limit: int, before: str | None) -> tuple[list[EvalRun], bool]:
-    """Return some of the runs with their sums, and whether there are more.
+    """Return a page of the runs with their totals, and whether there are more.
 
     Raises: ProtocolError.
     """
@@ -172,7 +172,7 @@ async def sample(service: Service, exchange: Exchange) -> None:
 
 
 def _folders(service: Service) -> Iterator[Path]:
-    """Yield the folders that hold a run, the last names first: they begin with a time."""
+    """Yield the folders that contain a run, newest first: their names begin with a time."""
     root = Path(service.runtime.settings.server.evals).expanduser()
     try:
         names = sorted((each for each in root.iterdir() if (each / RUN).is_file()), reverse=True)
@@ -189,7 +189,7 @@ def _find(service: Service, name: str) -> Path:
 
 
 def _head(folder: Path) -> EvalRun:
-    """Read what a run was; a file that cannot be read leaves its fields empty."""
+    """Read a run's description; an unreadable file leaves its fields empty."""
     file = folder / RUN
     return _head_of(file, _stamp(file))
 
@@ -217,7 +217,7 @@ def _count_of(file: Path, stamp: Stamp) -> Counted:
 
 
 def counted(samples: Sequence[Sample]) -> Counted:
-    """Count how many samples came to what, and sum what they cost."""
+    """Count samples by outcome, and sum their cost."""
     costs = [each.cost_usd for each in samples if each.cost_usd is not None]
     return Counter(each.outcome for each in samples), sum(costs) if costs else None
 
@@ -227,7 +227,7 @@ def _summed(run: EvalRun, count: Counted) -> EvalRun:
 
 
 def _stamp(file: Path) -> Stamp:
-    """Return by what a change of a file is noticed."""
+    """Return the values by which a change of a file is detected."""
     try:
         found = file.stat()
     except OSError:
@@ -236,7 +236,7 @@ def _stamp(file: Path) -> Stamp:
 
 
 def _samples(folder: Path) -> list[Sample]:
-    """Read the samples; a line that is cut off or of another version is left out."""
+    """Read the samples; lines that are cut off or of another version are skipped."""
     found: list[Sample] = []
     for line in _read(folder / SAMPLES).splitlines():
         try:
@@ -255,7 +255,7 @@ def _evidence(folder: Path, key: str) -> _Evidence:
 
 
 def _read(file: Path) -> bytes:
-    """Return a file within bounds; nothing for one that is not there."""
+    """Return a file's content within bounds; no bytes if it is missing."""
     try:
         return file.read_bytes() if file.stat().st_size <= FILE_BYTES_MAX else b""
     except OSError:

@@ -1,6 +1,6 @@
-"""Treadle's own API for WASM session guests: which there are, and running one to its end.
+"""Treadle's own API for WASM session guests: lists them, and runs one to its end.
 
-Only guests that the operator configured can be run: no code comes in over HTTP.
+Only guests that the operator configured can be run: no code is accepted over HTTP.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""What operators ask: is it alive, is it ready, what has it counted, and how it compares with its replicas.
+"""Health, readiness, metrics, and the state of upstreams and replicas, for operators.
 
-Nothing here asks the store: it is when the store is away that these must answer.
+These must answer while the store is unavailable, so no handler here reads it.
 """
 
 import msgspec

@@ -1,4 +1,4 @@
-"""Treadle's own API: keys, for admins. Made, listed with what they have used, and revoked. A key is shown once."""
+"""Treadle's own API: creates, lists and revokes API keys, for admins. A key is shown once."""
 
 import msgspec
 

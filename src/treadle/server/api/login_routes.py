@@ -1,4 +1,4 @@
-"""Logging in and out, who one is, and giving out links. A link's ticket is behind the `#`: no log ever sees it."""
+"""Logging in and out, the current client, and login links. A link's ticket is behind the `#`, so it is never logged."""
 
 import msgspec
 

@@ -1,4 +1,4 @@
-"""Treadle's own API for MCP servers: how each does, which of its tools wait for a person, and what is decided."""
+"""Treadle's own API for MCP servers: their state, the tools that wait for a decision, and the decisions."""
 
 import asyncio
 
@@ -52,7 +52,7 @@ async def index(service: Service, exchange: Exchange) -> None:
 async def decide(service: Service, exchange: Exchange) -> None:
     """Accept or refuse one tool as it was shown.
 
-    Raises: NotFound; ProtocolError, naming the field; Conflict, when it looks different now.
+    Raises: NotFound; ProtocolError, naming the field; Conflict, if the tool has changed again.
     """
     name, servers = exchange.params["server"], service.runtime.mcp
     server = next((each for each in ([] if servers is None else servers.all) if each.options.name == name), None)

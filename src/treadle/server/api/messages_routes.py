@@ -16,7 +16,7 @@ from treadle.server.server_state import Service
 _VERSION, _BETA = b"anthropic-version", b"anthropic-beta"
 _VERSION_FORM = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _LOST = "previous_response_not_found"
-"""The code with which the runs room says that the conversation to go on with is not stored."""
+"""The error code of `runs` for a conversation that is not stored."""
 
 
 async def create(service: Service, exchange: Exchange) -> None:
@@ -46,7 +46,7 @@ async def count_tokens(service: Service, exchange: Exchange) -> None:
 
 
 def _betas(exchange: Exchange) -> tuple[str, ...]:
-    """Return the features that the client turns on: parts of the body mean nothing to an upstream without them."""
+    """Return the beta features that the client enables: an upstream needs them to understand parts of the body."""
     if _BETA not in exchange.headers:
         return ()
     names = (name.strip() for name in exchange.header(_BETA).split(","))
@@ -54,9 +54,9 @@ def _betas(exchange: Exchange) -> tuple[str, ...]:
 
 
 def _version(exchange: Exchange) -> str:
-    """Return the version of the API that the client names, if any.
+    """Return the API version that the client names, if any.
 
-    Raises: ProtocolError, when it is none.
+    Raises: ProtocolError, if it is not a version.
     """
     version = exchange.header(_VERSION).strip()
     if version and not _VERSION_FORM.fullmatch(version):

@@ -14,7 +14,7 @@ from treadle.server.route import ANY, RouteGroup, gives
 from treadle.server.server_state import Service
 
 _RELEASED = "1970-01-01T00:00:00Z"
-"""Nobody knows when; the field is required."""
+"""The release date is unknown, but the field is required."""
 
 _ACTIONS = ("generateContent", "streamGenerateContent", "countTokens")
 

@@ -1,4 +1,4 @@
-"""Where a list goes on: only after something of the client's own, so that a cursor tells of nobody else's things."""
+"""Reads the cursor of a list. It must name an item of the client's own, so that it does not reveal other keys' ids."""
 
 from typing import Protocol
 
@@ -7,7 +7,7 @@ from treadle.server.http_exchange import Exchange
 
 
 class Find(Protocol):
-    """Finds something by its id, among the things of a key."""
+    """Finds an item of a key by its id."""
 
     async def __call__(self, before: str, /, *, key_id: str | None) -> object | None:
         """Return it, if it is there."""
@@ -17,7 +17,7 @@ class Find(Protocol):
 async def read_before(exchange: Exchange, find: Find) -> str | None:
     """Return the id in `?before`.
 
-    Raises: NotFound, alike for what never was and for what is another key's.
+    Raises: NotFound, the same for a missing item and for another key's.
     """
     before = exchange.query().get("before")
     if before is not None and exchange.reach is not None and await find(before, key_id=exchange.reach) is None:

@@ -1,5 +1,5 @@
-"""Treadle's own API: plans. What each model call of a run sent exactly, what changed since the one before, and which
-other model calls sent the same."""
+"""Treadle's own API: plans, which are exactly what each model call of a run sent, with the difference to the previous
+one and the other model calls that sent the same."""
 
 import re
 

@@ -98,22 +98,22 @@ async def _list(service: Service, exchange: Exchange, workspace: str | None) -> 
 
 
 async def _conflict(service: Service, exchange: Exchange, error: WorkspaceConflict) -> None:
-    """Answer 409 with what a person needs to decide anew."""
+    """Answer 409 with the current review, which a person needs to decide again."""
     info = error.info
-    told = {"code": info.code, "message": info.message, "hint": info.hint, "param": info.param}
+    shown = {"code": info.code, "message": info.message, "hint": info.hint, "param": info.param}
     review = await _review(service, exchange, exchange.params["workspace"], exchange.params["proposal"])
-    body = {"error": told, "review": None if review is None else msgspec.to_builtins(review)}
+    body = {"error": shown, "review": None if review is None else msgspec.to_builtins(review)}
     await exchange.answer_json(info.status, body, (NO_RETRY,))
 
 
 async def _review(service: Service, exchange: Exchange, workspace: str, proposal: str) -> Review | None:
-    """Return what a person decides on, while there is something to decide."""
+    """Return the review of an open proposal."""
     try:
         return await workspaces_of(service, exchange).review(workspace, proposal)
     except Conflict:
         return None
     except NotFound:
-        # A decision between two reads leaves nothing to review; a proposal that never was is told apart by the caller.
+        # Decided between the two reads, so there is nothing to review. The caller has checked that it exists.
         await workspaces_of(service, exchange).standing(workspace, proposal)
         return None
 

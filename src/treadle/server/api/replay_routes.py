@@ -1,4 +1,4 @@
-"""Treadle's own API: a stored run once more. Forked from some round, replayed to prove it, exported to keep it."""
+"""Treadle's own API: forks, replays and exports stored runs."""
 
 import msgspec
 
@@ -51,7 +51,7 @@ async def fork(service: Service, exchange: Exchange) -> None:
 async def replay(service: Service, exchange: Exchange) -> None:
     """Replay a run from its journal and compare, or run it again for real.
 
-    Raises: ProtocolError, NotFound, RequestError for a run that goes on or whose content is gone.
+    Raises: ProtocolError, NotFound, RequestError for a run that has not ended or whose content is gone.
     """
     wanted = await read(await service.body(exchange) or b"{}", lambda body: read_body(body, Replay))
     row = await find_run(service, exchange, exchange.params["run_id"])
@@ -68,7 +68,7 @@ async def replay(service: Service, exchange: Exchange) -> None:
 async def export(service: Service, exchange: Exchange) -> None:
     """Export a run as its journal (jsonl), as a cassette, or as a scenario.
 
-    Raises: ProtocolError, NotFound; Conflict for a run that goes on.
+    Raises: ProtocolError, NotFound; Conflict for a run that has not ended.
     """
     form = exchange.query().get("format", "jsonl")
     if form not in _FORMS:

@@ -1,4 +1,4 @@
-"""The Responses API: create, compact, count, and what is kept of a response."""
+"""The Responses API: create, compact and count, and read, cancel or delete stored responses."""
 
 from contextlib import aclosing
 
@@ -40,7 +40,7 @@ from treadle.server.server_state import Service
 
 _FLAGS = {"true": True, "1": True, "false": False, "0": False}
 _COUNTED = {"model": b'""', "input": b"[]"}
-"""What may be left out where nothing is generated."""
+"""Defaults for fields that are optional if nothing is generated."""
 
 
 async def create(service: Service, exchange: Exchange) -> None:
@@ -51,40 +51,40 @@ async def create(service: Service, exchange: Exchange) -> None:
     request = await _read(service, exchange)
     names_one = "conversation" in request.options.extra
     session_id = await conversations.session_of(service, exchange, request) if names_one else None
-    retell = None
+    event_filter = None
     if compaction.is_asked(request):
         request = msgspec.structs.replace(compaction.ask(request), background=False)
-        retell = _seeded
+        event_filter = _seeded
     try:
         if request.background and not request.surface.stream:
             await _begin(service, exchange, request, session_id)
         else:
-            await stream.reply(service, exchange, request, retell=retell, session_id=session_id)
+            await stream.reply(service, exchange, request, event_filter=event_filter, session_id=session_id)
     except Conflict as error:
         raise conversations.locked(error) if session_id is not None else error from None
 
 
 async def _begin(service: Service, exchange: Exchange, request: Request, session_id: str | None) -> None:
-    """Start a response in the background and answer with it as it is now.
+    """Start a background response and answer with its current state.
 
     Raises: TreadleError.
     """
     request = stream.as_configured(request, service.runtime.settings, exchange)
-    wishes = await stream.options_of(service, exchange, request)
-    handle = await service.start(request, exchange.client, session_id=session_id, idempotency=wishes.idempotency)
-    telling = resumable_writer(request, _encoder(request, handle.run_id))
+    options = await stream.options_of(service, exchange, request)
+    handle = await service.start(request, exchange.client, session_id=session_id, idempotency=options.idempotency)
+    writer = resumable_writer(request, _encoder(request, handle.run_id))
     async with aclosing(handle.events()) as events:
         async for batch in events:
-            telling.tell(batch)
+            writer.encode(batch)
             break
-    await exchange.answer(200, telling.body(), JSON, (NO_STORE, *stream.run_headers(handle)))
+    await exchange.answer(200, writer.body(), JSON, (NO_STORE, *stream.run_headers(handle)))
 
 
 async def compact(service: Service, exchange: Exchange) -> None:
     """Return a compacted conversation in one piece, to send instead of the original. Raises: TreadleError."""
     request = compaction.ask(await _read(service, exchange))
     whole = msgspec.structs.replace(request, surface=msgspec.structs.replace(request.surface, stream=False))
-    await stream.reply(service, exchange, whole, encoder=compaction.WindowEncoder, retell=_seeded)
+    await stream.reply(service, exchange, whole, encoder=compaction.WindowEncoder, event_filter=_seeded)
 
 
 async def input_tokens(service: Service, exchange: Exchange) -> None:
@@ -125,15 +125,15 @@ async def get(service: Service, exchange: Exchange) -> None:
     request = _request_of(row)
     surface = msgspec.structs.replace(request.surface, stream=True)
     request = msgspec.structs.replace(request, surface=surface)
-    telling = resumable_writer(request, _encoder(request, row.id), FrameNumbers(position=after, first=0))
+    writer = resumable_writer(request, _encoder(request, row.id), FrameNumbers(position=after, first=0))
     handle = service.runtime.runs.attach(row)
     manner = stream.DeliveryOptions(patience_s=None, is_resumed=True, stored=request.background)
-    carried = stream.RunResponse(exchange, handle, telling, manner, service.audience)
+    carried = stream.RunResponse(exchange, handle, writer, manner, service.subscribers)
     await carried.run(service.runtime.settings.server.keep_alive_s)
 
 
 def _starting_after(query: dict[str, str], *, streams: bool) -> Position | None:
-    """Return where in the stream the client is.
+    """Return the client's position in the stream.
 
     Raises: ProtocolError.
     """
@@ -182,7 +182,7 @@ async def _read(service: Service, exchange: Exchange) -> Request:
 
 
 def _read_request(body: bytes) -> Request:
-    """Read a request in which the summaries that Treadle sealed are text again."""
+    """Read a request, with summaries that Treadle encrypted turned back into text."""
     return compaction.restore(responses.read_request(body))
 
 
@@ -198,11 +198,11 @@ async def _find(service: Service, exchange: Exchange) -> RunRow:
 
 
 async def _show(service: Service, exchange: Exchange, row: RunRow) -> None:
-    """Answer with a response as it is now."""
+    """Answer with the current state of a response."""
     request = _request_of(row)
-    telling = resumable_writer(request, _encoder(request, row.id))
-    telling.tell(await service.runtime.runs.replay(row.id))
-    await exchange.answer(200, telling.body(), JSON, (NO_STORE, (b"x-treadle-run", row.id.encode())))
+    writer = resumable_writer(request, _encoder(request, row.id))
+    writer.encode(await service.runtime.runs.replay(row.id))
+    await exchange.answer(200, writer.body(), JSON, (NO_STORE, (b"x-treadle-run", row.id.encode())))
 
 
 def _request_of(row: RunRow) -> Request:

@@ -1,6 +1,6 @@
-"""Treadle's own API: runs and their events. Nothing here runs a tool outside a run.
+"""Treadle's own API: runs and their events. Tools run only inside a run.
 
-A run started here does not depend on its connection: whoever comes back reads on where they stopped.
+A run started here does not depend on its connection: a client that reconnects continues reading where it stopped.
 """
 
 import asyncio
@@ -197,7 +197,7 @@ async def events(service: Service, exchange: Exchange) -> None:
     row = await find_run(service, exchange, exchange.params["run_id"])
     handle = service.runtime.runs.attach(row)
     if row.status in ENDED and after >= last_number(await service.runtime.runs.replay(row.id)):
-        # A browser's EventSource connects again after every end, until it is told that there is nothing more.
+        # A browser's EventSource reconnects after every end of a stream, until it gets a 204.
         await exchange.answer(204)
         return
     await _send_events(service, exchange, handle, after)
@@ -224,7 +224,7 @@ def read_new_run(body: bytes) -> NewRun:
 
 
 def _read_search(query: dict[str, str]) -> RunSearch:
-    """Read which runs are looked for.
+    """Read the filters of a list of runs.
 
     Raises: ProtocolError, naming the field.
     """
@@ -246,19 +246,19 @@ def _read_search(query: dict[str, str]) -> RunSearch:
 
 
 async def _send_events(service: Service, exchange: Exchange, handle: RunHandle, after: int) -> None:
-    """Stream the events of a run until its end, or until the reader goes away or may not read any more.
+    """Stream the events of a run until its end, or until the client disconnects or loses its permission.
 
-    The run goes on without it.
+    The run continues without it.
     """
     await exchange.begin(_run_header(handle.run_id))
     writer = asyncio.create_task(_write_events(exchange, handle, after))
     gone = asyncio.create_task(exchange.disconnected())
-    refused = asyncio.create_task(service.clients.until_refused(exchange))
+    refused = asyncio.create_task(service.clients.wait_until_refused(exchange))
     try:
         while not await _any_of(writer, gone, refused, timeout_s=service.runtime.settings.server.keep_alive_s):
             await exchange.write(_KEPT_ALIVE)
     finally:
-        exchange.attend(None)
+        exchange.watch_client(None)
         for task in (gone, refused, writer):
             task.cancel()
     await asyncio.wait((writer,))
@@ -270,23 +270,23 @@ async def _send_events(service: Service, exchange: Exchange, handle: RunHandle, 
 async def _write_events(exchange: Exchange, handle: RunHandle, after: int) -> None:
     """Write the events numbered above `after`: the first one of a run is number 1.
 
-    Raises: HttpError, where they stop before the end, because another process goes on with the run.
+    Raises: HttpError, if they stop before the end, because another process recovers the run.
     """
     numbering, taken, is_whole = Numbering(), 0, False
-    exchange.attend(None, lambda: handle.behind(taken))
+    exchange.watch_client(None, lambda: handle.behind(taken))
     async with aclosing(handle.events()) as events:
         async for batch in events:
             taken += len(batch)
             is_whole = isinstance(batch[-1].event, RunEnded)
             if frames := [frame for numbered in batch if (frame := _next_frame(numbered, numbering, after))]:
                 await exchange.write(b"".join(frames))
-    # The end of the connection would look like the run's; a reader that has seen the run's end reads nothing here.
+    # A clean end of the stream would look like the end of the run, so it is cut by an error.
     if not is_whole and (await handle.wait()).error == HANDED_OVER:
         raise HttpError(HANDED_OVER.status, HANDED_OVER.code, HANDED_OVER.message)
 
 
 def _next_frame(numbered: Numbered, numbering: Numbering, after: int) -> bytes:
-    """Return an event as a frame with its number, nothing if the client has it; one that does not stand has none."""
+    """Return an event as a numbered frame, no bytes if the client has it; an event that may be undone has no number."""
     event, last = numbered.event, numbering.number
     if not numbered.stands:
         return _frame(event)
@@ -315,7 +315,7 @@ _KEPT_ALIVE = _frame(KeptAlive())
 
 
 async def find_run(service: Service, exchange: Exchange, run_id: str) -> RunRow:
-    """Return the run of that id or response id; another key's is as if there were none.
+    """Return the run with that run id or response id; another key's run is treated as missing.
 
     Raises: NotFound.
     """
@@ -326,9 +326,9 @@ async def find_run(service: Service, exchange: Exchange, run_id: str) -> RunRow:
 
 
 def acting(exchange: Exchange, row: RunRow | SessionRow) -> Client:
-    """Return the client as it goes on with a run or a session: what comes of it belongs to the key of that.
+    """Return the client with which a run or a session is continued: the new runs belong to that one's key.
 
-    Its own budget and rates are not asked then, for they say nothing of what another key has used.
+    The client's own budget and rates do not apply then, because they do not limit another key.
     """
     client = exchange.client
     if row.key_id == client.key_id:
@@ -338,7 +338,7 @@ def acting(exchange: Exchange, row: RunRow | SessionRow) -> Client:
 
 
 async def mark_waiting(service: Service, rows: Sequence[RunRow]) -> list[RunRow]:
-    """Return the runs with those marked that go on only when a person has decided about a call."""
+    """Return the runs, with a `waiting` status for those that need a person's decision about a call."""
     if not any(row.status == "running" for row in rows):
         return list(rows)
     asking = await _asking(service)
@@ -346,7 +346,7 @@ async def mark_waiting(service: Service, rows: Sequence[RunRow]) -> list[RunRow]
 
 
 async def _waiting(service: Service, search: RunSearch, limit: int, before: str | None) -> list[RunRow]:
-    """Return the runs that wait for a person. The store knows them as running: it is read on until there are enough."""
+    """Return the runs that wait for a person. The store lists them as running, so it is read until there are enough."""
     found: list[RunRow] = []
     asking = await _asking(service)
     while asking and len(found) < limit:
@@ -359,7 +359,7 @@ async def _waiting(service: Service, search: RunSearch, limit: int, before: str 
 
 
 async def _asking(service: Service) -> frozenset[str]:
-    """Return the runs that a person was asked something for."""
+    """Return the ids of the runs with pending approvals."""
     pending = await service.runtime.store.approvals.page(PENDING_MAX, status="pending")
     return frozenset(each.run_id for each in pending)
 

@@ -125,10 +125,12 @@ async def get(service: Service, exchange: Exchange) -> None:
     after = read_number(query, "after", default=0, least=0)
     limit = read_number(query, "limit", default=MESSAGES_MAX, least=1, most=MESSAGES_MAX)
     row = await _find(service, exchange)
-    said = await read_items(_store(service), row)
+    messages = await read_items(_store(service), row)
     fields = msgspec.structs.asdict(view_of(row))
-    has_more = len(said) > after + limit
-    await exchange.answer_json(200, SessionDetail(**fields, messages=said[after : after + limit], has_more=has_more))
+    has_more = len(messages) > after + limit
+    await exchange.answer_json(
+        200, SessionDetail(**fields, messages=messages[after : after + limit], has_more=has_more)
+    )
 
 
 async def change(service: Service, exchange: Exchange) -> None:
@@ -157,7 +159,7 @@ async def fork(service: Service, exchange: Exchange) -> None:
 async def delete(service: Service, exchange: Exchange) -> None:
     """Delete a session; with `runs=true` also its runs.
 
-    Raises: ProtocolError, NotFound, Conflict while one of its runs goes on, or a fork stands on them.
+    Raises: ProtocolError, NotFound, Conflict while one of its runs is active, or a fork depends on them.
     """
     wish = exchange.query().get("runs", "false")
     if wish not in ("true", "false"):
@@ -222,7 +224,7 @@ async def _find(service: Service, exchange: Exchange) -> SessionRow:
 
 
 async def find_session(service: Service, exchange: Exchange, id_or_name: str) -> SessionRow:
-    """Return a session that the client may reach: of two with one name its own.
+    """Return a session that the client may access; if two have the same name, its own.
 
     Raises: NotFound.
     """
@@ -235,7 +237,7 @@ def _store(service: Service) -> Store:
 
 
 def _attachment(row: SessionRow, suffix: str) -> Header:
-    """Name the file that a browser saves; in plain letters, and beside it as it really is."""
+    """Return the header that names the downloaded file, in ASCII and in its exact form."""
     name = f"{row.name or row.id}.{suffix}"
     plain = _PLAIN.sub("_", name)
     exact = quote(name.encode("utf-8", "replace"), safe="")

@@ -1,4 +1,4 @@
-"""GET /treadle/v1/tools: which tools Treadle runs, how each may run, and who said so. Nothing here runs one."""
+"""Treadle's own API: lists the server's tools with their policies, and which setting decided each. Runs no tool."""
 
 import asyncio
 
@@ -59,13 +59,13 @@ async def get(service: Service, exchange: Exchange) -> None:
 
 
 def is_shown(exchange: Exchange, tool: Tool | None) -> bool:
-    """Tell whether the client may know of a tool: whose runs are not offered it need not."""
+    """Return whether the client sees a tool: only if its runs may be offered it."""
     allowed = exchange.client.tools
     return tool is not None and (allowed is None or fits(tool.declared, allowed))
 
 
 def _view(tool: Tool) -> ToolView:
-    """Describe a tool; where it runs may have to be found out by trying."""
+    """Describe a tool; finding its sandbox may need a probe, which blocks."""
     return ToolView(
         spec=tool.spec,
         policy=tool.policy,

@@ -1,4 +1,4 @@
-"""Treadle's own API: a run as a tree, from its rounds down to every call, with tokens and cost summed upward."""
+"""Treadle's own API: a run as a tree of rounds and calls, with tokens and cost summed upward."""
 
 import msgspec
 

@@ -29,7 +29,7 @@ from treadle.server.route import RouteGroup, gives
 from treadle.server.server_state import Service
 
 STAND_IN = Endpoint(name="in-process", base_url="http://in-process.invalid/v1")
-"""In whose protocol a call is shown of a model that is in this process and speaks none."""
+"""The endpoint whose protocol is used to show calls of an in-process model, which has none."""
 
 BODY_CHARS_MAX = 1_000_000
 DIFF_LINES_MAX = 20_000
@@ -94,7 +94,7 @@ async def get(service: Service, exchange: Exchange) -> None:
 
 
 def endpoint_of(runtime: Runtime, model: str) -> tuple[Endpoint, str]:
-    """Return the endpoint that serves a model now and what it calls it; else one that stands for it."""
+    """Return the endpoint that serves a model now and its name there; else the stand-in."""
     try:
         found = runtime.router.model_for(model)
     except NotFound:
@@ -107,7 +107,7 @@ def _folder(runtime: Runtime) -> Path | None:
 
 
 def _view(calls: Sequence[ModelCall], endpoint: Endpoint, name: str, place: tuple[Path | None, str]) -> WireView:
-    """Put together what is shown of the last of the calls."""
+    """Return the view of the last call."""
     made, number = calls[-1], len(calls)
     written, notes = export_call(made, endpoint, name)
     recorded = _recorded(place, endpoint, written)
@@ -131,7 +131,7 @@ def _view(calls: Sequence[ModelCall], endpoint: Endpoint, name: str, place: tupl
 
 
 def _recorded(place: tuple[Path | None, str], endpoint: Endpoint, written: Call) -> Call | None:
-    """Find the recording of a call by what was asked; of one that was repeated, the last."""
+    """Find the recording of a call by its request; of a repeated call, the last recording."""
     folder, run_id = place
     if folder is None:
         return None
@@ -159,7 +159,7 @@ def _reply(call: Call, answered: CassetteResponse) -> Heard:
 
 
 def _difference(before: Plan, after: Plan) -> str | None:
-    """Write what differs between two plans; nothing where that would take too long."""
+    """Return the unified diff of two plans; None if they are too long to compare."""
     left, right = (msgspec.json.format(plan_json(plan)).decode().splitlines() for plan in (before, after))
     if len(left) + len(right) > DIFF_LINES_MAX:
         return None

@@ -54,7 +54,7 @@ async def create(service: Service, exchange: Exchange) -> None:
     """Create a workspace. Raises: ProtocolError, NotFound, Conflict, LimitExceeded."""
     new: NewWorkspace = await take(service, exchange, NewWorkspace)
     if new.facts:
-        # Facts are a person's word, also the first ones: a session would read them as such.
+        # Sessions trust facts as a person's statements, so creating them needs a person too.
         exchange.client.check_decides("Making a workspace with facts")
     held = await service.runtime.workspaces.of(exchange.client.key_id).create(
         new.name,
@@ -189,7 +189,7 @@ async def audit(service: Service, exchange: Exchange) -> None:
 
 
 def workspaces_of(service: Service, exchange: Exchange) -> Workspaces:
-    """Return the workspaces that the client may reach."""
+    """Return the workspaces that the client may access."""
     return service.runtime.workspaces.of(exchange.reach)
 
 

@@ -1,5 +1,7 @@
-"""Who asks: the one place that decides it. By a key, else by the cookie of somebody logged in, else, where no key is
-needed, any program on this machine: that one may ask models, and decides nothing."""
+"""Identifies a request's client: by its key, else by a login cookie, else as a local program where no key is needed.
+
+A local program may ask models, but decides nothing. What a route needs is in `route_permissions`.
+"""
 
 import os
 
@@ -22,11 +24,11 @@ from treadle.server.request_guard import client_key
 
 KEY_PREFIX = f"{PREFIX}_"
 RECHECK_S = 1.0
-"""How often is looked whether somebody who follows a stream would still be let in."""
+"""How often a client that follows a stream is authenticated again."""
 
 
 def asks_for_key(settings: Settings) -> bool:
-    """Tell whether programs must bring a key: always, never, or where others than this machine's own can come."""
+    """Return whether programs need a key: always, never, or if other machines can connect."""
     required = settings.keys.required
     return is_exposed(settings) if required == "auto" else required == "always"
 
@@ -34,7 +36,7 @@ def asks_for_key(settings: Settings) -> bool:
 def make_keyring(runtime: Runtime) -> Keyring:
     """Return the keyring of an installation.
 
-    Raises: ConfigError, where no secret lasts by which keys could be known again.
+    Raises: ConfigError, if no secret is stored by which keys could be verified later.
     """
     pepper = secret_for("keys", stored_secret(runtime.settings))
     proved = runtime.store.replicas.note_secret
@@ -42,9 +44,9 @@ def make_keyring(runtime: Runtime) -> Keyring:
 
 
 class Clients:
-    """Knows the clients of a server, and lets them through.
+    """Authenticates the clients of a server, and checks what they may use.
 
-    Where keys are needed the secret behind them must last: that is looked at when the server starts.
+    Where keys are needed, the secret that verifies them must be stored; this is checked when the server starts.
     """
 
     def __init__(self, runtime: Runtime, gate: PageGate) -> None:
@@ -53,16 +55,16 @@ class Clients:
         self.logins = SharedLogins(gate, runtime.store, runtime.clock)
         self.needs_key = asks_for_key(runtime.settings)
         self._keyring = make_keyring(runtime) if self.needs_key else None
-        self._turnstile = RequestRateLimiter(runtime)
-        self.meets = self._turnstile.counts_addresses or gate.needs_login
-        """Whether there is anything to `meet` a request with."""
+        self._rate_limiter = RequestRateLimiter(runtime)
+        self.checks_addresses = self._rate_limiter.counts_addresses or gate.needs_login
+        """Whether `check_address` has anything to check."""
         if (self.needs_key or gate.needs_login) and is_shared(runtime.settings, os.environ):
             runtime.replicas.know_secret(fingerprint_of(secret_for("keys", stored_secret(runtime.settings))))
-        self._asks_nobody = not (self.needs_key or gate.needs_login or self._turnstile.bounds(LOCAL))
+        self._is_unrestricted = not (self.needs_key or gate.needs_login or self._rate_limiter.bounds(LOCAL))
 
     @property
     def keyring(self) -> Keyring:
-        """Return the keyring, made when first asked for.
+        """Return the keyring, created at the first access.
 
         Raises: ConfigError.
         """
@@ -70,23 +72,23 @@ class Clients:
             self._keyring = make_keyring(self._runtime)
         return self._keyring
 
-    async def meet(self, exchange: Exchange) -> None:
-        """Count a request to its address, before anything is known of it; who must log in learns nothing of paths.
+    async def check_address(self, exchange: Exchange) -> None:
+        """Count a request to its address and check the login, before routing, which would reveal what paths exist.
 
         Raises: Exhausted, HttpError (401), Forbidden.
         """
-        if self._turnstile.counts_addresses:
-            await self._turnstile.count_address(exchange)
+        if self._rate_limiter.counts_addresses:
+            await self._rate_limiter.count_address(exchange)
         if self._gate.needs_login and not is_open(exchange.path) and client_key(exchange) is None:
             await self.logins.refresh()
             self._gate.check(exchange, self._runtime.clock.now())
 
-    def let_in(self, exchange: Exchange, access: RouteAccess) -> bool:
-        """Let through at once who need show nothing and is not counted; whoever else is to be admitted.
+    def try_admit_now(self, exchange: Exchange, access: RouteAccess) -> bool:
+        """Admit a request without a credential or a limit to check; return False for any other, for `admit`.
 
         Raises: HttpError for a query that is too long.
         """
-        if not self._asks_nobody:
+        if not self._is_unrestricted:
             return False
         if access.is_open:
             return True
@@ -101,7 +103,7 @@ class Clients:
         return True
 
     async def admit(self, exchange: Exchange, access: RouteAccess) -> None:
-        """Find out who asks for a route, and let them through or say why not.
+        """Identify the client, check its permission for the route, and count the request.
 
         Raises: Unauthorised, Forbidden, Exhausted, HttpError (401 for a page or people), StoreError.
         """
@@ -109,20 +111,20 @@ class Clients:
         exchange.client = await self._identify(exchange, access, key)
         if access.decides and exchange.method not in SAFE_METHODS:
             exchange.client.check_decides()
-        if not access.is_open and self._turnstile.bounds(exchange.client):
-            await self._turnstile.count_request(exchange, access.api)
+        if not access.is_open and self._rate_limiter.bounds(exchange.client):
+            await self._rate_limiter.count_request(exchange, access.api)
 
-    async def until_refused(self, exchange: Exchange) -> None:
-        """Wait until whoever opened a stream of Treadle's own API would not be let in any more: it may have no end of
-        its own, and a key can be revoked or expire meanwhile, a login end."""
-        while await self._is_welcome(exchange):
+    async def wait_until_refused(self, exchange: Exchange) -> None:
+        """Wait until the client of a stream of Treadle's own API would be refused: such a stream may be endless, while
+        the key is revoked or expires, or the login ends."""
+        while await self._is_still_allowed(exchange):
             await self._runtime.clock.sleep(RECHECK_S)
 
-    async def _is_welcome(self, exchange: Exchange) -> bool:
+    async def _is_still_allowed(self, exchange: Exchange) -> bool:
         try:
             return await self._identify(exchange, TREADLE, client_key(exchange)) == exchange.client
         except StoreError:
-            return True  # what cannot be read now is read again
+            return True  # the next check reads it again
         except RequestError:
             return False
 
@@ -147,7 +149,7 @@ class Clients:
         return LOCAL
 
     def _person(self, text: str, exchange: Exchange) -> Client:
-        """Return the person whose key it is.
+        """Return the person who owns the key.
 
         Raises: Unauthorised, Forbidden.
         """
@@ -162,7 +164,7 @@ class Clients:
         return _client_of(ticket.name, ticket.scope)
 
     async def _holder(self, text: str, exchange: Exchange, access: RouteAccess) -> Client:
-        """Return whose key it is, if it may be used here.
+        """Return the client that owns the key, if the key may be used here.
 
         Raises: Unauthorised, Forbidden, StoreError.
         """
@@ -173,7 +175,7 @@ class Clients:
         try:
             client = await keyring.check(text, outlives_store=access.outlives_store)
         except Unauthorised:
-            # Of a process with another secret it says nothing that a key is not known there.
+            # In a process whose secret differs, an unknown key proves nothing about the key.
             if (problem := self._runtime.replicas.problem) is not None:
                 raise problem from None
             raise
@@ -184,5 +186,5 @@ class Clients:
 
 
 def _client_of(name: str, scope: TicketScope) -> Client:
-    """Return somebody who is logged in as a client: their role lets them see what everybody did."""
+    """Return a logged-in person as a client, whose role lets them see the runs of all keys."""
     return Client(name=name, grant=KeyGrant(role=scope))

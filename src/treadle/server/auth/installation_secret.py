@@ -1,7 +1,7 @@
-"""The secret of an installation: from the environment where several processes share it, else beside the journal.
+"""The secret of an installation: from the environment if several processes share it, else from a file at the journal.
 
-It signs cookies and proves clients' keys, each with a secret made from it for that purpose alone. A file is made with
-the rights of its owner alone. Where none can be kept, logins last as long as the process, and there can be no keys.
+It signs cookies and verifies clients' keys, each with a secret derived for that purpose. Only the owner can read the
+file. If no secret can be stored, logins last as long as the process, and there can be no keys.
 """
 
 import hashlib
@@ -19,7 +19,7 @@ from treadle.server.auth.signed_tickets import SECRET_BYTES
 
 VARIABLE = "TREADLE_SECRET"
 OTHER_VARIABLE = "TREADLE_LOGIN_SECRET"
-"""What the variable was called when only logins used it."""
+"""The variable's old name, from when only logins used it."""
 
 FILE = "secret.key"
 CHARS_MIN = 32
@@ -27,7 +27,7 @@ Purpose = Literal["login", "keys"]
 
 
 def read_secret(settings: Settings, env: Mapping[str, str] | None = None) -> bytes:
-    """Return the secret of this installation, made now if there is none.
+    """Return the secret of this installation, created if there is none.
 
     Raises: ConfigError for one that could be guessed.
     """
@@ -35,9 +35,9 @@ def read_secret(settings: Settings, env: Mapping[str, str] | None = None) -> byt
 
 
 def stored_secret(settings: Settings, env: Mapping[str, str] | None = None) -> bytes:
-    """Return the secret of this installation, which is the same tomorrow and in every other process.
+    """Return the stored secret of this installation, which is the same after a restart and in every other process.
 
-    Raises: ConfigError where nobody keeps one, or it could be guessed.
+    Raises: ConfigError if none can be stored, or it could be guessed.
     """
     found = _find(settings, os.environ if env is None else env)
     if found is None:
@@ -52,7 +52,7 @@ def stored_secret(settings: Settings, env: Mapping[str, str] | None = None) -> b
 
 
 def present_secret(settings: Settings, env: Mapping[str, str]) -> bytes | None:
-    """Return the secret that is there, if it could be used; none is made."""
+    """Return the existing secret, if it is usable; none is created."""
     if given := _given(env):
         return given.encode() if len(given) >= CHARS_MIN else None
     path = _path(settings)
@@ -60,12 +60,12 @@ def present_secret(settings: Settings, env: Mapping[str, str]) -> bytes | None:
 
 
 def secret_for(purpose: Purpose, secret: bytes) -> bytes:
-    """Return what one purpose uses: whoever learns it learns nothing of the others."""
+    """Return the secret derived for one purpose; it reveals nothing about the others."""
     return hmac.digest(secret, f"treadle:{purpose}".encode(), hashlib.sha256)
 
 
 def is_shared(settings: Settings, env: Mapping[str, str]) -> bool:
-    """Tell whether another process with the same settings finds the same secret."""
+    """Return whether another process with the same settings finds the same secret."""
     return bool(_given(env)) or _path(settings) is not None
 
 
@@ -88,14 +88,14 @@ def _find(settings: Settings, env: Mapping[str, str]) -> bytes | None:
 
 
 def _path(settings: Settings) -> Path | None:
-    """Return where the secret is kept: beside a journal that is a file."""
+    """Return the secret's path, in the folder of a journal that is a file."""
     journal = settings.store.url.removeprefix(SQLITE)
     is_file = journal != settings.store.url and journal not in ("", ":memory:") and settings.store.persistence == "on"
     return Path(journal).parent / FILE if is_file else None
 
 
 def _load_or_create(path: Path) -> bytes | None:
-    """Return the secret in a file, made now if it is missing; None where it can be neither read nor written."""
+    """Return the secret in a file, created if it is missing; None if it can be neither read nor written."""
     fresh = secrets.token_bytes(SECRET_BYTES)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -110,7 +110,7 @@ def _load_or_create(path: Path) -> bytes | None:
 
 def _read(path: Path) -> bytes | None:
     try:
-        kept = path.read_bytes()
+        secret = path.read_bytes()
     except OSError:
         return None
-    return kept if len(kept) >= SECRET_BYTES else None
+    return secret if len(secret) >= SECRET_BYTES else None

@@ -1,7 +1,7 @@
-"""Logins that several processes share: a link is good for one login at any of them, and who logs out is out everywhere.
+"""Logins that several processes share: a link is valid for one login at any of them, and a logout applies to all.
 
-The journal keeps what was used and ended, so a restart forgets neither. Each process looks there every two seconds
-while people use it, which is how long a logout elsewhere takes to be known here.
+The journal stores used links and ended logins across restarts. While people use a process, it reads them every two
+seconds, so a logout elsewhere takes effect here within that time.
 """
 
 from treadle.core.errors import TreadleError
@@ -14,27 +14,27 @@ REFRESH_S = 2.0
 
 
 class SharedLogins:
-    """What the gate of this process knows of links and logins, together with all others of the same journal."""
+    """Synchronises this process's links and logins with those of all processes of the same journal."""
 
     def __init__(self, gate: PageGate, store: Store, clock: Clock) -> None:
         self._gate = gate
         self._store = store
         self._clock = clock
-        self._looked_at = float("-inf")
+        self._refreshed_at = float("-inf")
 
     async def refresh(self) -> None:
-        """Learn what was used and ended elsewhere; a journal that is away is looked at later."""
-        if self._clock.monotonic() - self._looked_at < REFRESH_S:
+        """Read what was used and ended elsewhere; if the journal is unavailable, try again later."""
+        if self._clock.monotonic() - self._refreshed_at < REFRESH_S:
             return
-        self._looked_at = self._clock.monotonic()
+        self._refreshed_at = self._clock.monotonic()
         now = self._clock.now()
         try:
-            self._gate.tickets.learn(await self._store.tickets.spent(now), now + COOKIE_S)
+            self._gate.tickets.mark_spent(await self._store.tickets.spent(now), now + COOKIE_S)
         except TreadleError:
             return
 
     async def redeem(self, text: str) -> tuple[str, SignedTicket] | None:
-        """Take a link's ticket and return the cookie that it becomes; None for one that is used, late or not ours.
+        """Exchange a link's ticket for a cookie; None for one that is used, expired or not signed by us.
 
         Raises: StoreError.
         """
@@ -42,11 +42,11 @@ class SharedLogins:
         link = self._gate.tickets.link_of(text, now)
         if link is None or not await self._store.tickets.spend(link.id, link.expires_at, now):
             return None
-        # Whoever looked into the journal meanwhile knows already that it is used: by us.
+        # `admit` and not `redeem`: a refresh during the await may have marked the link as used, by this very call.
         return self._gate.tickets.admit(link, now, COOKIE_S)
 
     async def end(self, cookie: SignedTicket) -> None:
-        """Let a cookie be good no more.
+        """Invalidate a cookie.
 
         Raises: StoreError.
         """

@@ -1,8 +1,8 @@
-"""The gate: who may do what with Treadle's own API and its pages, decided by path, method and cookie alone.
+"""Checks logins for Treadle's own API and its pages, by path, method and cookie alone.
 
-Where only this machine can reach the server nobody need log in to look and to ask models; who decides needs a login
-or a key there too (`clients/rules`). Where others can reach it, people log in for everything. The APIs of the vendors
-under /v1 are for programs and are not looked at here.
+If only this machine can reach the server, reading and asking models needs no login, but decisions need a login or a key
+(`route_permissions`). If other machines can reach it, people log in for everything. The vendors' APIs under /v1 are
+for programs and are not checked here.
 """
 
 import msgspec
@@ -29,7 +29,7 @@ _OWN = ("/treadle/", "/console/")
 
 
 class PageRule(msgspec.Struct, frozen=True):
-    """What a path needs, to be read and to be changed."""
+    """The scopes that a path needs, to read and to change."""
 
     prefix: str
     reads: Scope
@@ -42,11 +42,11 @@ RULES: tuple[PageRule, ...] = (
     PageRule("/treadle/v1/logout", "viewer", "viewer"),
     PageRule("/", "viewer", "operator"),
 )
-"""The first prefix that fits holds."""
+"""The first matching prefix applies."""
 
 
 class Person(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is at the other end, and what they may do."""
+    """A person who sent a request, and their scope."""
 
     name: str
     scope: Scope
@@ -57,7 +57,7 @@ LOCAL = Person(name=LOCAL_NAME, scope="admin")
 
 
 def asks_for_login(settings: Settings) -> bool:
-    """Tell whether people must log in: always, never, or where others can come or programs must bring keys."""
+    """Return whether people must log in: always, never, or if other machines can connect or keys are required."""
     server = settings.server
     if server.login != "auto":
         return server.login == "always"
@@ -65,7 +65,7 @@ def asks_for_login(settings: Settings) -> bool:
 
 
 def is_exposed(settings: Settings) -> bool:
-    """Tell whether others than this machine's own can come."""
+    """Return whether other machines can connect."""
     server = settings.server
     return not is_loopback(server.host) or server.allow_remote or bool(server.allowed_hosts)
 
@@ -78,7 +78,7 @@ class PageGate:
         self.needs_login = needs_login
 
     def check(self, exchange: Exchange, now: float) -> None:
-        """Let the request through, or say why not; a page that needs a login is refused as such.
+        """Check the login of a request, if its path needs one.
 
         Raises: HttpError (401), Forbidden.
         """
@@ -95,7 +95,7 @@ class PageGate:
         self.allow(exchange, person)
 
     def allow(self, exchange: Exchange, person: Person) -> None:
-        """Let a person do this, or say why not.
+        """Check that a person may make this request.
 
         Raises: Forbidden.
         """
@@ -105,7 +105,7 @@ class PageGate:
             raise Forbidden(message, code="page_header_missing", hint="Programs use an API key instead.")
 
     def check_scope(self, exchange: Exchange, scope: Scope) -> None:
-        """Let a login do this, as far as its scope goes.
+        """Check that a login's scope is enough for this request.
 
         Raises: Forbidden.
         """
@@ -116,11 +116,11 @@ class PageGate:
             raise Forbidden(message, code="scope_missing", hint="Ask an admin for another link.")
 
     def link_path(self, name: str, scope: Scope, now: float, seconds: float = LINK_S) -> str:
-        """Return the path of a new one-time link; a browser keeps what is behind the `#` to itself."""
+        """Return the path of a new one-time link; browsers do not send the part after the `#`."""
         return f"/login#{self.tickets.link(name, scope, now, seconds)}"
 
     def person(self, exchange: Exchange, now: float) -> Person | None:
-        """Return who is asking; None for somebody who must log in first."""
+        """Return the person who sent the request; None for one who must log in first."""
         ticket = self.tickets.cookie(read_cookie(exchange), now) if b"cookie" in exchange.headers else None
         if ticket is not None:
             return Person(name=ticket.name, scope=ticket.scope, ticket=ticket)
@@ -128,13 +128,13 @@ class PageGate:
 
 
 def make_gate(settings: Settings, now: float) -> PageGate:
-    """Return the gate of a server that starts now.
+    """Return the page gate of a server that starts now.
 
     Raises: ConfigError.
     """
     needs_login = asks_for_login(settings)
     secret = secret_for("login", read_secret(settings))
-    # A journal remembers which links were used; without one, no link may be older than the process.
+    # A journal records which links were used; without one, no link may be older than the process.
     began_at = 0.0 if settings.store.persistence == "on" else now
     return PageGate(Tickets(secret, began_at), needs_login=needs_login)
 
@@ -150,13 +150,13 @@ def read_cookie(exchange: Exchange) -> str:
 
 
 def cookie_name(exchange: Exchange) -> str:
-    """Name the cookie by the port, since browsers share cookies between all ports of a host."""
+    """Return the cookie's name with the port in it, because browsers share cookies between all ports of a host."""
     port = exchange.header(b"host").rpartition(":")[2]
     return f"treadle_{port}" if port.isdigit() else "treadle"
 
 
 def write_cookie(exchange: Exchange, value: str, max_age_s: float) -> tuple[bytes, bytes]:
-    """Write the header that sets the cookie: for no script, no other site, and no plain HTTP where there is TLS."""
+    """Write the header that sets the cookie: hidden from scripts and other sites, and TLS only where TLS is used."""
     fields = [f"{cookie_name(exchange)}={value}", "Path=/", "HttpOnly", "SameSite=Strict", f"Max-Age={max_age_s:.0f}"]
     if exchange.header(b"origin").startswith("https://"):
         fields.append("Secure")
@@ -164,7 +164,7 @@ def write_cookie(exchange: Exchange, value: str, max_age_s: float) -> tuple[byte
 
 
 def is_open(path: str) -> bool:
-    """Tell whether a path answers everybody alike, so that it does not matter who asks and no probe waits for that."""
+    """Return whether a path answers all clients alike, so that probes need no lookup of the client."""
     return path in _OPEN or path.startswith(_OPEN_PREFIXES)
 
 

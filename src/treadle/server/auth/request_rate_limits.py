@@ -1,5 +1,5 @@
-"""How many requests come in: of each address, of each client, of each client to an API. Says in the head of every
-answer what is left, each API in its own manner."""
+"""Rate limits on requests: per address, per client, and per client and API. Every response reports what is left, in
+the headers of its API."""
 
 import functools
 import ipaddress
@@ -18,7 +18,7 @@ from treadle.runtime import Runtime
 from treadle.server.http_exchange import Exchange
 
 HOPS_MAX = 32
-"""How many addresses of X-Forwarded-For are looked at, from the nearest."""
+"""How many addresses of X-Forwarded-For are read, starting with the nearest."""
 
 _WITH_PORT = re.compile(r"\[(?P<v6>[0-9A-Fa-f:.]+)\](?::[0-9]{1,5})?|(?P<v4>[0-9.]+):[0-9]{1,5}")
 _UNCOUNTED = frozenset({"/healthz", "/readyz", "/api/hello"})
@@ -28,7 +28,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class RequestRateLimiter:
-    """Counts requests, within the settings' `[rates]` and `[[rate]]`."""
+    """Counts requests against the settings' `[rates]` and `[[rate]]`."""
 
     def __init__(self, runtime: Runtime) -> None:
         rates = runtime.settings.rates
@@ -51,20 +51,20 @@ class RequestRateLimiter:
             return
         hit = await self._limiter.take(f"address:{self._address(exchange)}", self._address_limit, MINUTE_S)
         exchange.hits = (hit,)
-        self._tell(exchange)
+        self._add_headers(exchange)
         if not hit.allowed:
             message = f"The limit of {hit.limit} requests per minute from one address is reached."
             raise Exhausted(message, code="rate_limit_address", retry_after_s=hit.reset_s)
 
     def bounds(self, client: Client) -> bool:
-        """Tell whether anything bounds the requests of a client: then they are counted."""
+        """Return whether a limit applies to the client's requests, so that they must be counted."""
         if not client.key_id:
             return self._bounds_all
         limits = self._accounts.limits_of(client)
         return bool(self._api_limits or limits.requests_per_min or limits.tokens_per_min)
 
     async def count_request(self, exchange: Exchange, api: str) -> None:
-        """Count a request to whoever makes it, and to the API.
+        """Count a request to its client, and to the client's use of the API.
 
         Raises: Exhausted.
         """
@@ -76,22 +76,22 @@ class RequestRateLimiter:
             wanted = (("", f"requests:{subject}", limit), (f" to the {api} API", f"{api}:{subject}", api_limit))
             hits = {what: await self._limiter.take(name, most, MINUTE_S) for what, name, most in wanted if most}
             exchange.hits += tuple(hits.values())
-            self._tell(exchange)
+            self._add_headers(exchange)
             for what, hit in hits.items():
                 if not hit.allowed:
                     message = f"The limit of {hit.limit} requests per minute{what} is reached."
                     raise Exhausted(message, code="rate_limit_requests", retry_after_s=hit.reset_s)
         tokens = await self._accounts.tokens_left(client)
         if tokens is not None:
-            exchange.also += _header_style(exchange)("tokens", tokens, self._now())
+            exchange.extra_headers += _header_style(exchange)("tokens", tokens, self._now())
 
-    def _tell(self, exchange: Exchange) -> None:
-        """Say what is left of the tightest limit."""
+    def _add_headers(self, exchange: Exchange) -> None:
+        """Report what is left of the tightest limit."""
         tightest = min(exchange.hits, key=lambda hit: (hit.allowed, hit.remaining))
-        exchange.also = _header_style(exchange)("requests", tightest, self._now())
+        exchange.extra_headers = _header_style(exchange)("requests", tightest, self._now())
 
     def _address(self, exchange: Exchange) -> str:
-        """Return the address of whoever asks: the peer's, or what proxies that are trusted say of theirs."""
+        """Return the client's address: the peer's, or the one that trusted proxies report."""
         peer = exchange.peer
         if not self._proxies:
             return address_group(peer)
@@ -113,14 +113,14 @@ class RequestRateLimiter:
 
 
 def without_port(text: str) -> str:
-    """Return an address without the port that some proxies write behind it."""
+    """Return an address without the port that some proxies append."""
     found = _WITH_PORT.fullmatch(text)
     return text if found is None else found["v6"] or found["v4"]
 
 
 @functools.lru_cache(maxsize=4_096)
 def address_group(text: str) -> str:
-    """Return by what an address is counted: of IPv6 the network, since whoever has one address has all of them."""
+    """Return the group in which an address is counted: for IPv6 its /64 network, which belongs to one client."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -172,4 +172,4 @@ _HEADER_STYLES: dict[Vendor, HeaderStyle] = {
     "anthropic": _anthropic,
     "google": _treadle,
 }
-"""How a vendor's APIs say what is left; Google has no headers for it."""
+"""The headers in which each API reports what is left; Gemini defines none."""

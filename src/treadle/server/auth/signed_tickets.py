@@ -1,10 +1,9 @@
-"""Tickets: what a one-time link, a cookie and a person's key say, signed so that nobody else can write one. Pure but
-for randomness.
+"""Signed tickets: the content of one-time links, login cookies and persons' keys. Pure except for randomness.
 
-A link is good for one login, within a few minutes. The process that took it remembers that; where no journal remembers
-it too, a process takes no link that is older than itself, so that a restart makes none good again. A cookie is good at
-every process that has the same secret, until its time is over or its owner logs out. A person's key is good until its
-time is over: it is for programs of the person who can read the secret, such as `treadle chat --server`.
+A link is valid for one login, within a few minutes. The process that redeems it records that. Without a journal, a
+process accepts no link older than itself, so that a restart does not make a used link valid again. A cookie is valid in
+every process with the same secret until it expires or its owner logs out. A person's key is valid until it expires. It
+is for programs of the person who can read the secret, such as `treadle chat --server`.
 """
 
 import base64
@@ -19,19 +18,19 @@ import msgspec
 Kind = Literal["link", "cookie", "key"]
 Scope = Literal["viewer", "operator", "admin"]
 SCOPES: tuple[Scope, ...] = get_args(Scope)
-"""From the least to the most: each may do what those before it may."""
+"""In ascending order: each scope includes those before it."""
 
 PERSON_KEY = "tr_person_"
-"""How a person's key begins, so that it is told from the keys of programs."""
+"""The prefix of a person's key, which distinguishes it from keys of programs."""
 
 TICKET_CHARS_MAX = 2_048
 SECRET_BYTES = 32
 REMEMBERED_MAX = 10_000
-"""How many used links and ended logins are remembered; the oldest are past their time long before."""
+"""How many used links and ended logins are stored; the oldest have expired long before."""
 
 
 class SignedTicket(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What was signed: for whom, what they may do, since when and until when."""
+    """The signed content: the person, their scope, and the period of validity."""
 
     kind: Kind
     id: str
@@ -42,12 +41,12 @@ class SignedTicket(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class Tickets:
-    """Writes tickets and reads them again."""
+    """Signs tickets and verifies them."""
 
-    def __init__(self, secret: bytes, began_at: float) -> None:
+    def __init__(self, secret: bytes, started_at: float) -> None:
         assert len(secret) >= SECRET_BYTES, "a secret that can be guessed is none"
         self._secret = secret
-        self._began_at = began_at
+        self._started_at = started_at
         self._spent: dict[str, float] = {}
 
     def link(self, name: str, scope: Scope, now: float, seconds: float) -> str:
@@ -55,28 +54,28 @@ class Tickets:
         return self._write(_new_ticket("link", name, scope, now, seconds))
 
     def link_of(self, text: str, now: float) -> SignedTicket | None:
-        """Return what a link says; None for one that is used, late, older than this process or not ours."""
+        """Return a link's ticket; None for one that is used, expired, too old or not signed by us."""
         link = self._read(text, "link", now)
-        return None if link is None or link.made_at < self._began_at else link
+        return None if link is None or link.made_at < self._started_at else link
 
-    def learn(self, spent: Iterable[str], until: float) -> None:
-        """Let tickets that were spent elsewhere be good no more here."""
+    def mark_spent(self, spent: Iterable[str], until: float) -> None:
+        """Invalidate tickets that were used or ended in other processes."""
         for ticket_id in spent:
             self._spent.setdefault(ticket_id, until)
 
     def redeem(self, text: str, now: float, seconds: float) -> tuple[str, SignedTicket] | None:
-        """Take a link's ticket and return the cookie that it becomes; None for one that is used, late or not ours."""
+        """Exchange a link's ticket for a cookie; None for one that is used, expired or not signed by us."""
         link = self.link_of(text, now)
         return None if link is None else self.admit(link, now, seconds)
 
     def admit(self, link: SignedTicket, now: float, seconds: float) -> tuple[str, SignedTicket]:
-        """Return the cookie that a link becomes which nobody used before."""
+        """Return the cookie for an unused link, and mark the link as used."""
         self._spend(link, now)
         cookie = _new_ticket("cookie", link.name, link.scope, now, seconds)
         return self._write(cookie), cookie
 
     def cookie(self, text: str, now: float) -> SignedTicket | None:
-        """Return who a cookie is of; None for one that is ended, late or not ours."""
+        """Return a cookie's ticket; None for one that is ended, expired or not signed by us."""
         return self._read(text, "cookie", now)
 
     def key(self, name: str, scope: Scope, now: float, seconds: float) -> str:
@@ -84,11 +83,11 @@ class Tickets:
         return PERSON_KEY + self._write(_new_ticket("key", name, scope, now, seconds))
 
     def holder(self, text: str, now: float) -> SignedTicket | None:
-        """Return who a person's key is of; None for one that is late or not ours."""
+        """Return the ticket of a person's key; None for one that is expired or not signed by us."""
         return self._read(text[len(PERSON_KEY) :], "key", now) if text.startswith(PERSON_KEY) else None
 
     def end(self, cookie: SignedTicket, now: float) -> None:
-        """Let a cookie be good no more, here."""
+        """Invalidate a cookie in this process."""
         self._spend(cookie, now)
 
     def _write(self, ticket: SignedTicket) -> str:
@@ -117,7 +116,7 @@ class Tickets:
 
 
 def covers(scope: Scope, needed: Scope) -> bool:
-    """Tell whether one scope is enough for what needs another."""
+    """Return whether a scope includes the one that is needed."""
     return SCOPES.index(scope) >= SCOPES.index(needed)
 
 

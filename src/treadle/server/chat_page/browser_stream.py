@@ -1,7 +1,7 @@
-"""The one event stream of a browser: what changes in the lists, and what happens in the runs that its tabs show.
+"""The event stream of a browser: changes in the lists, and events of the runs that its tabs show.
 
-What is sent of a run is made by `screen`, so that a page only applies it. A page that reconnects names how far it
-was told: of the lists by a cursor, of each run by the number of its events.
+`run_view` turns events into operations that a page only applies. A page that reconnects sends its position: a cursor
+for the lists, and for each run the number of its last event.
 """
 
 import asyncio
@@ -29,15 +29,15 @@ from treadle.server.server_state import Service
 
 RUNS_MAX = 50
 WAITING_MAX = 64
-"""Frames that wait for a slow browser, before what it follows waits too."""
+"""Frames that are queued for a slow browser before their sources have to wait."""
 BATCH_S = 0.04
-"""The pause after a piece of a run, in which the next ones gather: no eye is faster."""
+"""The pause after a frame of a run, in which further events are batched: shorter is not visible."""
 
 REATTACH_S = 0.5
-"""How long to wait before a run that this process lost is followed again, wherever it goes on."""
+"""How long to wait before attaching again to a run that this process lost."""
 
 DRAIN_S = 0.5
-"""How long a server that leaves waits for what is still to be told."""
+"""How long a server that shuts down waits for the last events."""
 
 _KEPT_ALIVE = write_frame(b"{}", "kept_alive")
 
@@ -51,7 +51,7 @@ async def follow(service: Service, exchange: Exchange) -> None:
     mode = read_mode(query)
     watched = [(await _find(service, exchange, run_id), after) for run_id, after in read_watched(query.get("runs", ""))]
     changes = _changes(service, exchange.reach)
-    await changes.look()
+    await changes.refresh()
     place = changes.place(query.get("after", ""))
     await exchange.begin()
     if place is None:
@@ -64,7 +64,7 @@ async def follow(service: Service, exchange: Exchange) -> None:
 
 
 def _changes(service: Service, key_id: str | None) -> ListChanges:
-    """Return what changes among the things of a key, or of all; what nobody follows any more is forgotten."""
+    """Return the change feed of a key, or of all keys; feeds without listeners are dropped."""
     feeds = service.changes
     if key_id not in feeds:
         for each in [name for name, feed in feeds.items() if name is not None and not feed.is_followed]:
@@ -93,14 +93,14 @@ def read_watched(text: str) -> list[tuple[str, int]]:
 async def _write_frames(
     service: Service, exchange: Exchange, frames: "asyncio.Queue[bytes]", sources: Sequence[Coroutine[Any, Any, None]]
 ) -> None:
-    """Write what the sources tell until the browser goes away, may not listen any more, or the server leaves.
+    """Write the sources' frames until the browser disconnects, loses its permission, or the server shuts down.
 
-    The runs go on without it.
+    The runs continue without it.
     """
     tasks = [asyncio.create_task(source) for source in sources]
     gone = asyncio.create_task(exchange.disconnected())
     leaving = asyncio.create_task(_leaving(service, tasks[1:]))
-    refused = asyncio.create_task(service.clients.until_refused(exchange))
+    refused = asyncio.create_task(service.clients.wait_until_refused(exchange))
     ends = (gone, leaving, refused)
     keep_alive_s = service.runtime.settings.server.keep_alive_s
     try:
@@ -117,14 +117,14 @@ async def _write_frames(
 
 
 async def _leaving(service: Service, runs: "Sequence[asyncio.Task[None]]") -> None:
-    """Wait until the server leaves; the runs have ended by then, and their ends are still told."""
+    """Wait until the server shuts down; the runs have ended by then, and their ends are still sent."""
     await service.leaving.wait()
     if runs:
         await asyncio.wait(runs, timeout=DRAIN_S)
 
 
 async def _next(frames: "asyncio.Queue[bytes]", ends: "tuple[asyncio.Task[Any], ...]", keep_alive_s: float) -> bytes:
-    """Return the next frame; an empty event after a silence, nothing when it is over."""
+    """Return the next frame; a keep-alive after a silence, no bytes when the stream is over."""
     reading = asyncio.create_task(frames.get())
     done, _ = await asyncio.wait((reading, *ends), timeout=keep_alive_s, return_when=asyncio.FIRST_COMPLETED)
     if reading in done:
@@ -146,14 +146,14 @@ Put = Callable[[bytes], Coroutine[Any, Any, None]]
 
 
 async def _send_changes(changes: ListChanges, after: int, put: Put) -> None:
-    async with aclosing(changes.follow(after)) as told:
-        async for batch in told:
+    async with aclosing(changes.follow(after)) as batches:
+        async for batch in batches:
             for change in batch:
                 await put(write_frame(change.data, change.topic, changes.cursor(change.number)))
 
 
 async def _send_run(service: Service, run: RunRow, after: int, mode: Mode, put: Put) -> None:
-    """Tell what happens in a run after the event numbered `after`, also where another process recovers the run."""
+    """Send a run's events after the number `after`, even if another process recovers the run."""
     while True:
         after, is_over = await _send_until_lost(service, run, after, mode, put)
         if is_over:
@@ -162,9 +162,9 @@ async def _send_run(service: Service, run: RunRow, after: int, mode: Mode, put: 
 
 
 async def _send_until_lost(service: Service, run: RunRow, after: int, mode: Mode, put: Put) -> tuple[int, bool]:
-    """Tell what happens in a run; return the number of the last event, and whether that was the end.
+    """Send a run's events; return the number of the last one, and whether it was the end.
 
-    What came before `after` is only needed to know where things are.
+    Events up to `after` are only replayed into the view, not sent.
     """
     screen, numbering = ChatRunView(mode), Numbering()
     async with aclosing(service.runtime.runs.attach(run).events()) as events:
@@ -190,14 +190,14 @@ async def _send_until_lost(service: Service, run: RunRow, after: int, mode: Mode
 
 
 async def _end_op(service: Service, run_id: str, ended: RunEnded) -> Op:
-    """Say how a run ended, with what it used; by then its row says so too."""
+    """Return the operation that shows how a run ended and what it used; its row has been updated by then."""
     row = await service.runtime.store.find_run(run_id)
     cost = None if row is None else service.runtime.prices.cost(row.model, ended.usage)
     return {**ending(ended), "usage": ended.usage, "cost_usd": cost}
 
 
 def _topics(service: Service, key_id: str | None) -> dict[str, ReadRows]:
-    """Return how each list is looked at: of one key, or of all."""
+    """Return the functions that read each list, of one key or of all keys."""
     runtime = service.runtime
 
     async def runs() -> Rows:

@@ -1,6 +1,6 @@
 """Treadle's own API for the chat page: a session's turns, asking in it, its branches, and what models take.
 
-A run started here does not depend on its connection: it goes on when the page is closed, until somebody stops it.
+A run started here does not depend on its connection: it continues after the page is closed.
 """
 
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ async def index(service: Service, exchange: Exchange) -> None:
 async def create(service: Service, exchange: Exchange) -> None:
     """Ask a question and return the turn that starts.
 
-    Raises: ProtocolError, NotFound, Conflict while a run of the session goes on.
+    Raises: ProtocolError, NotFound, Conflict while a run of the session is active.
     """
     mode = read_mode(exchange.query())
     new = await service.read(exchange, lambda body: read_body(body, NewTurn))
@@ -84,7 +84,7 @@ async def create(service: Service, exchange: Exchange) -> None:
 async def branch(service: Service, exchange: Exchange) -> None:
     """Switch to another branch, at the newest run below the one named.
 
-    Raises: ProtocolError, NotFound, Conflict while a run of the session goes on.
+    Raises: ProtocolError, NotFound, Conflict while a run of the session is active.
     """
     new = await service.read(exchange, lambda body: read_body(body, NewHead))
     session = await _find(service, exchange)
@@ -138,7 +138,7 @@ async def _taken_by(service: Service, model: str) -> tuple[str, ...]:
     info = next((info for info in infos if info.id == wanted), None)
     if info is not None:
         return _takes(service, info.upstream)
-    # A model that nobody lists is asked of an upstream all the same, which then says what it takes.
+    # An unlisted model can be asked too; its upstream then decides what input it accepts.
     return () if wanted == DEMO_MODEL else ("image", "file")
 
 
@@ -158,7 +158,7 @@ async def _run_of(service: Service, session: SessionRow, run_id: str) -> RunRow:
 
 
 async def _check_idle(service: Service, session: SessionRow) -> None:
-    """Refuse to move a session while one of its runs goes on: that run would not find its place again."""
+    """Refuse to move a session while one of its runs is active, because that run continues the current branch."""
     newest = await newest_of(service.runtime.store, session)
     if newest is None:
         return

@@ -1,8 +1,7 @@
-"""What changes in a journal, for pages that follow it: runs, sessions, approvals and proposals, each row whole.
+"""Changes in a journal's runs, sessions, approvals and proposals, for pages that follow them; each row is sent whole.
 
-Whoever writes, in whatever process, is noticed by looking: while somebody listens the newest rows are read once a
-second and compared. The last changes are kept with numbers, so that a page that lost its connection hears what it
-missed, or hears that it must read its lists again.
+Other processes write too, so while there are listeners the newest rows are polled once a second and compared. Recent
+changes are stored with numbers: a page that reconnects gets what it missed, or is told to read its lists again.
 """
 
 import asyncio
@@ -19,15 +18,15 @@ from treadle.core.shared_ports import Clock
 POLL_S = 1.0
 CHANGES_MAX = 2_000
 WINDOW = 100
-"""How many rows of each topic are looked at, the newest; a row that is missing among fewer than that is gone."""
+"""How many of the newest rows of each topic are compared; if there are fewer, a missing row has been deleted."""
 
 Rows = Mapping[str, object]
-"""Rows of a topic by their ids, as they are shown."""
+"""Rows of a topic by their ids, in the form that is sent."""
 ReadRows = Callable[[], Awaitable[Rows]]
 
 
 class ListChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One row that is new or other than it was."""
+    """One row that is new or has changed."""
 
     number: int
     topic: str
@@ -35,64 +34,64 @@ class ListChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListChanges:
-    """Looks at the topics while somebody listens, and tells what changed."""
+    """Polls the topics while there are listeners, and yields changes."""
 
     def __init__(self, topics: Mapping[str, ReadRows], clock: Clock) -> None:
         self._topics = topics
         self._clock = clock
         self._epoch = secrets.token_hex(4)
         self._number = 0
-        self._kept: deque[ListChange] = deque(maxlen=CHANGES_MAX)
+        self._recent: deque[ListChange] = deque(maxlen=CHANGES_MAX)
         self._known: dict[str, dict[str, bytes]] = {}
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
         self._listeners = 0
         self._task: asyncio.Task[None] | None = None
 
     @property
     def is_followed(self) -> bool:
-        """Tell whether somebody listens."""
+        """Return whether there are listeners."""
         return self._listeners > 0
 
     def cursor(self, number: int | None = None) -> str:
-        """Name a place in what was told, by default the newest."""
+        """Return the cursor of a change, by default the newest."""
         return f"{self._epoch}.{self._number if number is None else number}"
 
     def place(self, cursor: str) -> int | None:
-        """Return the number behind a cursor; None when what came after it is not known any more."""
+        """Return the number in a cursor; None if the changes after it are no longer stored."""
         epoch, _, number = cursor.partition(".")
         if epoch != self._epoch or not (number.isascii() and number.isdigit()) or len(number) > 16:
             return None
-        first = self._kept[0].number if self._kept else self._number + 1
+        first = self._recent[0].number if self._recent else self._number + 1
         return int(number) if first - 1 <= int(number) <= self._number else None
 
-    async def look(self) -> None:
-        """Look once at every topic; what is seen for the first time is no change."""
-        for topic, look in self._topics.items():
+    async def refresh(self) -> None:
+        """Read every topic once; the first read of a topic produces no changes."""
+        for topic, read in self._topics.items():
             try:
-                self._compare(topic, await look())
+                self._compare(topic, await read())
             except TreadleError:
-                continue  # a store that is away is looked at again
+                continue  # an unavailable store is read again at the next poll
 
     async def follow(self, after: int) -> AsyncGenerator[list[ListChange], None]:
-        """Yield what changes after a number, in batches, for ever."""
-        self._enter()
+        """Yield the changes after a number, in batches, indefinitely."""
+        self._add_listener()
         try:
             while True:
-                news = self._news
-                if fresh := [change for change in self._kept if change.number > after]:
+                news = self._changed
+                if fresh := [change for change in self._recent if change.number > after]:
                     after = fresh[-1].number
                     yield fresh
                 else:
                     await news.wait()
         finally:
-            self._leave()
+            self._remove_listener()
 
-    def _enter(self) -> None:
+    def _add_listener(self) -> None:
         self._listeners += 1
         if self._task is None:
             self._task = asyncio.create_task(self._watch(), name="treadle-changes")
 
-    def _leave(self) -> None:
+    def _remove_listener(self) -> None:
         self._listeners -= 1
         if not self._listeners and self._task is not None:
             self._task.cancel()
@@ -100,7 +99,7 @@ class ListChanges:
 
     async def _watch(self) -> None:
         while True:
-            await self.look()
+            await self.refresh()
             await self._clock.sleep(POLL_S)
 
     def _compare(self, topic: str, rows: Rows) -> None:
@@ -116,6 +115,6 @@ class ListChanges:
             return
         for name, data in changed:
             self._number += 1
-            self._kept.append(ListChange(number=self._number, topic=name, data=data))
-        news, self._news = self._news, asyncio.Event()
+            self._recent.append(ListChange(number=self._number, topic=name, data=data))
+        news, self._changed = self._changed, asyncio.Event()
         news.set()

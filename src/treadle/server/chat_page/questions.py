@@ -1,4 +1,4 @@
-"""A question of the page as items: text, pictures and files, or an earlier question once more."""
+"""Builds the items of a question from the page: text, images and files, or an earlier question again."""
 
 import base64
 import binascii
@@ -30,7 +30,7 @@ class QuestionFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 def read_files(files: Sequence[QuestionFile], takes: Sequence[str]) -> list[AnyPart]:
-    """Return files as parts of a message: text inside it, pictures and others as they are, where the model takes them.
+    """Return files as parts of a message: text files as text, others unchanged if the model accepts them.
 
     Raises: ProtocolError, naming the file.
     """
@@ -60,7 +60,7 @@ def _part(file: QuestionFile, param: str, takes: Sequence[str]) -> AnyPart:
 
 
 def _as_text(file: QuestionFile, data: bytes) -> str | None:
-    """Return a text file inside a fence of its own; None for what is no text."""
+    """Return a text file as a fenced block; None for a file that is not text."""
     if not (file.media_type.startswith("text/") or file.media_type in _TEXT_TYPES or not file.media_type):
         return None
     try:
@@ -72,28 +72,28 @@ def _as_text(file: QuestionFile, data: bytes) -> str | None:
 
 
 def file_name_of(text: str) -> str | None:
-    """Return the name of the file that a text part holds, if it holds one."""
+    """Return the name of the file that a text part contains, if it contains one."""
     found = _FILE_TEXT.fullmatch(text)
     return found[1] if found else None
 
 
 def ask_again(entries: Sequence[Entry], text: str | None, more: Sequence[AnyPart]) -> tuple[AnyItem, ...]:
-    """Return the input of a run once more, perhaps with another text and more parts; its own files stay."""
+    """Return the input of an earlier run, optionally with another text and more parts; its files stay."""
     items = [item_of_entry(entry) for entry in entries if entry.is_input and entry.kind == "user"]
     questions = [item for item in items if isinstance(item, MessageItem)]
     if text is None and not more:
         return tuple(msgspec.structs.replace(item, id="") for item in questions)
     parts = [part for item in questions for part in item.content]
-    kept = [part for part in parts if not isinstance(part, TextPart) or file_name_of(part.text) is not None]
-    said = (
+    files = [part for part in parts if not isinstance(part, TextPart) or file_name_of(part.text) is not None]
+    asked = (
         text
         if text is not None
-        else "".join(part.text for part in parts if part not in kept and isinstance(part, TextPart))
+        else "".join(part.text for part in parts if part not in files and isinstance(part, TextPart))
     )
-    return (question(said, [*kept, *more]),)
+    return (question(asked, [*files, *more]),)
 
 
 def question(text: str, parts: Sequence[AnyPart]) -> MessageItem:
-    """Return a message of a person."""
-    said = (TextPart(text=text.encode("utf-8", "replace").decode()),) if text else ()
-    return MessageItem(role="user", content=(*said, *parts))
+    """Return a user message."""
+    texts = (TextPart(text=text.encode("utf-8", "replace").decode()),) if text else ()
+    return MessageItem(role="user", content=(*texts, *parts))

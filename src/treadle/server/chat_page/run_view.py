@@ -1,7 +1,7 @@
-"""A run as a page shows it: parts (text, reasoning, tool cards, status lines), and the changes that lead there.
+"""A run as the chat page shows it: parts (text, reasoning, tool cards, status lines), and the operations that build it.
 
 Pure. Every change may be applied twice: a part is put whole, text is put at a place, counted as browsers count.
-So a page that joins late, or hears something again, ends at the same picture.
+So a page that joins late, or receives an operation twice, shows the same result.
 """
 
 from typing import Any, Literal
@@ -37,15 +37,15 @@ from treadle.core.items import (
 from treadle.core.json import cut_text
 
 Mode = Literal["cards", "text"]
-"""`text` shows one line for each tool and nothing of what it got or gave."""
+"""`text` shows one line per tool, without arguments and results."""
 
 Part = dict[str, Any]
 Op = dict[str, Any]
 SHOWN_BYTES_MAX = 65_536
-"""What a page gets of a call's arguments and of its result; the run's journal has the rest."""
+"""How much of a call's arguments and result a page gets; the run's journal has the rest."""
 
 _STATES = {"ok": "done", "denied": "denied", "expired": "expired", "cancelled": "stopped", "skipped": "stopped"}
-"""The state of a card by the code of its result; all others are errors."""
+"""The state of a card by its result's code; any other code is an error."""
 _OPEN = frozenset({"writing", "ready", "asking", "approved", "running"})
 _LINES = {
     "writing": "Calling {name}…",
@@ -66,7 +66,7 @@ CUT_SHORT = {
 
 
 class ChatRunView:
-    """What is shown of one run so far."""
+    """The current view of one run."""
 
     def __init__(self, mode: Mode = "cards") -> None:
         self._mode = mode
@@ -81,7 +81,7 @@ class ChatRunView:
         return list(self._parts.values())
 
     def feed(self, event: RunEvent) -> list[Op]:
-        """Take an event and return what changes."""
+        """Apply an event and return the operations that show it."""
         match event:
             case ItemAdded():
                 return self._begin(event.index, event.item)
@@ -210,13 +210,13 @@ class ChatRunView:
         return self._change(event.index, **fields)
 
     def _tool(self, index: int, call: CallItem | None = None) -> Part:
-        """Return the card of a call; a call that an earlier run made gets its card here."""
+        """Return the card of a call, created here if an earlier run made the call."""
         if index not in self._tools and call is not None:
             self._card(index, call, "ready")
         return self._tools.get(index, {})
 
     def _change(self, index: int, **fields: Any) -> list[Op]:
-        """Change a card; what is None and was never there stays away."""
+        """Change a card's fields; None is skipped for a field that the card does not have."""
         tool = self._tools.get(index)
         if tool is None:
             return []
@@ -229,7 +229,7 @@ class ChatRunView:
         return self._put(index, tool if self._mode == "cards" else _line(tool))
 
     def _break(self, event: RoundBroken) -> list[Op]:
-        """Take back all that a model call said that was cut off and is made again, also what it had ended."""
+        """Remove all parts of a model call that was cut off and is repeated, including finished ones."""
         ids = sorted(self._round.union(event.indexes))
         self._round.clear()
         for index in ids:
@@ -238,7 +238,7 @@ class ChatRunView:
         return [{"op": "drop", "ids": ids}] if ids else []
 
     def _close(self) -> list[Op]:
-        """End what never got an end of its own."""
+        """Finish the parts that got no end."""
         ops: list[Op] = []
         for index, part in list(self._parts.items()):
             if index in self._tools:
@@ -251,7 +251,7 @@ class ChatRunView:
 
 
 def merge(ops: list[Op]) -> list[Op]:
-    """Join texts that follow each other in one place."""
+    """Join consecutive text operations on the same part."""
     merged: list[Op] = []
     for op in ops:
         last = merged[-1] if merged else None
@@ -263,12 +263,12 @@ def merge(ops: list[Op]) -> list[Op]:
 
 
 def ending(ended: RunEnded) -> Part:
-    """Return what is said of the end of a run: its status, and a note for a person where there is something to know."""
+    """Return the operation that ends a run: its status, and a note if there is something to explain."""
     return {"status": ended.status, "ended_at": ended.ended_at, **note_of(ended.status, ended.stop, ended)}
 
 
 def note_of(status: str, stop: str | None, ended: Any) -> Part:
-    """Say in words how a run ended; nothing where it ended as it should."""
+    """Return a text that explains how a run ended; empty if it completed normally."""
     limit, error = ended.limit, ended.error
     if status == "failed":
         message = error.message if error is not None else "The run failed."
@@ -283,7 +283,7 @@ def note_of(status: str, stop: str | None, ended: Any) -> Part:
 
 
 def shown_output(result: ResultItem) -> str:
-    """Return a result as a person reads it; a picture or a file is named, never fetched."""
+    """Return a result as readable text; an image or a file is named, never fetched."""
     pieces: list[str] = []
     for part in result.output:
         match part:
@@ -317,5 +317,5 @@ def _whole(item: MessageItem | ReasoningItem) -> str:
 
 
 def _units(text: str) -> int:
-    """Count a text as JavaScript does."""
+    """Return a text's length in UTF-16 units, as JavaScript counts."""
     return len(text) if text.isascii() else len(text.encode("utf-16-le", "surrogatepass")) // 2

@@ -1,4 +1,4 @@
-"""A session as turns: each a question and what came of it, in the branch that the session stands on.
+"""A session as turns, each a question and its answer, in the session's current branch.
 
 Runs of a session form a tree, since a question can be asked anew from any place. A turn names its siblings, so that
 a page can lead to the other branches.
@@ -22,7 +22,7 @@ from treadle.server.chat_page.run_view import ChatRunView, Mode, Part, ending, n
 from treadle.server.server_state import Service
 
 RUNS_MAX = 1_000
-"""How many runs of a session are looked at for branches; the newest count."""
+"""How many of a session's newest runs are read to find branches."""
 
 TURNS_MAX = 100
 
@@ -68,7 +68,7 @@ class TurnPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_turns(service: Service, session: SessionRow, *, mode: Mode, before: str | None, limit: int) -> TurnPage:
-    """Return the newest turns of the branch that a session stands on, or those before a run of it.
+    """Return the newest turns of a session's current branch, or those before a run of it.
 
     Raises: NotFound.
     """
@@ -92,7 +92,7 @@ async def read_turn(service: Service, run: RunRow, mode: Mode) -> SessionTurn:
 
 
 async def leaf_below(store: Store, session: SessionRow, run_id: str) -> str:
-    """Return where the branch goes on that leads through a run of the session: at its newest leaf.
+    """Return the newest leaf below a run of the session, where its branch is continued.
 
     Raises: NotFound.
     """
@@ -115,7 +115,7 @@ async def _runs_of(store: Store, session_id: str) -> list[RunRow]:
 
 
 def _leaf(session: SessionRow, runs: Sequence[RunRow]) -> str | None:
-    """Return the last run to show: where the session stands, or what is being or was in vain asked from there."""
+    """Return the last run to show: the session's head, or an active or failed run that continues it."""
     if not runs:
         return session.head_run_id
     newest = runs[0]
@@ -124,7 +124,7 @@ def _leaf(session: SessionRow, runs: Sequence[RunRow]) -> str | None:
 
 
 def _siblings(runs: Sequence[RunRow]) -> dict[str | None, list[str]]:
-    """Return the runs that begin at the same place, oldest first."""
+    """Return the runs that continue the same run, oldest first."""
     found: dict[str | None, dict[str, float]] = {}
     for run in runs:
         found.setdefault(run.previous_id, {})[run.id] = run.created_at
@@ -133,14 +133,14 @@ def _siblings(runs: Sequence[RunRow]) -> dict[str | None, list[str]]:
 
 async def _read_turn(service: Service, run: RunRow, siblings: list[str], mode: Mode) -> SessionTurn:
     entries = await service.runtime.store.entries(run.id)
-    screen, said = ChatRunView(mode), replay_journal(entries)
+    screen, events = ChatRunView(mode), replay_journal(entries)
     usage = run.usage
-    told: dict[str, Any] = {"status": run.status, "ended_at": run.ended_at, **note_of(run.status, run.stop, run)}
-    for numbered in said:
+    fields: dict[str, Any] = {"status": run.status, "ended_at": run.ended_at, **note_of(run.status, run.stop, run)}
+    for numbered in events:
         screen.feed(numbered.event)
         if isinstance(numbered.event, RunEnded):
             # The row may have been read before the run ended, and its entries after.
-            told, usage = ending(numbered.event), numbered.event.usage or usage
+            fields, usage = ending(numbered.event), numbered.event.usage or usage
     return SessionTurn(
         run_id=run.id,
         model=run.model,
@@ -148,16 +148,16 @@ async def _read_turn(service: Service, run: RunRow, siblings: list[str], mode: M
         created_at=run.created_at,
         question=question_of(entries),
         parts=screen.parts,
-        n=last_number(said),
+        n=last_number(events),
         siblings=siblings,
         usage=usage,
         cost_usd=service.runtime.prices.cost(run.model, usage),
-        **told,
+        **fields,
     )
 
 
 def question_of(entries: Sequence[Entry]) -> TurnQuestion:
-    """Return what a run was asked with; what came before is another run's."""
+    """Return the question of a run, without the history before it."""
     texts: list[str] = []
     files: list[Attachment] = []
     for entry in entries:

@@ -1,6 +1,6 @@
-"""Runs told to their clients by an encoder, and told again from any place: the same run gives the same frames.
+"""Encodes a run's events as response frames, and again from any position: the same run gives the same frames.
 
-Frames that only keep a connection alive are no part of the telling and have no number.
+Keep-alive frames are not part of the response and have no number.
 """
 
 from collections.abc import Callable, Iterable
@@ -36,13 +36,13 @@ from treadle.protocols.stream_deduplication import ReplayDiff, diverged
 from treadle.server.delivery.stream_event_ids import Delta, FrameNumbers
 
 WAITING = frozenset({RunEnded})
-"""Events that are not told without waiting, for the end to be taken."""
+"""Events that `try_encode_now` leaves to the reader, which has to see the end of the run."""
 
 _MARKS = frozenset({RunRecovered, RoundBroken, KeptAlive, RunEnded})
-"""Events that are more than written."""
+"""Events that need more than encoding."""
 
 _ENCODED = frozenset({RoundStarted, ItemAdded, ItemDone, ToolStarted, ToolFinished, *DELTAS})
-"""Events of which nothing but the encoder knows."""
+"""Events that only the encoder handles."""
 
 _event_of = attrgetter("event")
 
@@ -50,7 +50,7 @@ EventFilter = Callable[[RunEvent], list[RunEvent]]
 
 
 def kinds_of(batch: list[Numbered]) -> Iterable[type[RunEvent]]:
-    """Return of what kind the events of a batch are."""
+    """Return the types of a batch's events."""
     return map(type, map(_event_of, batch))
 
 
@@ -73,27 +73,27 @@ class NumberedEncoder(Protocol):
 
 
 class RunIds(SeededIds):
-    """Ids drawn from the run's own, so that whoever tells the run again draws the same ones."""
+    """Ids derived from the run's id, so that encoding the run again gives the same ids."""
 
 
 class ResponseWriter(Protocol):
-    """Writes what a source says."""
+    """Encodes the events of a source as a response."""
 
     @property
     def ended(self) -> RunEnded | None:
-        """Return how it ended, once it has."""
+        """Return the end of the response, once it has been encoded."""
         ...
 
     def feed(self, numbered: Numbered) -> list[bytes]:
         """Return the frames to send for an event."""
         ...
 
-    def tell(self, batch: list[Numbered]) -> list[bytes]:
+    def encode(self, batch: list[Numbered]) -> list[bytes]:
         """Return the frames to send for events, in order."""
         ...
 
-    def hear(self, batch: list[Numbered]) -> list[bytes] | None:
-        """Return the frames to send for events; None, and nothing is told, where one of them has to wait."""
+    def try_encode_now(self, batch: list[Numbered]) -> list[bytes] | None:
+        """Return the frames to send for events; None, without encoding any, if one of them has to wait."""
         ...
 
     def body(self) -> bytes:
@@ -102,24 +102,24 @@ class ResponseWriter(Protocol):
 
 
 class RunWriter:
-    """Tells a run by its encoder; `retell` puts other events in the place of the run's own.
+    """Encodes one run; `event_filter` replaces its events by others.
 
-    `step` is how far the numbers of frames leap when the run is recovered.
+    `step` is how far frame numbers increase when the run is recovered.
     """
 
-    __slots__ = ("_encoder", "_frames", "_is_numbered", "_retell", "_run_id", "_step", "ended")
+    __slots__ = ("_encoder", "_event_filter", "_frames", "_is_numbered", "_run_id", "_step", "ended")
 
     def __init__(
         self,
         encoder: Encoder,
-        retell: EventFilter | None = None,
+        event_filter: EventFilter | None = None,
         frames: FrameNumbers | None = None,
         *,
         step: int = NUMBER_STEP,
     ) -> None:
         self._encoder = encoder
         self._frames = frames or FrameNumbers()
-        self._retell = retell
+        self._event_filter = event_filter
         self._run_id = ""
         self._step = step
         self._is_numbered = False
@@ -132,35 +132,35 @@ class RunWriter:
             return self._keep_alive(event)
         if not numbered.stands:
             return self._end_early(event)
-        if self._retell is not None:
-            return [frame for told in self._retell(event) for frame in self._tell(told)]
+        if self._event_filter is not None:
+            return [frame for each in self._event_filter(event) for frame in self._encode_event(each)]
         if type(event) in _ENCODED and self._frames.is_plain and self.ended is None:
             return self._encoder.feed(event)
-        return self._tell(event)
+        return self._encode_event(event)
 
-    def tell(self, batch: list[Numbered]) -> list[bytes]:
-        """Return the frames to send for events; what happens most is only written."""
-        told: list[bytes] = []
+    def encode(self, batch: list[Numbered]) -> list[bytes]:
+        """Return the frames to send for events; deltas take the shortest path."""
+        sent: list[bytes] = []
         write = self._encoder.feed
-        is_straight = self._frames.is_plain and self._retell is None and self.ended is None
+        is_straight = self._frames.is_plain and self._event_filter is None and self.ended is None
         for numbered in batch:
-            told += write(numbered.event) if is_straight and type(numbered.event) in DELTAS else self.feed(numbered)
-        return told
+            sent += write(numbered.event) if is_straight and type(numbered.event) in DELTAS else self.feed(numbered)
+        return sent
 
-    def hear(self, batch: list[Numbered]) -> list[bytes] | None:
+    def try_encode_now(self, batch: list[Numbered]) -> list[bytes] | None:
         """Return the frames to send for events, unless one of them has to wait."""
-        return self.tell(batch) if WAITING.isdisjoint(kinds_of(batch)) else None
+        return self.encode(batch) if WAITING.isdisjoint(kinds_of(batch)) else None
 
     def body(self) -> bytes:
         """Return the whole answer, once the run has ended."""
         return self._encoder.body()
 
-    def _tell(self, event: RunEvent) -> list[bytes]:
+    def _encode_event(self, event: RunEvent) -> list[bytes]:
         if self.ended is not None:
             return []
         frames = self._frames
         if type(event) not in _ENCODED:
-            self._meet(event)
+            self._note_gap(event)
             if frames.has_diverged:
                 return self._diverge()
         if type(event) is RunEnded:
@@ -176,19 +176,19 @@ class RunWriter:
                 sent = written  # the client names frames that this run never had, and must not take it for a success
         return self._diverge() if frames.has_diverged else sent
 
-    def _meet(self, event: RunEvent) -> None:
-        """Prepare for an event that says where frames may be lost."""
+    def _note_gap(self, event: RunEvent) -> None:
+        """Handle an event after which frames may be missing."""
         if type(event) is RunStarted:
             self._run_id = event.run_id
         elif type(event) is RunRecovered:
             self._is_numbered = True
             if self._step:
-                # Else clients were shown only what the journal has, and their numbers are still true.
+                # Without a step, clients were shown only what the journal has, and their numbers stay valid.
                 self._recover(self._step)
         elif (
             type(event) is RoundBroken and not (self._is_numbered or self._frames.is_matching) and self._frames.missing
         ):
-            # The journal of an older Treadle does not say that a run was recovered.
+            # The journal of an older Treadle has no event for a recovery.
             self._recover(0)
 
     def _recover(self, step: int) -> None:
@@ -197,9 +197,9 @@ class RunWriter:
             self._encoder.leap(step)
 
     def _write_rest(self, event: RunEvent) -> list[bytes]:
-        """Return what of an event the client was not shown, while its place is looked for."""
+        """Return the part of an event that the client was not shown, while its position is being matched."""
         frames, write = self._frames, self._encoder.feed
-        room = frames.room()
+        room = frames.chars_ahead()
         if not isinstance(event, Delta) or not 0 < room < len(event.text):
             return frames.take(write(event), event)
         known = _piece(event, event.text[:room])
@@ -216,7 +216,7 @@ class RunWriter:
         return self._end_early(diverged(self._run_id))
 
     def _end_early(self, event: RunEvent) -> list[bytes]:
-        """Return the frames of an end that is not the run's: they have no number of their own."""
+        """Return the frames of an end that is not the run's own; they repeat the last number."""
         if self.ended is not None:
             return []
         assert type(event) is RunEnded, "only an end can be none of the run's"
@@ -228,7 +228,7 @@ class RunWriter:
         return self._encoder.feed(event)
 
     def _keep_alive(self, event: KeptAlive) -> list[bytes]:
-        """Return an empty event of the protocol; what has to come before it is a part of the telling."""
+        """Return an empty event of the protocol; frames that must come before it are part of the response."""
         if self._frames.missing or self._frames.is_matching:
             return []
         frames = self._encoder.feed(event)
@@ -243,85 +243,85 @@ def _piece(event: Delta, text: str) -> Delta:
 
 
 class AppendOnlyWriter(RunWriter):
-    """Tells a run as a stream: what a repeated model call says again is told once.
+    """Encodes a run as a stream in which a repeated model call does not repeat what was sent.
 
-    Where the protocol `closes` items that were broken off, it does so if the model answers differently; else the
-    stream ends. What was told of a round is kept until the next one: most runs never break, and need no more than that.
+    If the repeated call answers differently, the protocol `closes` the items that were cut off, or the stream ends.
+    The events of a round are stored until the next one, because the deduplicator is created only after a break.
     """
 
-    __slots__ = ("_closes", "_is_straight", "_mend", "_told")
+    __slots__ = ("_closes", "_deduplicator", "_is_direct", "_sent")
 
     def __init__(
         self, encoder: Encoder, frames: FrameNumbers | None = None, *, closes: bool = False, step: int = NUMBER_STEP
     ) -> None:
         super().__init__(encoder, frames=frames, step=step)
         self._closes = closes
-        self._told: list[RunEvent] = []
-        self._mend: ReplayDiff | None = None
-        # Whether what is told is only written: nothing is left out of it, numbered or told again.
-        self._is_straight = self._frames.is_plain
+        self._sent: list[RunEvent] = []
+        self._deduplicator: ReplayDiff | None = None
+        # Whether events go to the encoder unchanged: nothing is omitted, numbered or deduplicated.
+        self._is_direct = self._frames.is_plain
 
     def feed(self, numbered: Numbered) -> list[bytes]:
-        """Return the frames to send for an event; after a break only what the client has not been told yet."""
+        """Return the frames to send for an event; after a break only those with new content."""
         event = numbered.event
         kind = type(event)
-        if kind is RoundStarted and self._mend is None:
+        if kind is RoundStarted and self._deduplicator is None:
             # The start of the run stays.
-            del self._told[1:]
-        if self._is_straight and kind not in _MARKS:
-            self._told.append(event)
+            del self._sent[1:]
+        if self._is_direct and kind not in _MARKS:
+            self._sent.append(event)
             return self._encoder.feed(event)
         if kind is RoundBroken:
-            self._mended()
-        elif self._mend is None and numbered.stands:
-            self._told.append(event)
-            self._is_straight &= kind is not RunEnded
+            self._start_deduplication()
+        elif self._deduplicator is None and numbered.stands:
+            self._sent.append(event)
+            self._is_direct &= kind is not RunEnded
         return super().feed(numbered)
 
-    def tell(self, batch: list[Numbered]) -> list[bytes]:
-        """Return the frames to send for events; of what happens most nothing is left out, and no number is asked."""
-        told: list[bytes] = []
+    def encode(self, batch: list[Numbered]) -> list[bytes]:
+        """Return the frames to send for events; deltas of a direct stream go straight to the encoder."""
+        sent: list[bytes] = []
         for numbered in batch:
             event = numbered.event
-            if self._is_straight and type(event) in DELTAS:
-                self._told.append(event)
-                told += self._encoder.feed(event)
+            if self._is_direct and type(event) in DELTAS:
+                self._sent.append(event)
+                sent += self._encoder.feed(event)
             else:
-                told += self.feed(numbered)
-        return told
+                sent += self.feed(numbered)
+        return sent
 
-    def hear(self, batch: list[Numbered]) -> list[bytes] | None:
-        """Return the frames to send for events, unless one of them has to wait; most are pieces that come alone."""
-        if len(batch) == 1 and type(event := batch[0].event) in DELTAS and self._is_straight:
-            self._told.append(event)
+    def try_encode_now(self, batch: list[Numbered]) -> list[bytes] | None:
+        """Return the frames to send for events, unless one of them has to wait; most batches are a single delta."""
+        if len(batch) == 1 and type(event := batch[0].event) in DELTAS and self._is_direct:
+            self._sent.append(event)
             return self._encoder.feed(event)
-        return super().hear(batch)
+        return super().try_encode_now(batch)
 
-    def _mended(self) -> ReplayDiff:
-        """Return what mends the run, which knows all that was told."""
-        if self._mend is None:
-            self._mend = ReplayDiff(closes=self._closes)
-            for event in self._told:
-                self._mend.feed(event)
+    def _start_deduplication(self) -> ReplayDiff:
+        """Return the deduplicator, created with all that was sent of the round."""
+        if self._deduplicator is None:
+            self._deduplicator = ReplayDiff(closes=self._closes)
+            for event in self._sent:
+                self._deduplicator.feed(event)
                 if type(event) is RunStarted:
                     self._run_id = event.run_id
-            self._told = []
-            self._retell = self._mend.feed
-            self._is_straight = False
-        return self._mend
+            self._sent = []
+            self._event_filter = self._deduplicator.feed
+            self._is_direct = False
+        return self._deduplicator
 
 
 def resumable_writer(request: Request, encoder: Encoder, frames: FrameNumbers | None = None) -> AppendOnlyWriter:
-    """Return what tells a run as its protocol does, from any place in it.
+    """Return a writer that can start at any position of the run.
 
-    Clients of an answer in the background are shown only what the journal has, so their numbers need not leap.
+    Clients of a background response are shown only what the journal has, so their numbers have no gap on recovery.
     """
     is_closed = has_sequence_numbers(request.protocol)
     return AppendOnlyWriter(encoder, frames, closes=is_closed, step=0 if request.background else NUMBER_STEP)
 
 
 class FoldedWriter(msgspec.Struct, eq=False):
-    """Tells a run in one piece, at its end: what was broken off is left out, since nobody has seen it."""
+    """Encodes a run in one piece at its end; rounds that were cut off are omitted, because no client saw them."""
 
     new_encoder: Callable[[], Encoder]
     events: list[RunEvent] = []
@@ -329,16 +329,16 @@ class FoldedWriter(msgspec.Struct, eq=False):
 
     def feed(self, numbered: Numbered) -> list[bytes]:
         """Take an event; there is nothing to send."""
-        return self.tell([numbered])
+        return self.encode([numbered])
 
-    def tell(self, batch: list[Numbered]) -> list[bytes]:
+    def encode(self, batch: list[Numbered]) -> list[bytes]:
         """Take events, of which the end is the last; there is nothing to send."""
         self.events += map(_event_of, batch)
         if self.events and type(last := self.events[-1]) is RunEnded:
             self.ended = last
         return []
 
-    def hear(self, batch: list[Numbered]) -> list[bytes] | None:
+    def try_encode_now(self, batch: list[Numbered]) -> list[bytes] | None:
         """Take events, unless the end is among them."""
         if batch and type(batch[-1].event) is RunEnded:
             return None
@@ -354,7 +354,7 @@ class FoldedWriter(msgspec.Struct, eq=False):
 
 
 def _final_events(events: list[RunEvent]) -> list[RunEvent]:
-    """Return what stands of a run: nothing of what was broken off, and no pieces of what is whole."""
+    """Return the events that count: no rounds that were cut off, and no deltas of complete items."""
     kinds = [*map(type, events)]
     if RoundBroken in kinds:
         events = _unbroken(events)
@@ -373,7 +373,7 @@ def _final_events(events: list[RunEvent]) -> list[RunEvent]:
 
 
 def _unbroken(events: list[RunEvent]) -> list[RunEvent]:
-    """Leave out the rounds that were broken off."""
+    """Remove the rounds that were cut off."""
     standing: list[RunEvent] = []
     round_at = 0
     for event in events:
@@ -387,7 +387,7 @@ def _unbroken(events: list[RunEvent]) -> list[RunEvent]:
 
 
 def _drop_deltas(standing: list[RunEvent], index: int) -> None:
-    """Leave out the pieces of a text or of arguments that nothing came between: the item has them all."""
+    """Remove the item's contiguous deltas: the finished item contains them."""
     while standing:
         piece = standing[-1]
         if type(piece) is TextDelta:

@@ -1,5 +1,4 @@
-"""What a client asks of its answer by headers: to be attached to a run it started before, to go on where it stopped,
-and what becomes of the run when the client goes away."""
+"""Reads the headers that control delivery: attach to an earlier run, resume a stream, and what a disconnect does."""
 
 import hashlib
 
@@ -20,25 +19,25 @@ KEY_CHARS_MAX = 255
 _CHOICES: tuple[OnDisconnect, ...] = ("cancel", "continue")
 _KEY, _LAST, _LEAVING = b"idempotency-key", b"last-event-id", b"x-treadle-on-disconnect"
 _ATTEMPT = b"x-stainless-retry-count"
-"""By this the vendors' SDKs count how often they ask the same; they send no key of their own accord."""
+"""The vendors' SDKs count their retries in this header; by default they send no idempotency key."""
 
 _HEADERS = frozenset({_KEY, _LAST, _LEAVING, _ATTEMPT})
 
 OPTION_HEADERS = frozenset({b"x-treadle-events", b"x-treadle-strict-fidelity", b"cache-control"})
-"""By these a request says how it is to be answered, beside its `wishes`."""
+"""Further headers that change how a request is answered."""
 
 _ALL_HEADERS = _HEADERS | OPTION_HEADERS
 
 _RETRY_S, _RETRY_S_MAX, _MARGIN_S = 0.5, 8.0, 0.4
-"""How long those SDKs wait at most before the first retry (twice as long before each further one), and for luck."""
+"""The longest wait of those SDKs before the first retry, which doubles each time, its maximum, and a margin."""
 
 
 class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
     """How one request is to be answered.
 
-    `position` is where in the stream the client is, if it comes back. `patience_s` is how long the run
-    goes on without a reader: None for as long as it takes. `retry` is what a request of an SDK that asks again has in
-    common with the first one, `attempt` counts them, and `retry_s` is how long the next one may take to come.
+    `position` is the client's place in the stream, if it resumes one. `patience_s` is how long the run continues
+    without a reader; None means until its end. `retry` identifies an SDK's repeated request, `attempt` counts the
+    repetitions, and `retry_s` is the longest time until the next one.
     """
 
     idempotency: Idempotency | None = None
@@ -50,30 +49,30 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def retry_s(self) -> float:
-        """Return how long after this attempt the next one comes, if there is one."""
+        """Return the longest time from this attempt to the next one."""
         return min(_RETRY_S * 2**self.attempt, _RETRY_S_MAX) + _MARGIN_S if self.retry else 0.0
 
 
 NO_OPTIONS = RequestOptions()
 _CONTINUES = RequestOptions(patience_s=None)
-"""What a request says that has none of the headers: that its run ends with its reader, or that it does not."""
+"""The options of requests without these headers: the run ends with its reader, or continues."""
 
 
-def answers_plainly(settings: Settings) -> bool:
-    """Tell whether the settings say nothing of how to answer: then only what a request says of that counts."""
+def has_default_delivery(settings: Settings) -> bool:
+    """Return whether the settings change nothing about delivery, so that only the request can."""
     on_disconnect = {settings.server.on_disconnect, *(route.on_disconnect for route in settings.route)}
     is_usual = not (settings.extended_events or settings.strict_fidelity or settings.tools.tool_status == "text")
     return is_usual and "continue" not in on_disconnect
 
 
-def asks_plainly(exchange: Exchange, request: Request) -> bool:
-    """Tell whether neither the headers nor the body of a request say how to answer it."""
-    says = request.background or request.strict_fidelity or request.is_fresh or request.surface.tool_status
-    return not says and _ALL_HEADERS.isdisjoint(exchange.headers)
+def asks_default_delivery(exchange: Exchange, request: Request) -> bool:
+    """Return whether neither the headers nor the body of a request change how it is answered."""
+    has_option = request.background or request.strict_fidelity or request.is_fresh or request.surface.tool_status
+    return not has_option and _ALL_HEADERS.isdisjoint(exchange.headers)
 
 
 def default_options(exchange: Exchange, request: Request, settings: Settings) -> RequestOptions | None:
-    """Return the wishes of a request that has none of the headers; None, where there is something to read."""
+    """Return the options of a request without delivery headers; None if it has some."""
     if not _HEADERS.isdisjoint(exchange.headers):
         return None
     on_disconnect = _configured(request, settings) if settings.route else settings.server.on_disconnect
@@ -102,12 +101,12 @@ def read_options(exchange: Exchange, request: Request, settings: Settings) -> Re
 
 
 def first_number(request: Request) -> int:
-    """Return the number of the first frame: Responses counts from 0, and nobody else counts."""
+    """Return the number of the first frame: Responses counts from 0, the other protocols do not count."""
     return 0 if has_sequence_numbers(request.protocol) else 1
 
 
 def read_idempotency(exchange: Exchange) -> Idempotency | None:
-    """Return the key of a request, with the hash that tells whether another request under it is the same one.
+    """Return the idempotency key with a hash of the request, which detects another request under the same key.
 
     Raises: ProtocolError.
     """
@@ -121,7 +120,7 @@ def read_idempotency(exchange: Exchange) -> Idempotency | None:
 
 
 def read_last(exchange: Exchange) -> Position | None:
-    """Return where in the stream the client says it is.
+    """Return the client's position in the stream.
 
     Raises: ProtocolError.
     """
@@ -130,7 +129,7 @@ def read_last(exchange: Exchange) -> Position | None:
 
 
 def _digest(exchange: Exchange) -> str:
-    """Hash what was asked, however its JSON is spelled; paths with and without their version are the same."""
+    """Hash the request, independent of how its JSON is written and of the version in its path."""
     try:
         body = canonical_json(read_json(exchange.content))
     except BadJson:
@@ -154,7 +153,7 @@ def _check_resumable(request: Request, idempotency: Idempotency | None) -> None:
 
 
 def _patience_s(exchange: Exchange, request: Request, settings: Settings, *, has_key: bool) -> float | None:
-    """Return how long the run waits for a reader: a client that gave it a key is likely to come back."""
+    """Return how long the run waits for a reader: a client that sent a key is likely to reconnect."""
     asked = exchange.header(_LEAVING).lower()
     if asked and asked not in _CHOICES:
         message = f"x-treadle-on-disconnect must be one of {', '.join(_CHOICES)}."
@@ -169,7 +168,7 @@ def _patience_s(exchange: Exchange, request: Request, settings: Settings, *, has
 
 
 def _configured(request: Request, settings: Settings) -> OnDisconnect:
-    """Return what the first route that claims the model says, else what holds for the server."""
+    """Return the setting of the first route that matches the model, else the server's."""
     for route in settings.route:
         if match_pattern(route.model, request.model or settings.model) is not None:
             return route.on_disconnect or settings.server.on_disconnect
@@ -177,5 +176,5 @@ def _configured(request: Request, settings: Settings) -> OnDisconnect:
 
 
 def _reads_numbers(exchange: Exchange, request: Request) -> bool:
-    """Tell whether the client can read frames with numbers: google-genai 3.1 takes an `id:` line for JSON."""
+    """Return whether the client can read frames with ids: google-genai 3.1 parses an `id:` line as JSON."""
     return not request.surface.is_array and b"x-goog-api-client" not in exchange.headers

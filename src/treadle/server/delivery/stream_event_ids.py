@@ -1,7 +1,7 @@
-"""Where a client is in a stream: the id of its last frame, which also says how much it was shown and what that was.
+"""The ids of stream events: a frame's number, how many characters the client has been shown, and a digest of them.
 
-A process sends the pieces of an answer before they are journalled, so after a crash its clients have seen more than the
-journal knows. The repeated answer may come in other pieces; by the digest the two are compared all the same.
+A process sends deltas before they are journalled, so after a crash its clients have seen more than the journal has.
+The repeated answer may be split differently; comparing digests shows whether it is the same.
 """
 
 import re
@@ -51,21 +51,21 @@ class ShownContent:
         self.digest = 0
 
     def add_text(self, event: Delta) -> None:
-        """Count a frame that shows more text. Which of its item's texts that is, is said by the frames before it."""
+        """Count a frame that shows more text. The frames before it determine to which part it belongs."""
         text = event.text
         self.chars += len(text)
         self.digest = crc32(text.encode("utf-8", "surrogatepass"), self.digest)
 
     def add_frame(self, frame: bytes, event: RunEvent | None = None) -> None:
-        """Count a frame that is no text; a call is shown with its name, its id and, once it is whole, its arguments."""
-        said = b"\0"
+        """Count any other frame; a call counts with its name, its id and, once complete, its arguments."""
+        shown = b"\0"
         if type(event) is ItemDone or (type(event) is ItemAdded and _begins(frame, event.item)):
             item = event.item
             if type(item) is CallItem:
-                said = "\0".join(("", item.name, item.call_id, item.arguments)).encode("utf-8", "surrogatepass")
+                shown = "\0".join(("", item.name, item.call_id, item.arguments)).encode("utf-8", "surrogatepass")
             elif type(item) is OpaqueItem:
-                said = b"\0" + bytes(item.raw)
-        self.digest = crc32(said, self.digest)
+                shown = b"\0" + bytes(item.raw)
+        self.digest = crc32(shown, self.digest)
 
 
 class _Typed(msgspec.Struct):
@@ -73,9 +73,9 @@ class _Typed(msgspec.Struct):
 
 
 def _begins(frame: bytes, item: AnyItem) -> bool:
-    """Tell whether a frame is the beginning of an item, or what it lets out of the item before it.
+    """Return whether a frame begins this item, and is not the delayed end of the item before it.
 
-    Responses holds the end of an item until there is another, which itself may have to wait for the calls before it.
+    Responses holds the end of an item until the next one begins, which itself may wait for the calls before it.
     """
     if type(item) is CallItem:
         return msgspec.json.encode(item.name) in frame
@@ -99,11 +99,10 @@ def read_position(text: str) -> Position:
 
 
 class FrameNumbers:
-    """Numbers the frames of a stream from `first`, and leaves out those that the client has.
+    """Numbers the frames of a stream from `first`, and skips those that the client has.
 
-    Where it `is_plain` there is nothing to do. After a recovery a client may have frames that are not known here; then
-    it `is_matching`: the frames are left out until what they show is what the client was shown. `has_diverged` says
-    that it never will be.
+    If it `is_plain` there is nothing to do. After a recovery, a client may have frames that are not known here. Then it
+    `is_matching`: frames are skipped until they show what the client was shown, or it `has_diverged`.
     """
 
     __slots__ = ("_position", "_shown", "_shows_ids", "has_diverged", "is_matching", "is_plain", "number")
@@ -127,19 +126,19 @@ class FrameNumbers:
         return max(self._position.number, self.number - 1)
 
     def recover(self, step: int) -> None:
-        """Go on with the frames of a recovered run, whose numbers are that much higher."""
+        """Continue with the frames of a recovered run, whose numbers are higher by `step`."""
         missing = self.missing
         self.number += step
         if missing and not (step and self.missing):
             self.is_matching = True
             self.has_diverged = self._position.chars is None
 
-    def room(self) -> int:
+    def chars_ahead(self) -> int:
         """Return how many characters the client was shown beyond what has been written here."""
         return (self._position.chars or 0) - self._shown.chars
 
     def join(self) -> None:
-        """Take the last frame, which the client has, and the next one, which it has not, for one frame."""
+        """Count the last frame, which the client has, and the next one, which it does not have, as one frame."""
         self.number -= 1
         self._position = Position(self.number - 1)
 
@@ -160,7 +159,7 @@ class FrameNumbers:
         return sent
 
     def _compare(self) -> None:
-        """See whether the client stands here."""
+        """Check whether the client's position is here."""
         shown, position = self._shown, self._position
         assert position.chars is not None, "a client that names a number alone is not compared"
         if shown.chars == position.chars and shown.digest == position.digest:

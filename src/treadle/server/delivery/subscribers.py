@@ -1,6 +1,6 @@
-"""Who still reads which run of this process. A run that nobody reads any more is ended, at once or after a while.
+"""Counts the readers of each run in this process, and cancels a run without readers, at once or after a delay.
 
-A client that lost its connection before it heard anything may ask the same again: by `again` it finds its run.
+A client that lost its connection before it received anything may repeat its request, and finds its run by `again`.
 """
 
 import asyncio
@@ -13,16 +13,16 @@ from treadle.runs.event_feed import BatchHandler, FeedBatches
 
 
 class EventSource(Protocol):
-    """What is carried: a run, or several that answer one request together."""
+    """A source of events for one response: a run, or several that answer one request together."""
 
     @property
     def run_id(self) -> str:
-        """Return the id by which the answer is found again."""
+        """Return the id of the run."""
         ...
 
     @property
     def has_run_tools(self) -> bool:
-        """Tell whether a tool has started."""
+        """Return whether a tool has started."""
         ...
 
     @property
@@ -32,23 +32,23 @@ class EventSource(Protocol):
 
     @property
     def cache(self) -> str:
-        """Return what the cache did for the answer: `hit`, `miss`, or nothing."""
+        """Return the cache's result: `hit`, `miss`, or an empty string."""
         ...
 
     def events(self, *, on_batch: BatchHandler | None = None) -> FeedBatches:
-        """Return what happens, in batches, until the end; `on_batch` may take them at once."""
+        """Return events in batches until the end; `on_batch` may take a batch synchronously."""
         ...
 
     def stored_events(self) -> FeedBatches:
-        """Return what happens as it is stored, a moment later."""
+        """Return events as they are stored, a moment later."""
         ...
 
     def behind(self, taken: int) -> int:
-        """Return about how many bytes wait in memory for a reader that has taken so many events."""
+        """Return roughly how many bytes are buffered for a reader that has taken so many events."""
         ...
 
     async def cancel(self) -> None:
-        """End it."""
+        """Cancel it."""
         ...
 
     async def wait(self) -> RunEnded:
@@ -67,21 +67,21 @@ class Subscribers:
 
     @property
     def readers(self) -> int:
-        """Return how many read."""
+        """Return the number of readers."""
         return sum(self._readers.values())
 
     def enter(self, run_id: str) -> None:
-        """Count a reader; a run that waited for one goes on."""
+        """Add a reader, which stops a pending cancellation."""
         self._readers[run_id] = self._readers.get(run_id, 0) + 1
         if run_id in self._endings:
             self._endings.pop(run_id).cancel()
 
     def find(self, again: str) -> EventSource | None:
-        """Return what waits for this request to come again, to be entered at once."""
+        """Return the source that waits for this request to be repeated. The caller must `enter` it at once."""
         return self._waiting.pop(again, None)
 
     def count_out(self, run_id: str) -> bool:
-        """Count a reader out; tell whether it was the last one."""
+        """Remove a reader; return whether it was the last one."""
         left = self._readers[run_id] - 1
         if left:
             self._readers[run_id] = left
@@ -90,7 +90,7 @@ class Subscribers:
         return not left
 
     async def leave(self, source: EventSource, patience_s: float | None, again: str = "") -> None:
-        """Count a reader out; without any the run ends after that time, and with None it goes on by itself."""
+        """Remove a reader; after the last one, cancel the run after `patience_s`, or never if that is None."""
         run_id = source.run_id
         if not self.count_out(run_id):
             return
@@ -102,7 +102,7 @@ class Subscribers:
             self._endings[run_id] = asyncio.create_task(self._end(source, patience_s, again), name=f"{run_id}-waits")
 
     async def close(self) -> None:
-        """Wait for nobody any more."""
+        """Stop waiting for readers; the runs are left to the caller."""
         endings = list(self._endings.values())
         self._endings.clear()
         self._waiting.clear()

@@ -1,4 +1,4 @@
-"""The tools at `/mcp`, over streamable HTTP: sessions for clients of the handshake era, none for the others."""
+"""Serves the tools at `/mcp` over streamable HTTP, with sessions only for clients of older protocol versions."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ from treadle.server.server_state import Service
 
 SESSIONS_MAX = 256
 OWNERS_MAX = 64 * SESSIONS_MAX
-"""Sessions whose key is remembered: more than can be open, for they end without telling."""
+"""How many sessions' owners are stored: more than can be open, because sessions end without a notification."""
 
 SESSION_HEADER = b"mcp-session-id"
 SESSION_IDLE_S = 600.0
@@ -35,7 +35,7 @@ class McpEndpoint:
         self._manager = StreamableHTTPSessionManager(
             self._server,
             max_request_body_size=service.runtime.settings.server.body_bytes_max,
-            # Of several workers each gets some requests of a client: none could keep a session.
+            # Each of several workers gets some of a client's requests, so none could hold its session.
             stateless=service.is_one_of_many,
             max_sessions=SESSIONS_MAX,
             session_idle_timeout=None if service.is_one_of_many else SESSION_IDLE_S,
@@ -46,7 +46,7 @@ class McpEndpoint:
         self._task = asyncio.create_task(self._keep(), name="treadle-mcp-endpoint")
 
     async def handle(self, exchange: Exchange) -> None:
-        """Answer one request; its body is checked here, since the SDK decodes whatever it gets.
+        """Answer one request; its body is checked here, because the SDK decodes any input.
 
         Raises: ProtocolError, NotFound.
         """
@@ -59,13 +59,13 @@ class McpEndpoint:
             # The SDK knows a session by its id alone; another key's is as if there were none.
             raise NotFound("Session not found.", code="session_not_found")
 
-        def heard(head: tuple[Header, ...]) -> None:
+        def on_head(head: tuple[Header, ...]) -> None:
             self._own(next((value for name, value in head if name.lower() == SESSION_HEADER), b""), key_id)
 
-        await exchange.delegate(self._manager.handle_request, body, heard)
+        await exchange.delegate(self._manager.handle_request, body, on_head)
 
     def _own(self, session: bytes, key_id: str) -> None:
-        """Remember whose session it is."""
+        """Store the session's owner."""
         if session and session not in self._owners:
             self._owners[session] = key_id
             while len(self._owners) > OWNERS_MAX:
@@ -77,9 +77,9 @@ class McpEndpoint:
         self._leaving.set()
         await asyncio.wait({self._task})
 
-    async def _call(self, tool: str, arguments: dict[str, Any], heard: Any, client: Client) -> ResultItem:
+    async def _call(self, tool: str, arguments: dict[str, Any], report: Any, client: Client) -> ResultItem:
         await self._service.admit(client)
-        return await self._service.runtime.call(tool, arguments, heard, client)
+        return await self._service.runtime.call(tool, arguments, report, client)
 
     async def _keep(self) -> None:
         async with self._manager.run():

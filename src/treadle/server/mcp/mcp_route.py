@@ -1,4 +1,4 @@
-"""The route of `/mcp`: off unless configured, and it needs the SDK."""
+"""The route `/mcp`: disabled unless configured, and needs the MCP SDK."""
 
 from treadle.core.errors import NotFound
 from treadle.server.auth.route_permissions import MCP

@@ -34,7 +34,7 @@ RunCall = Callable[[str, dict[str, Any], Callable[[str], None], Client], Awaitab
 
 
 class ToolServer(Server[Any]):
-    """An MCP server that says when its tools change; close it when it is done with."""
+    """An MCP server that announces changes of its tools; call `changes.close()` at the end."""
 
     changes: ToolChangeNotices
 
@@ -44,20 +44,20 @@ class ToolServer(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """Promise clients of the handshake era to say when the tools change."""
+        """Announce change notices to clients of the older protocol versions."""
         promised = notification_options or NotificationOptions(tools_changed=True)
         return super().create_initialization_options(promised, experimental_capabilities, extensions)
 
 
 def make_server(runtime: Runtime, run_call: RunCall | None = None) -> ToolServer:
-    """Return an MCP server of this runtime's tools; `run_call` runs one, the runtime itself unless named.
+    """Return an MCP server of this runtime's tools; `run_call` runs a call, by default the runtime itself.
 
-    A client sees and runs those that its key lets it.
+    A client sees and runs the tools that its key allows.
     """
     changes = ToolChangeNotices(runtime.registry)
 
     async def list_tools(context: Context, params: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        changes.know(context)
+        changes.remember_client(context)
         allowed = client_of(context).tools
         return types.ListToolsResult(tools=[_listed(tool) for tool in narrow(runtime.registry.tools(), allowed)])
 
@@ -84,7 +84,7 @@ def make_server(runtime: Runtime, run_call: RunCall | None = None) -> ToolServer
 
 
 def client_of(context: Context) -> Client:
-    """Return who asks: over HTTP whom the server knows, over pipes whoever started us."""
+    """Return the client: over HTTP the authenticated one, over pipes the local user."""
     scope: dict[str, Any] = getattr(context.request, "scope", None) or {}
     return scope.get(CLIENT_IN_SCOPE, LOCAL)
 
@@ -93,7 +93,7 @@ async def _run(
     run_call: RunCall, params: types.CallToolRequestParams, progress: "_Progress", client: Client
 ) -> types.CallToolResult:
     try:
-        return write_result(await run_call(params.name, params.arguments or {}, progress.tell, client))
+        return write_result(await run_call(params.name, params.arguments or {}, progress.report, client))
     except ToolFailed as error:
         return types.CallToolResult(content=[types.TextContent(text=error.info.message)], is_error=True)
     except RequestError as error:
@@ -103,7 +103,7 @@ async def _run(
 
 
 class _Progress:
-    """Passes on what a tool says of its progress, in order, to a client that asked for it."""
+    """Sends a tool's progress lines, in order, to a client that asked for them."""
 
     def __init__(self, context: Context) -> None:
         self._session = context.session
@@ -111,7 +111,7 @@ class _Progress:
         self._task: asyncio.Task[None] | None = None
 
     async def __aenter__(self) -> "_Progress":
-        self._task = asyncio.create_task(self._pass_on())
+        self._task = asyncio.create_task(self._send_reports())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -119,12 +119,12 @@ class _Progress:
         self._task.cancel()
         await asyncio.wait({self._task})
 
-    def tell(self, text: str) -> None:
-        """Take one line; when the client reads too slowly, lines are lost."""
+    def report(self, text: str) -> None:
+        """Queue one line; if the client reads too slowly, lines are dropped."""
         with contextlib.suppress(asyncio.QueueFull):
             self._waiting.put_nowait(text)
 
-    async def _pass_on(self) -> None:
+    async def _send_reports(self) -> None:
         count = 0
         while True:
             text = await self._waiting.get()
@@ -178,7 +178,7 @@ def _block(part: AnyPart) -> types.ContentBlock:
 
 
 def _data(url: str, filename: str | None) -> types.ContentBlock:
-    """Write what a URL holds, or where it leads."""
+    """Write the content of a data URL, or the URL itself."""
     head, comma, data = url.partition(",")
     if not url.startswith("data:") or not comma or not head.endswith(";base64"):
         return types.TextContent(text=url)

@@ -1,4 +1,4 @@
-"""Says to MCP clients that the tools changed: those that listen, and those of the handshake era that listed them."""
+"""Notifies MCP clients that the tools changed: subscribers, and clients of older protocol versions that listed them."""
 
 import asyncio
 import contextlib
@@ -13,27 +13,27 @@ from treadle.tools.tool_registry import ToolRegistry
 
 CLIENTS_MAX = 256
 SEND_S = 5.0
-"""How long one client may take to be told; whoever does not read is not waited for."""
+"""How long sending to one client may take; a client that does not read is skipped."""
 
 
 class ToolChangeNotices:
-    """Watches a registry. Many changes at once are said once."""
+    """Watches a registry. Many changes at once send one notice."""
 
     def __init__(self, registry: ToolRegistry) -> None:
         self._bus = InMemorySubscriptionBus()
         self.listen = ListenHandler(self._bus, max_subscriptions=CLIENTS_MAX)
         self._sessions: dict[int, ServerSession] = {}
-        self._telling: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[None] | None = None
         self._registry = registry
         self._known = registry.tools()
         self._unwatch = registry.watch(self._changed)
 
-    def know(self, context: ServerRequestContext[Any, Any]) -> None:
-        """Remember a client that has a list of the tools; one of the stateless era asks to be told itself."""
+    def remember_client(self, context: ServerRequestContext[Any, Any]) -> None:
+        """Remember a client that listed the tools; clients of the stateless versions subscribe themselves."""
         session = context.session
         if session.protocol_version in MODERN_PROTOCOL_VERSIONS:
             return
-        # Every request has a session object of its own; what the client said of itself is the same in all of them.
+        # Every request has its own session object; the client parameters are the same object in all of them.
         self._sessions.pop(id(session.client_params), None)
         self._sessions[id(session.client_params)] = session
         while len(self._sessions) > CLIENTS_MAX:
@@ -42,17 +42,17 @@ class ToolChangeNotices:
     def close(self) -> None:
         """Stop watching."""
         self._unwatch()
-        if self._telling is not None:
-            self._telling.cancel()
+        if self._sending is not None:
+            self._sending.cancel()
 
     def _changed(self) -> None:
-        if self._telling is None or self._telling.done():
+        if self._sending is None or self._sending.done():
             with contextlib.suppress(RuntimeError):
                 # Without a running loop there is no client either.
-                self._telling = asyncio.get_running_loop().create_task(self._tell())
+                self._sending = asyncio.get_running_loop().create_task(self._send())
 
-    async def _tell(self) -> None:
-        """Tell all clients, unless the tools are as they were after all."""
+    async def _send(self) -> None:
+        """Notify all clients, unless the tools are the same as before."""
         before, self._known = self._known, self._registry.tools()
         if self._known == before:
             return

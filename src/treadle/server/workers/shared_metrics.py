@@ -1,7 +1,7 @@
-"""What all workers count together: each keeps its numbers in a file, once a second and whenever somebody asks.
+"""The metrics of all workers together: each writes its own to a file, once a second and before each scrape.
 
-Whoever is asked writes its own file first and then adds up all of them, so that no count ever seems to go back. What a
-worker that died had counted is kept by the master; how much it was doing at that moment is not.
+The worker that is scraped writes its own file first and then adds up all files, so that no counter goes back. The
+supervisor preserves the counters of a worker that died, but not its gauges.
 """
 
 import asyncio
@@ -24,63 +24,63 @@ _STATES: dict[str, Callable[[float, float], float]] = {
     "treadle_runs_without_tool": max,
     "treadle_store_up": min,
 }
-"""Gauges that say how something is and not how much: of several workers the worst holds."""
+"""Gauges of a state, not of an amount: of several workers' values the worst is reported."""
 _MOMENTARY = "gauge"
 
 
 class StoredMetrics(msgspec.Struct, frozen=True):
-    """What a file holds; `owners` are the workers whose own files it stands for."""
+    """The content of a file; `owners` are the workers whose own files it replaces."""
 
     series: tuple[Series, ...] = ()
     owners: tuple[str, ...] = ()
 
 
 class SharedMetrics:
-    """The numbers of one worker, and of all together."""
+    """The metrics of one worker, and of all workers together."""
 
     def __init__(self, registry: MetricRegistry, folder: Path, owner: str) -> None:
         self._registry = registry
         self._folder = folder
         self._owner = owner
 
-    async def keep(self) -> None:
-        """Write this worker's numbers down, for ever."""
+    async def write_periodically(self) -> None:
+        """Write this worker's metrics once a second, until cancelled."""
         while True:
             self.write()
             await asyncio.sleep(WRITE_S)
 
     def write(self) -> None:
-        """Write this worker's numbers down; a folder that is gone has nobody who reads it."""
+        """Write this worker's metrics; a missing folder is ignored, because then no worker reads it."""
         _write(self._folder / f"{_file(self._owner)}{_SUFFIX}", StoredMetrics(series=tuple(self._registry.collect())))
 
     def text(self) -> bytes:
-        """Return the numbers of all workers in Prometheus' text form."""
+        """Return the metrics of all workers in Prometheus' text form."""
         self.write()
         return write_text(_merge(_all(self._folder)))
 
 
 def keep_counts_of_dead(folder: Path, owner: str) -> None:
-    """Keep what a dead worker had counted, under no worker's name."""
+    """Add a dead worker's counters to the file for all dead workers."""
     file = folder / f"{_file(owner)}{_SUFFIX}"
     lost = _read(file)
     dead = folder / f"{_DEAD}{_SUFFIX}"
     before = _read(dead)
     counted = tuple(series for series in lost.series if series.kind != _MOMENTARY)
     merged = tuple(_merge([*before.series, *counted]))
-    # Until its file is gone it must not be counted twice; those of earlier dead are gone already.
+    # `owners` keeps its file from being counted twice until that is deleted; files of earlier dead are gone already.
     _write(dead, StoredMetrics(series=merged, owners=(_file(owner),)))
     file.unlink(missing_ok=True)
 
 
 def _all(folder: Path) -> list[Series]:
-    """Return the series of every file; a dead worker's own is not read beside what is kept of it."""
-    kept = {file.name.removesuffix(_SUFFIX): _read(file) for file in sorted(folder.glob(f"*{_SUFFIX}"))}
-    gone = frozenset(kept[_DEAD].owners) if _DEAD in kept else frozenset[str]()
-    return [series for name, each in kept.items() if name not in gone for series in each.series]
+    """Return the series of every file, except files of dead workers whose counters were merged."""
+    stored = {file.name.removesuffix(_SUFFIX): _read(file) for file in sorted(folder.glob(f"*{_SUFFIX}"))}
+    gone = frozenset(stored[_DEAD].owners) if _DEAD in stored else frozenset[str]()
+    return [series for name, each in stored.items() if name not in gone for series in each.series]
 
 
 def _merge(found: Iterable[Series]) -> list[Series]:
-    """Add up what stands for the same thing."""
+    """Add up samples of the same series and labels."""
     merged: dict[str, Series] = {}
     values: dict[str, dict[tuple[str, tuple[tuple[str, str], ...]], MetricSample]] = {}
     for series in found:
@@ -102,10 +102,10 @@ def _read(file: Path) -> StoredMetrics:
         return StoredMetrics()
 
 
-def _write(file: Path, kept: StoredMetrics) -> None:
+def _write(file: Path, metrics: StoredMetrics) -> None:
     beside = file.with_suffix(f".{os.getpid()}")
     try:
-        beside.write_bytes(msgspec.json.encode(kept))
+        beside.write_bytes(msgspec.json.encode(metrics))
         beside.replace(file)
     except OSError:
         beside.unlink(missing_ok=True)

@@ -14,7 +14,7 @@ HOUR = 3600.0
 @pytest.fixture
 def tickets() -> Tickets:
     """Those of a process that began at 100."""
-    return Tickets(SECRET, began_at=100.0)
+    return Tickets(SECRET, started_at=100.0)
 
 
 def test_a_link_becomes_a_cookie_of_the_same_name_and_scope(tickets: Tickets) -> None:
@@ -42,10 +42,10 @@ def test_a_restart_makes_no_used_link_good_again(tickets: Tickets) -> None:
     link = tickets.link("ada", "admin", 100.0, 600.0)
     made = tickets.redeem(link, 110.0, HOUR)
     assert made is not None
-    restarted = Tickets(SECRET, began_at=120.0)
+    restarted = Tickets(SECRET, started_at=120.0)
     assert restarted.redeem(link, 130.0, HOUR) is None
     assert restarted.cookie(made[0], 130.0) is not None
-    assert Tickets(b"t" * 32, began_at=0.0).cookie(made[0], 130.0) is None
+    assert Tickets(b"t" * 32, started_at=0.0).cookie(made[0], 130.0) is None
 
 
 def test_an_ended_login_is_over(tickets: Tickets) -> None:

@@ -21,7 +21,7 @@ LIVE = "/treadle/v1/live"
 
 @pytest.fixture(autouse=True)
 def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "WELCOME_S", 0.01)
+    monkeypatch.setattr(identity, "RECHECK_S", 0.01)
 
 
 def follow(app: App, path: str, key: str) -> Visit:

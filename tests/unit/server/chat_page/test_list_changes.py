@@ -37,7 +37,7 @@ class Shelf:
         self.looks = 0
         self.fails = False
 
-    async def look(self) -> dict[str, object]:
+    async def refresh(self) -> dict[str, object]:
         self.looks += 1
         if self.fails:
             raise StoreError("away")
@@ -53,8 +53,8 @@ def shelf() -> Shelf:
 @pytest.fixture
 async def changes(shelf: Shelf) -> ListChanges:
     """The changes of a shelf that has been looked at once."""
-    made = ListChanges({"thing": shelf.look}, HandClock())
-    await made.look()
+    made = ListChanges({"thing": shelf.refresh}, HandClock())
+    await made.refresh()
     return made
 
 
@@ -70,7 +70,7 @@ async def test_what_was_there_already_is_no_change(changes: ListChanges, shelf: 
         shelf.rows = {"a": {"n": 2}, "b": {"n": 1}}
         assert await _next(told) == [(1, "thing", b'{"n":2}'), (2, "thing", b'{"n":1}')]
         shelf.rows = {"b": {"n": 1}}
-        await changes.look()
+        await changes.refresh()
         assert await _next(told) == [(3, "gone", b'{"topic":"thing","id":"a"}')]
 
 
@@ -80,7 +80,7 @@ async def test_a_row_pushed_out_by_others_is_not_gone(
     """Where as many rows are seen as are looked at, a missing one may just be older."""
     monkeypatch.setattr(module, "WINDOW", 1)
     shelf.rows = {"b": {"n": 1}}
-    await changes.look()
+    await changes.refresh()
     async with aclosing(changes.follow(0)) as told:
         assert await _next(told) == [(1, "thing", b'{"n":1}')]
 
@@ -90,7 +90,7 @@ async def test_a_cursor_goes_on_where_it_was(changes: ListChanges, shelf: Shelf)
     start = changes.cursor()
     for n in range(3):
         shelf.rows = {"a": {"n": n + 10}}
-        await changes.look()
+        await changes.refresh()
     place = changes.place(start)
     assert place == 0
     async with aclosing(changes.follow(1)) as told:
@@ -106,7 +106,7 @@ async def test_only_so_much_is_kept(changes: ListChanges, shelf: Shelf) -> None:
     start = changes.cursor()
     for n in range(module.CHANGES_MAX + 1):
         shelf.rows = {"a": {"n": n + 10}}
-        await changes.look()
+        await changes.refresh()
     assert changes.place(start) is None
 
 
@@ -128,10 +128,10 @@ async def test_nobody_is_looked_after_when_nobody_listens(changes: ListChanges, 
 async def test_a_store_that_is_away_is_looked_at_again(changes: ListChanges, shelf: Shelf) -> None:
     """The failure is nobody's end."""
     shelf.fails = True
-    await changes.look()
+    await changes.refresh()
     shelf.fails = False
     shelf.rows = {"a": {"n": 7}}
-    await changes.look()
+    await changes.refresh()
     async with aclosing(changes.follow(0)) as told:
         assert await _next(told) == [(1, "thing", b'{"n":7}')]
 

@@ -38,11 +38,11 @@ class Client:
             await exchange.disconnected()
             leave()
 
-        presence = None if exchange.attend(leave) else ClientPresence(None, NEVER_S, until_gone())
+        presence = None if exchange.watch_client(leave) else ClientPresence(None, NEVER_S, until_gone())
 
         def end() -> None:
             is_there.clear()
-            exchange.attend(None)
+            exchange.watch_client(None)
             if presence is not None:
                 presence.end()
 

@@ -56,7 +56,7 @@ def _encoder(protocol: ProtocolName, *, stream: bool = True) -> Encoder:
 
 def _told(telling: RunWriter | FoldedWriter, *events: RunEvent) -> list[bytes]:
     """Feed the events as a reply does."""
-    return telling.tell([Numbered(event=event, seq=number) for number, event in enumerate(events, 1)])
+    return telling.encode([Numbered(event=event, seq=number) for number, event in enumerate(events, 1)])
 
 
 def _after(number: int, first: int = 1) -> FrameNumbers:
@@ -211,12 +211,12 @@ def test_the_end_is_not_heard_at_once_and_nothing_before_it(protocol: ProtocolNa
     expected = _told(_telling(protocol), *events, COMPLETED)
     telling = _telling(protocol)
     batch = [Numbered(event=event, seq=number) for number, event in enumerate([*events, COMPLETED], 1)]
-    assert telling.hear(batch) is None
+    assert telling.try_encode_now(batch) is None
     frames: list[bytes] = []
     for numbered in batch[:-1]:
-        frames += telling.hear([numbered]) or []
-    assert telling.hear(batch[-1:]) is None
-    assert [*frames, *telling.tell(batch[-1:])] == expected
+        frames += telling.try_encode_now([numbered]) or []
+    assert telling.try_encode_now(batch[-1:]) is None
+    assert [*frames, *telling.encode(batch[-1:])] == expected
 
 
 @pytest.mark.parametrize("protocol", MENDED)
@@ -225,16 +225,16 @@ def test_a_piece_that_is_heard_alone_after_a_break_is_mended(protocol: ProtocolN
     telling = AppendOnlyWriter(_encoder(protocol))
     _told(telling, STARTED, ROUND, *_begun(0, "a", "b"), BROKEN, ROUND, *_begun(0))
     repeated = Numbered(event=TextDelta(index=0, text="a"), seq=9)
-    assert telling.hear([repeated]) == []
+    assert telling.try_encode_now([repeated]) == []
 
 
 def test_an_answer_in_one_piece_hears_all_but_its_end() -> None:
     """Also a batch of nothing, and a break, since nobody has seen what was broken off."""
     telling = FoldedWriter(lambda: _encoder("chat", stream=False))
     heard = [STARTED, ROUND, BROKEN]
-    assert telling.hear([]) == []
-    assert telling.hear([Numbered(event=event) for event in heard]) == []
-    assert telling.hear([Numbered(event=ROUND), Numbered(event=COMPLETED)]) is None
+    assert telling.try_encode_now([]) == []
+    assert telling.try_encode_now([Numbered(event=event) for event in heard]) == []
+    assert telling.try_encode_now([Numbered(event=ROUND), Numbered(event=COMPLETED)]) is None
     assert (telling.events, telling.ended) == (heard, None)
 
 

@@ -9,9 +9,9 @@ from treadle.core.errors import ProtocolError
 from treadle.core.request import Request, Surface
 from treadle.http.asgi import AsgiMessage
 from treadle.server.delivery.request_headers import (
-    answers_plainly,
-    asks_plainly,
+    asks_default_delivery,
     default_options,
+    has_default_delivery,
     read_idempotency,
     read_options,
 )
@@ -106,7 +106,7 @@ def test_without_any_header_there_is_nothing_to_read(server: Any, route: Any, ba
 )
 def test_settings_that_say_how_to_answer_are_known(settings: Settings, is_plain: bool) -> None:
     """With the others a request that says nothing of it has nothing that would have to be looked up."""
-    assert answers_plainly(settings) is is_plain
+    assert has_default_delivery(settings) is is_plain
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ def test_settings_that_say_how_to_answer_are_known(settings: Settings, is_plain:
 )
 def test_a_header_that_says_how_to_answer_is_heeded(header: str) -> None:
     """Whatever it says."""
-    assert asks_plainly(_exchange(), STREAMED)
-    assert asks_plainly(_exchange(content_type="application/json"), STREAMED)
-    assert not asks_plainly(_exchange(**{header: "1"}), STREAMED)
+    assert asks_default_delivery(_exchange(), STREAMED)
+    assert asks_default_delivery(_exchange(content_type="application/json"), STREAMED)
+    assert not asks_default_delivery(_exchange(**{header: "1"}), STREAMED)
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_a_header_that_says_how_to_answer_is_heeded(header: str) -> None:
 )
 def test_a_body_that_says_how_to_answer_is_heeded(request_: Request) -> None:
     """What the settings and the headers say is put together with it."""
-    assert not asks_plainly(_exchange(), request_)
+    assert not asks_default_delivery(_exchange(), request_)
 
 
 def test_the_hash_is_of_what_was_asked() -> None:

@@ -43,9 +43,9 @@ MASTER = """
 import logging, socket, sys
 from treadle.server.workers import worker_supervisor
 logging.basicConfig(level="INFO", stream=sys.stderr)
-worker_supervisor.PAUSE_S_MAX = 0.1
+worker_supervisor.RESTART_PAUSE_S_MAX = 0.1
 listener = socket.create_server(("127.0.0.1", 0))
-code = worker_supervisor.Master([sys.executable, "-S", "-c", sys.argv[1], sys.argv[2]], 2, listener).run()
+code = worker_supervisor.WorkerSupervisor([sys.executable, "-S", "-c", sys.argv[1], sys.argv[2]], 2, listener).run()
 print("code", code, flush=True)
 """
 
