@@ -1,4 +1,4 @@
-"""Compaction as the Responses API knows it: a conversation becomes one sealed item that stands for all of it.
+"""Compaction as in the Responses API: replaces a conversation by one sealed item that holds its summary.
 
 The summary is made by the model, asked for by one more message. The seal hides nothing, since the client could send
 any text itself; it only gives the summary the form clients carry unread. What another provider sealed stays as it is.
@@ -55,12 +55,12 @@ _text: msgspec.json.Decoder[str] = msgspec.json.Decoder(str)
 
 
 def seal(summary: str) -> str:
-    """Return the summary in the form that clients keep unread."""
+    """Return the summary sealed, as clients store it without reading it."""
     return SEAL + base64.urlsafe_b64encode(summary.encode("utf-8", "replace")).decode()
 
 
 def unseal(sealed: str) -> str | None:
-    """Return the summary behind a seal of ours; None for anybody else's."""
+    """Return the summary behind a seal of ours; None for any other seal."""
     if not sealed.startswith(SEAL):
         return None
     try:
@@ -91,14 +91,14 @@ def ask(request: Request) -> Request:
 
 
 class CompactedText:
-    """Tells a run that wrote a summary as one whose only output is the sealed item."""
+    """Translates a run that wrote a summary into one whose only output is the sealed item."""
 
     def __init__(self, ids: IdSource) -> None:
         self._ids = ids
         self._said: list[str] = []
 
     def feed(self, event: RunEvent) -> list[RunEvent]:
-        """Return the events to tell instead."""
+        """Return the events to write instead."""
         if isinstance(event, RunEnded):
             return self._end(event)
         if isinstance(event, RoundBroken):
@@ -126,8 +126,8 @@ class WindowEncoder(responses.Encoder):
     def body(self) -> bytes:
         """Return the compacted window."""
         response: dict[str, Any] = msgspec.json.decode(super().body())
-        kept = {name: response[name] for name in ("id", "created_at", "output", "usage")}
-        return write_json({**kept, "object": "response.compaction"})
+        fields = {name: response[name] for name in ("id", "created_at", "output", "usage")}
+        return write_json({**fields, "object": "response.compaction"})
 
 
 def _has_opaque(request: Request) -> bool:

@@ -145,7 +145,7 @@ FEATURES: tuple[Feature, ...] = (
     Feature(
         name="Images and files in results",
         clients=_but(NATIVE, chat=_impossible("the API takes text")),
-        # Chat's codec moves them itself, so its traits do not tell.
+        # Chat's codec moves them itself, so its traits do not show it.
         upstreams=_but(NATIVE, chat=_emulated("a user message behind the results")),
     ),
     Feature(

@@ -34,7 +34,7 @@ SHOWN_BYTES_MAX = 80
 class SseFrame(msgspec.Struct, frozen=True, gc=False):
     """One event: `id` is the last one the stream gave, `event` is empty where the stream gives no name.
 
-    One with a `damage` is no event, but says what could not be read at this place of the stream.
+    One with a `damage` is no event, but describes what could not be read at this place of the stream.
     """
 
     data: str = ""
@@ -215,8 +215,8 @@ class SseReader:
         elif name == b"id" and b"\0" not in value:
             self._id = value.decode("utf-8", "replace")
         elif self._tells_damage and name not in _PASSED_OVER and line.strip():
-            said = line[:SHOWN_BYTES_MAX].decode("utf-8", "replace")
-            frames.append(SseFrame(damage=f"a line is no field of an event stream: {said!r}"))
+            text = line[:SHOWN_BYTES_MAX].decode("utf-8", "replace")
+            frames.append(SseFrame(damage=f"a line is no field of an event stream: {text!r}"))
 
     def _end_frame(self, frames: list[SseFrame]) -> None:
         if self._data:

@@ -22,7 +22,7 @@ _ESCAPE = re.compile(
 class HalfJoiner(msgspec.Struct, gc=False):
     """Joins the halves in the pieces of one text; `half` is one that waits for the other.
 
-    In JSON a lone one becomes the escape that it was, if it `is_json`: nobody can take that for another character.
+    In JSON a lone one becomes the escape that it was, if it `is_json`: that cannot be taken for another character.
     """
 
     half: str = ""

@@ -1,7 +1,7 @@
-"""Notes in the making: what a translation dropped, coerced or emulated, said once and counted.
+"""Collects notes on what a translation dropped, coerced or emulated: each is made once and counted.
 
-Which of a client's kept options its reader has understood already is a table here, so that every writer notes the
-same ones as lost: those that are neither understood nor written.
+Every writer notes the same options as lost: those that the client's reader did not understand and the writer did not
+write.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -23,7 +23,7 @@ HISTORY = "history"
 """The field of notes on calls and results of a history that do not belong together as they came."""
 
 METADATA = "metadata"
-"""The extra field of what OpenAI's clients attach to an answer; Treadle keeps it with the run."""
+"""The extra field of what OpenAI's clients attach to an answer; Treadle stores it with the run."""
 
 CHOICE = "tool_choice"
 """The extra field of a choice that names such a tool."""
@@ -51,7 +51,7 @@ RECENT_BYTES_MAX = 2_097_152
 """How much is remembered of what clients send again and again; one value may have an eighth of it."""
 
 NOTES_MAX = 256
-"""What a client makes up without end is not told one by one."""
+"""How many notes one request can have; further ones are only counted."""
 
 
 class Notes(msgspec.Struct):
@@ -85,10 +85,10 @@ class Notes(msgspec.Struct):
 
 
 class Recent(Generic[V]):
-    """Remembers what was read of the last JSON values, byte for byte: the same tools come with every request.
+    """Caches what was read from the last JSON values by their bytes, because the same tools come with every request.
 
-    So whatever is made of them may be remembered too, by what is handed out here. What is worth a note is read again
-    each time, and what is very long.
+    The cached objects are shared, so what is derived from them can be cached by identity. Values that cause notes and
+    very long ones are read anew each time.
     """
 
     __slots__ = ("_bytes", "_known", "_read")
@@ -148,7 +148,7 @@ def _note_extra(extra: Extra, protocol: str, notes: Notes) -> None:
 def unread(options: Options) -> dict[str, msgspec.Raw]:
     """Return the options, by their paths, that only a writer who knows their protocol can still carry.
 
-    What typed options say already, what is a default, and the tools that only an upstream can run are not among them.
+    Not among them: what typed options hold already, defaults, and tools that only an upstream can run.
     """
     row = PROTOCOLS.get(options.extra_protocol)
     words = _NO_WORDS if row is None else row.options
@@ -195,13 +195,13 @@ def kind_of(tool: msgspec.Raw) -> str:
 
 @cache
 def _opened(understood: frozenset[str]) -> frozenset[str]:
-    """Return the fields that the table looks into."""
+    """Return the fields of which the table names inner fields."""
     steps = (path.split(".") for path in understood)
     return frozenset(".".join(names[:count]) for names in steps for count in range(1, len(names)))
 
 
 def _collect(name: str, raw: msgspec.Raw, understood: frozenset[str], found: dict[str, msgspec.Raw]) -> None:
-    """Add a field, or those inside it that nobody has understood where the table looks into it."""
+    """Add a field that is not understood; of one that the table opens, its inner fields that are not."""
     if name in understood:
         return
     is_open = name in _opened(understood)

@@ -60,8 +60,8 @@ class _Shown(msgspec.Struct):
     """An item that the client sees: how much of it was `sent`, and of its refusal; its place among the calls.
 
     `head` is how the deltas of a call begin. `start` is the first piece of the content that is its own; `tokens`
-    counts the logprobs sent of each field. One that `is_held` is sent whole when it is done. Once a text is told as it
-    comes, it goes on in these `pieces` of the content. `thought` is the part of reasoning that was told last.
+    counts the logprobs sent of each field. One that `is_held` is sent whole when it is done. Once a text is sent as it
+    comes, more of it goes to these `pieces` of the content. `thought` is the part of reasoning that was sent last.
     """
 
     place: int = -1
@@ -103,7 +103,7 @@ class Choice:
         self._late: dict[str, Any] = {}
 
     def begin(self, prefix: bytes, suffix: bytes) -> None:
-        """Say what stands around the choice in each of its chunks; nothing is written before."""
+        """Set what stands around the choice in each of its chunks; must come before any event."""
         self._head = prefix + b'{"index":%d,"delta":' % self.index
         self._suffix = suffix
         self._text_head = self._head + _TEXT_HEADS["content"]
@@ -116,12 +116,12 @@ class Choice:
         if type(event) is TextDelta:
             shown, text = self._shown.get(event.index), event.text
             if shown is not None and shown.pieces is not None and text and event.logprobs is None:
-                # What nearly every event is: more of a text that is told as it comes.
+                # Nearly every event: more of a text that is sent as it comes.
                 shown.sent += len(text)
                 shown.pieces.append(text)
                 return [self._text_head + write_json(text) + self._text_end]
             if shown is not None:
-                self._say(shown, "content", text, event.logprobs)
+                self._send_text(shown, "content", text, event.logprobs)
         elif (read := self.readers.get(type(event))) is not None:
             read(self, event)
         if not self._frames:
@@ -140,7 +140,7 @@ class Choice:
         return frames
 
     def open(self) -> None:
-        """Show the choice, though there is nothing to say yet."""
+        """Send the start of the choice, though it has no content yet."""
         if not self.is_open:
             self._send({})
 
@@ -190,7 +190,7 @@ class Choice:
         if shown is not None and event.text:
             # Parts of one thought are paragraphs here.
             part = (event.is_summary, event.part)
-            self._say(
+            self._send_text(
                 shown, "reasoning_content", _BREAK + event.text if shown.thought not in (None, part) else event.text
             )
             shown.thought = part
@@ -198,14 +198,14 @@ class Choice:
     def _decline(self, event: RefusalDelta) -> None:
         shown = self._shown.get(event.index)
         if shown is not None:
-            self._say(shown, "refusal", event.text, event.logprobs)
+            self._send_text(shown, "refusal", event.text, event.logprobs)
 
     def _complete(self, event: ItemDone) -> None:
         """Send what of an item was not streamed."""
         item = event.item
         if type(item) is OpaqueItem:
-            said = [told for told in spell_out((item,), Notes()) if isinstance(told, MessageItem)]
-            for image in [part for told in said for part in told.content if isinstance(part, ImagePart)]:
+            messages = [each for each in spell_out((item,), Notes()) if isinstance(each, MessageItem)]
+            for image in [part for each in messages for part in each.content if isinstance(part, ImagePart)]:
                 self._send_image(image)
             return
         shown = self._shown.get(event.index) or self._show(event)
@@ -222,10 +222,10 @@ class Choice:
             self._complete_message(item, shown)
         elif type(item) is ReasoningItem:
             thought = _BREAK.join(filter(None, (*item.summary, *item.text)))
-            self._say(shown, "reasoning_content", thought[shown.sent :])
+            self._send_text(shown, "reasoning_content", thought[shown.sent :])
             self._keep_state(item.blobs)
 
-    def _tell_status(self, event: ToolStarted) -> None:
+    def _send_status(self, event: ToolStarted) -> None:
         if self.surface.tool_status:
             text = f"Calling {event.call.name}…"
             self._send({"content": _BREAK + text if self._fold.texts.get("content") else text})
@@ -243,7 +243,7 @@ class Choice:
         RefusalDelta: _decline,
         ItemAdded: _show,
         ItemDone: _complete,
-        ToolStarted: _tell_status,
+        ToolStarted: _send_status,
         KeptAlive: _keep_alive,
         RoundStarted: _start_round,
     }
@@ -264,7 +264,7 @@ class Choice:
         self._send({"tool_calls": [{"index": shown.place, "id": call.call_id, "type": kind, kind: body}]})
         return shown
 
-    def _say(self, shown: _Shown, field: str, text: str, logprobs: msgspec.Raw | None = None) -> None:
+    def _send_text(self, shown: _Shown, field: str, text: str, logprobs: msgspec.Raw | None = None) -> None:
         if shown.is_held or not text:
             return
         pieces = self._fold.texts.get(field)
@@ -297,9 +297,9 @@ class Choice:
         shown.tokens[field] = shown.tokens.get(field, 0) + len(tokens)
         self._fold.add_tokens(field, tokens)
         if self.surface.stream:
-            told = write_json({"content": None, "refusal": None, field: tokens})
+            written = write_json({"content": None, "refusal": None, field: tokens})
             # An upstream may have written its tokens over several lines, and a line break would tear the frame.
-            self._write(delta, b',"logprobs":' + told.translate(None, b"\r\n"))
+            self._write(delta, b',"logprobs":' + written.translate(None, b"\r\n"))
 
     def _send_arguments(self, shown: _Shown, text: str, more: dict[str, Any] | None = None) -> None:
         if shown.place < 0:
@@ -317,7 +317,7 @@ class Choice:
         first = item.content[0] if len(item.content) == 1 else None
         if type(first) is TextPart and first.logprobs is None and first.annotations is None:
             # What nearly every message is: one text.
-            self._say(shown, "content", first.text[shown.sent :])
+            self._send_text(shown, "content", first.text[shown.sent :])
         else:
             self._complete_parts(item, shown)
         if item.blobs:
@@ -332,8 +332,8 @@ class Choice:
                 texts[field] += part.text
                 if part.logprobs is not None:
                     tokens.setdefault(field, []).extend(LIST.decode(part.logprobs))
-        self._say(shown, "content", texts["content"][shown.sent :])
-        self._say(shown, "refusal", texts["refusal"][shown.declined :])
+        self._send_text(shown, "content", texts["content"][shown.sent :])
+        self._send_text(shown, "refusal", texts["refusal"][shown.declined :])
         for field in filter(tokens.__contains__, texts):
             # Those that came with no text.
             self._send_tokens(shown, field, tokens[field][(shown.tokens or {}).get(field, 0) :])
@@ -355,7 +355,7 @@ class Choice:
         self._keep_state(item.blobs)
 
     def _annotate(self, shown: _Shown, entries: list[Any]) -> None:
-        """Keep what is said about an item's text until the end, at its place in the content."""
+        """Store annotations of an item's text until the end, at its place in the content."""
         before = self._fold.texts.get("content", [])[: max(0, shown.start)]
         start = sum(map(len, before)) + (len(_BREAK) if before else 0)
         self._annotations += tuple(nested_annotation(as_object(entry), start) for entry in entries)

@@ -1,7 +1,7 @@
-"""The events of runs as one Chat completion: chunks for a client that streams, one object for a client that waits.
+"""Writes the events of runs as one Chat completion: chunks for a client that streams, one object for one that waits.
 
 A choice is a run of its own; the runs share nothing but the completion's id and the sum of their usage. Nothing is
-sent before there is something to say, so that a run that fails at once can still be answered with a status.
+sent before there is content, so that a run that fails at once can still be answered with a status.
 """
 
 from collections.abc import Sequence
@@ -26,10 +26,10 @@ DONE_FRAME = b"data: [DONE]\n\n"
 
 
 class _Completion(msgspec.Struct):
-    """What is said beside the choices: whose completion it is, what it cost, and how it ended.
+    """The fields of a completion beside its choices: its id, its usage, and its end.
 
     It `is_over` when the last run has ended, or the first one badly: a completion is whole or an error, and runs
-    that still go on then are of no use to this client.
+    that still continue then are of no use to this client.
     """
 
     surface: Surface
@@ -130,7 +130,7 @@ class Choices:
 
     @property
     def is_over(self) -> bool:
-        """Return whether nothing more is to be written."""
+        """Return whether nothing more will be written."""
         return self._completion.is_over
 
     def feed(self, choice: int, event: RunEvent) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""The deltas of a Chat stream folded into one message: what a client that does not stream is given."""
+"""Folds the deltas of a Chat stream into one message, for a client that does not stream."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ _TEXTS = frozenset({"content", "refusal", "reasoning_content"})
 
 
 class MessageFold(msgspec.Struct):
-    """The message that the deltas so far amount to; `texts` are the pieces of those that were begun.
+    """The message that the deltas so far add up to; `texts` are the pieces of each text.
 
     Of the calls only those are a part of it that have `ended`: a client runs whatever it finds in a message.
     """
@@ -41,7 +41,7 @@ class MessageFold(msgspec.Struct):
         self.tokens.setdefault(field, []).extend(tokens)
 
     def add_arguments(self, place: int, text: str, more: dict[str, Any] | None = None) -> None:
-        """Add to the arguments of the call at that place, and what else is said of it."""
+        """Add to the arguments of the call at that place, and its other fields."""
         call = self.calls[place]
         call.pieces.append(text)
         call.more = more or call.more
@@ -67,7 +67,7 @@ class MessageFold(msgspec.Struct):
 
 
 class _Call:
-    """A call as its first delta said it, the pieces of its arguments, and what else was said of it."""
+    """A call: its first delta, the pieces of its arguments, and its other fields."""
 
     __slots__ = ("_field", "_id", "_kind", "_name", "more", "pieces")
 

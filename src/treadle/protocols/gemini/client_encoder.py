@@ -1,4 +1,4 @@
-"""The events of runs as Gemini's responses: frames for a client that streams, one object for a client that waits.
+"""Writes the events of runs as Gemini's responses: frames for a client that streams, one object for one that waits.
 
 A candidate is a run of its own. There is one path: every event becomes parts, the parts are folded into the content,
 and only then, if the client streams, written. Calls that Treadle runs itself are not shown: Gemini has no form for
@@ -79,13 +79,13 @@ class Candidate:
         self.responses: list[bytes] = []
 
     def begin(self, tail: bytes) -> None:
-        """Say what stands behind the candidate in each response; nothing is written before."""
+        """Set what stands behind the candidate in each response; must come before any event."""
         self._tail = b'],"role":"model"},"index":%d}]' % self._index + tail
 
     def feed(self, event: RunEvent) -> None:
         """Take an event of the run."""
         if type(event) is TextDelta:
-            self._say(event.index, event.text, event.part)
+            self._send_text(event.index, event.text, event.part)
             if event.extra is not None:
                 self._show_early(event, event.extra)
         elif (read := self._readers.get(type(event))) is not None:
@@ -111,7 +111,7 @@ class Candidate:
             self._held.add(event.index)
         self._open[event.index] = kind
 
-    def _say(self, index: int, text: str, part: int) -> None:
+    def _send_text(self, index: int, text: str, part: int) -> None:
         if part > self._parts.get(index, -1) + 1:
             # What is not text stands before this part and is known only in the end: the rest waits for it.
             self._held.add(index)
@@ -123,15 +123,15 @@ class Candidate:
 
     def _decline(self, event: RefusalDelta) -> None:
         self._has_refused = True
-        self._say(event.index, event.text, event.part)
+        self._send_text(event.index, event.text, event.part)
 
     def _think(self, event: ReasoningDelta) -> None:
         # Parts of one thought are paragraphs here.
         part, last = (event.is_summary, event.part), self._thoughts.get(event.index)
-        self._say_thought(event.index, _BREAK + event.text if event.text and last not in (None, part) else event.text)
+        self._send_thought(event.index, _BREAK + event.text if event.text and last not in (None, part) else event.text)
         self._thoughts[event.index] = part
 
-    def _say_thought(self, index: int, text: str) -> None:
+    def _send_thought(self, index: int, text: str) -> None:
         if text and index not in self._held:
             self._sent[index] = self._sent.get(index, 0) + len(text)
             self._send({"text": text, "thought": True})
@@ -150,15 +150,15 @@ class Candidate:
             case MessageItem():
                 self._complete_message(index, item)
             case ReasoningItem():
-                self._say_thought(index, _BREAK.join(filter(None, (*item.summary, *item.text)))[sent:])
+                self._send_thought(index, _BREAK.join(filter(None, (*item.summary, *item.text)))[sent:])
                 self._sign({"text": "", "thought": True}, item.blobs)
             case CallItem():
                 if item.side == "client":
                     self._call(item)
             case OpaqueItem():
-                for told in spell_out((item,), Notes()):
-                    if isinstance(told, MessageItem):
-                        self._complete_message(index, told)
+                for message in spell_out((item,), Notes()):
+                    if isinstance(message, MessageItem):
+                        self._complete_message(index, message)
             case ResultItem() | ReferenceItem():
                 pass
             case _:
@@ -173,7 +173,7 @@ class Candidate:
                     self._show(part)
                 continue
             self._has_refused = self._has_refused or type(part) is RefusalPart
-            self._say(index, part.text[sent:], self._parts.get(index, -1))
+            self._send_text(index, part.text[sent:], self._parts.get(index, -1))
             sent = max(0, sent - len(part.text))
         if item.extra is not None:
             self._about |= own_fields(item.extra)
@@ -201,7 +201,7 @@ class Candidate:
         if blobs:
             self._send({**part, _SIGNED: seal(blobs)})
 
-    def _tell_status(self, event: ToolStarted) -> None:
+    def _send_status(self, event: ToolStarted) -> None:
         if self._surface.tool_status:
             self._send({"text": self._broken(f"Calling {event.call.name}…")})
 
@@ -213,13 +213,13 @@ class Candidate:
         RefusalDelta: _decline,
         ReasoningDelta: _think,
         ItemDone: _complete,
-        ToolStarted: _tell_status,
+        ToolStarted: _send_status,
         KeptAlive: _keep_alive,
     }
-    """What is done with an event; of others a candidate shows nothing."""
+    """The method for each kind of event; others are not shown in a candidate."""
 
     def _entry(self, parts: list[dict[str, Any]]) -> dict[str, Any]:
-        """Return the entry that ends the candidate, with what its provider says about it."""
+        """Return the entry that ends the candidate, with what its provider added about it."""
         content = {"parts": parts, "role": "model"}
         return {"content": content, "finishReason": self._reason, **self._about, "index": self._index}
 
@@ -358,7 +358,7 @@ class _Fold:
             last |= {**part, "text": last["text"]}
 
     def parts(self) -> list[dict[str, Any]]:
-        """Return the parts; empty texts that say nothing are left out."""
+        """Return the parts without empty texts."""
         whole = (
             {**part, "text": "".join(texts)} if "text" in part else part
             for part, texts in zip(self._parts, self._texts, strict=True)

@@ -1,7 +1,7 @@
 """Names as Gemini's clients spell them: camelCase as documented, snake_case from several SDKs, often mixed in one body.
 
 Both mean the same. Everything behind this module knows only camelCase; keys inside arguments, results and schemas are
-nobody's names and are not touched here.
+data and are not touched here.
 """
 
 import re

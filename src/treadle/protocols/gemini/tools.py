@@ -69,13 +69,13 @@ def read_choice(config: CamelFields | None) -> tuple[ToolChoice, dict[str, msgsp
         return AUTO, rest
     mode = (calling.get("mode", TEXT) or "AUTO").upper().removeprefix("MODE_")
     names = tuple(calling.get("allowedFunctionNames", _NAMES) or ()) or None
-    kept = calling.rest()
+    given = calling.rest()
     if mode not in _MODES and mode != "UNSPECIFIED":
         raise refusal(calling.at("mode"), f"{mode!r} is not one of 'AUTO', 'ANY', 'NONE', 'VALIDATED'")
     if mode == VALIDATED:
-        kept["mode"] = msgspec.Raw(b'"VALIDATED"')
-    if kept:
-        rest["functionCallingConfig"] = msgspec.Raw(write_json(kept))
+        given["mode"] = msgspec.Raw(b'"VALIDATED"')
+    if given:
+        rest["functionCallingConfig"] = msgspec.Raw(write_json(given))
     return _choice(mode, names), rest
 
 
@@ -86,14 +86,14 @@ def write_tools(specs: tuple[ToolSpec, ...]) -> tuple[msgspec.Raw, ...]:
     return (msgspec.Raw(write_json({"functionDeclarations": [_write_function(spec) for spec in specs]})),)
 
 
-def write_choice(choice: ToolChoice, kept: dict[str, Any]) -> dict[str, Any]:
+def write_choice(choice: ToolChoice, given: dict[str, Any]) -> dict[str, Any]:
     """Write the functionCallingConfig, or nothing where the default says the same."""
     names = [choice.name] if choice.mode == "named" else list(choice.allowed or ())
     if choice.mode == "auto":
         # Names may only be given where a call is forced or checked.
-        return {**kept, "mode": VALIDATED, "allowedFunctionNames": names} if names else kept
+        return {**given, "mode": VALIDATED, "allowedFunctionNames": names} if names else given
     mode = "NONE" if choice.mode == "none" else "ANY"
-    config = {**kept, "mode": mode}
+    config = {**given, "mode": mode}
     return {**config, "allowedFunctionNames": names} if names and mode == "ANY" else config
 
 

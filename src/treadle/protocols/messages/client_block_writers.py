@@ -111,7 +111,7 @@ class BlockWriter(Protocol):
         ...
 
     def settle(self, final: Source) -> None:
-        """Send what was not streamed, as the item says it in the end."""
+        """Send what was not streamed, from the finished item."""
         ...
 
     def close(self) -> None:
@@ -120,31 +120,31 @@ class BlockWriter(Protocol):
 
 
 class TextBlockWriter:
-    """Writes what the model says: a block for each part."""
+    """Writes a message: a block for each part."""
 
     def __init__(self, out: BlockOutput) -> None:
         self._out = out
         self._part = -1
         self._head = b""
-        self._said: list[str] = []
+        self._streamed: list[str] = []
         self._cited: list[msgspec.Raw] = []
 
     def feed(self, delta: Delta) -> None:
         """Send more text; a refusal is text too, and the reason why the message ends."""
         if type(delta) is TextDelta:
-            if delta.part == self._part and self._said and delta.text:
-                self._said.append(delta.text)
+            if delta.part == self._part and self._streamed and delta.text:
+                self._streamed.append(delta.text)
                 if self._out.streams:
                     self._out.frames.append(b"".join((self._head, write_json(delta.text), _DELTA_END)))
             else:
                 self._turn_to(delta.part)
-                self._say(delta.text)
+                self._stream(delta.text)
             if delta.extra is not None:
                 self._cite(_citations(delta.extra))
         elif type(delta) is RefusalDelta:
             self._turn_to(delta.part)
             self._out.has_refusal = True
-            self._say(delta.text)
+            self._stream(delta.text)
 
     def settle(self, final: Source) -> None:
         """Send the rest of the open part and the parts that were never streamed."""
@@ -159,36 +159,36 @@ class TextBlockWriter:
                 late.append(_named(part))
         if late:
             self._turn_to(len(final.content))
-            self._say("\n".join(late))
+            self._stream("\n".join(late))
 
     def _complete(self, position: int, part: TextPart | RefusalPart) -> None:
         self._turn_to(position)
         self._out.has_refusal = self._out.has_refusal or type(part) is RefusalPart
-        said = "".join(self._said)
-        if part.text.startswith(said):
-            self._say(part.text[len(said) :])
+        streamed = "".join(self._streamed)
+        if part.text.startswith(streamed):
+            self._stream(part.text[len(streamed) :])
         if part.extra is not None:
             self._cite(_citations(part.extra)[len(self._cited) :])
 
     def close(self) -> None:
         """End the block."""
-        if self._part < 0 or not (self._said or self._cited):
+        if self._part < 0 or not (self._streamed or self._cited):
             return
-        block: dict[str, Any] = {"type": "text", "text": "".join(self._said)}
+        block: dict[str, Any] = {"type": "text", "text": "".join(self._streamed)}
         if self._cited:
             block["citations"] = self._cited
         self._out.close(block)
-        self._said, self._cited = [], []
+        self._streamed, self._cited = [], []
 
     def _turn_to(self, part: int) -> None:
         if part != self._part:
             self.close()
             self._part = part
 
-    def _say(self, text: str) -> None:
+    def _stream(self, text: str) -> None:
         if text:
             self._open()
-            self._said.append(text)
+            self._streamed.append(text)
             self._out.delta(_TEXT, text)
 
     def _cite(self, citations: list[msgspec.Raw]) -> None:
@@ -199,7 +199,7 @@ class TextBlockWriter:
             self._out.delta(_CITATION, msgspec.Raw(bytes(citation).translate(None, b"\r\n")))
 
     def _open(self) -> None:
-        if not self._said and not self._cited:
+        if not self._streamed and not self._cited:
             self._head = self._out.head + _TEXT
             self._out.open({"type": "text", "text": ""})
 
@@ -209,7 +209,7 @@ class ReasoningBlockWriter:
 
     def __init__(self, out: BlockOutput) -> None:
         self._out = out
-        self._said: list[str] = []
+        self._streamed: list[str] = []
         self._place: tuple[bool, int] | None = None
 
     def feed(self, delta: Delta) -> None:
@@ -224,14 +224,14 @@ class ReasoningBlockWriter:
         if not isinstance(final, ReasoningItem):
             return
         kind, data = shown_reasoning(final)
-        if kind == "redacted_thinking" and not self._said:
+        if kind == "redacted_thinking" and not self._streamed:
             block = {"type": kind, "data": data}
             self._out.open(block)
             self._out.close(block)
             return
-        whole, said = _BREAK.join((*final.summary, *final.text)), "".join(self._said)
-        self._think(whole[len(said) :] if whole.startswith(said) else "")
-        if not self._said and data:
+        whole, streamed = _BREAK.join((*final.summary, *final.text)), "".join(self._streamed)
+        self._think(whole[len(streamed) :] if whole.startswith(streamed) else "")
+        if not self._streamed and data:
             self._open()
         if data:
             self._out.delta(_SIGNATURE, data)
@@ -243,18 +243,18 @@ class ReasoningBlockWriter:
 
     def _think(self, text: str) -> None:
         if text:
-            if not self._said:
+            if not self._streamed:
                 self._open()
-            self._said.append(text)
+            self._streamed.append(text)
             self._out.delta(_THOUGHT, text)
 
     def _open(self) -> None:
         self._out.open({"type": "thinking", "thinking": "", "signature": ""})
 
     def _end(self, signature: str) -> None:
-        if self._said or signature:
-            self._out.close({"type": "thinking", "thinking": "".join(self._said), "signature": signature})
-            self._said = []
+        if self._streamed or signature:
+            self._out.close({"type": "thinking", "thinking": "".join(self._streamed), "signature": signature})
+            self._streamed = []
 
 
 class CallBlockWriter:
@@ -269,7 +269,7 @@ class CallBlockWriter:
         self._is_free = call.kind == "custom"
         self._object = PartialObject()
         self._fed: list[str] = []
-        self._told: list[str] = []
+        self._streamed: list[str] = []
         self._is_open = True
         out.open({**self._head, "input": {}})
 
@@ -278,7 +278,7 @@ class CallBlockWriter:
         if type(delta) is ArgumentsDelta:
             self._fed.append(delta.text)
             if not self._is_free:
-                self._say(self._object.feed(delta.text))
+                self._stream(self._object.feed(delta.text))
 
     def settle(self, final: Source) -> None:
         """Send the rest of the arguments."""
@@ -293,11 +293,11 @@ class CallBlockWriter:
         if self._is_free:
             self._end({"input": final.arguments})
             return
-        self._say(self._object.finish())
-        told = "".join(self._told)
+        self._stream(self._object.finish())
+        streamed = "".join(self._streamed)
         if self._object.is_closed:
-            self._end(msgspec.Raw(told.encode()) if told else {})
-        elif told and self._out.streams:
+            self._end(msgspec.Raw(streamed.encode()) if streamed else {})
+        elif streamed and self._out.streams:
             # The SDKs make an object of any beginning of one, and a client would run that.
             self.close()
         else:
@@ -309,15 +309,15 @@ class CallBlockWriter:
             self._out.abandon()
             self._is_open = False
 
-    def _say(self, text: str) -> None:
+    def _stream(self, text: str) -> None:
         if text:
-            self._told.append(text)
+            self._streamed.append(text)
             self._out.delta(_INPUT, text)
 
     def _end(self, given: Any) -> None:
-        """End the block; `given` is told where nothing was, for most of it may be told already."""
-        if given and not self._told:
-            self._say(write_json(given).decode())
+        """End the block; `given` is sent only if nothing was streamed."""
+        if given and not self._streamed:
+            self._stream(write_json(given).decode())
         self._out.close({**self._head, "input": given})
         self._is_open = False
 

@@ -1,7 +1,7 @@
 """A Messages request as a canonical one.
 
 What Treadle acts on is typed and checked; what it does not know travels on, as it was written, to upstreams of the
-same protocol. A thread that goes on inherits what its request leaves out. A refusal names the field as the API would.
+same protocol. A continued thread inherits what its request leaves out. A refusal names the field as the API would.
 """
 
 from typing import Any, Generic, TypeVar
@@ -133,7 +133,7 @@ def read_request(body: bytes) -> Request:
 
 
 def system_text(raw: msgspec.Raw) -> str:
-    """Return what a system prompt says, as one text.
+    """Return the text of a system prompt.
 
     Raises: ProtocolError.
     """
@@ -164,7 +164,7 @@ def _read_messages(
 
 
 def _read_system(raw: msgspec.Raw, extra: dict[str, msgspec.Raw]) -> str | None:
-    """Return the system prompt as text; its blocks are kept where they say more than the text does."""
+    """Return the system prompt as text; its blocks are kept where they hold more than the text."""
     if is_null(raw):
         return None
     text = system_text(raw)
@@ -174,7 +174,7 @@ def _read_system(raw: msgspec.Raw, extra: dict[str, msgspec.Raw]) -> str | None:
 
 
 def _read_thread(raw: msgspec.Raw) -> str | None:
-    """Return the message that this request goes on from; a thread that begins needs nothing but its id."""
+    """Return the message that this request continues; a new thread needs only its id."""
     if is_null(raw):
         return None
     thread = Fields(raw, "thread")
@@ -251,7 +251,7 @@ def _read_options(
 
 
 def _budget(given_thinking: msgspec.Raw, extra: dict[str, msgspec.Raw]) -> int | None:
-    """Return how many tokens the model may think, if that is said."""
+    """Return how many tokens the model may think, if the request names a number."""
     raw = given_object(given_thinking, "thinking")
     if raw is None:
         return None
@@ -262,7 +262,7 @@ def _budget(given_thinking: msgspec.Raw, extra: dict[str, msgspec.Raw]) -> int |
 def _read_output(
     asked: _Asked[Any], extra: dict[str, msgspec.Raw], *, has_budget: bool
 ) -> tuple[str | None, msgspec.Raw | None]:
-    """Return the effort and the output schema; what else is said of the output is kept."""
+    """Return the effort and the output schema; the other fields of the output are kept."""
     config = None if is_null(asked.output_config) else Fields(asked.output_config, "output_config")
     form = None if is_null(asked.output_format) else Fields(asked.output_format, "output_format")
     if config is None:

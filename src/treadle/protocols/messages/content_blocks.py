@@ -68,7 +68,7 @@ def read_part(raw: msgspec.Raw, fields: Fields, kind: str) -> AnyPart:
 
 
 def extra_of(fields: Fields) -> Extra | None:
-    """Return what nobody took of a block."""
+    """Return the fields of a block that were not read."""
     rest = fields.rest()
     return Extra(protocol=PROTOCOL, fields=rest) if rest else None
 
@@ -85,7 +85,7 @@ def own_fields(extra: Extra | None, notes: Notes) -> dict[str, Any]:
 
 
 def write_part(part: AnyPart, notes: Notes) -> dict[str, Any] | msgspec.Raw | None:
-    """Write one block; None where there is nothing to say, or no way to say it."""
+    """Write one block; None where it is empty or the API has no form for it."""
     match part:
         case TextPart() | RefusalPart():
             # The API refuses text without a visible character.
@@ -181,10 +181,10 @@ def _retold(raw: msgspec.Raw) -> AnyPart | None:
     except type_errors:
         return None
     if isinstance(block, _Found):
-        head, said = f"[{block.title} at {block.source}]", block.content
+        head, content = f"[{block.title} at {block.source}]", block.content
     else:
-        head, said = f"[{block.title}]" if block.title else "", block.source.content
-    words = said if isinstance(said, str) else "\n".join(each.text for each in said)
+        head, content = f"[{block.title}]" if block.title else "", block.source.content
+    words = content if isinstance(content, str) else "\n".join(each.text for each in content)
     if not words.strip():
         return None
     text = f"{head}\n{words}" if head else words

@@ -59,7 +59,7 @@ from treadle.protocols.responses.tools import bare_name
 
 
 class ItemWriter(Protocol):
-    """Writes one item; one that `is_run` may be a call that clients run once they are told that it is done."""
+    """Writes one item; one that `is_run` may be a call that clients run once it is sent as done."""
 
     is_run: bool
 
@@ -68,7 +68,7 @@ class ItemWriter(Protocol):
         ...
 
     def settle(self, final: Source) -> None:
-        """Close the content as the item says it in the end."""
+        """Close the content, from the finished item."""
         ...
 
     def close(self, status: str) -> OutputItem:

@@ -1,7 +1,7 @@
 """Writing the parts of an item: each is opened, fed and closed before the next one begins.
 
 Text, refusals, raw reasoning and summaries go the same way and differ only in a row of the table. What a
-decoder never streamed but says at the end is sent as one last delta, so that the deltas always add up.
+decoder never streamed but has at the end is sent as one last delta, so that the deltas always add up.
 """
 
 import re
@@ -37,7 +37,7 @@ class PartPosition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finality(msgspec.Struct, frozen=True, kw_only=True):
-    """A part as its item says it in the end."""
+    """A part of the finished item."""
 
     kind: "PartKind"
     text: str
@@ -146,7 +146,7 @@ class ClientPartRow:
         return open_part
 
     def settle(self, finals: list[Finality]) -> None:
-        """Close all parts as the item says them; what was never opened is sent whole."""
+        """Close all parts as the finished item has them; a part that was never opened is sent whole."""
         if self._open is not None:
             mine = len(self._bodies)
             final = finals[mine] if mine < len(finals) and finals[mine].kind is self._open.kind else None
@@ -176,7 +176,7 @@ class OpenPart:
         self._place = place
         self._content_index = UNSET if kind.is_summary else index
         self._summary_index = index if kind.is_summary else UNSET
-        self._said: list[str] = []
+        self._streamed: list[str] = []
         self._delta: Refrain | None = None
         self._send_part("added", kind.body("", None))
 
@@ -187,7 +187,7 @@ class OpenPart:
         text = delta.text
         if not text:
             return []
-        self._said.append(text)
+        self._streamed.append(text)
         out, refrain = self._out, self._delta
         if refrain is None or not out.streams:
             return [out.repeat(self._refrain(), text)] if out.streams else []
@@ -198,7 +198,7 @@ class OpenPart:
         """Send more of the text."""
         if not text:
             return
-        self._said.append(text)
+        self._streamed.append(text)
         if not self._out.streams:
             return
         if logprobs is None:
@@ -208,10 +208,10 @@ class OpenPart:
 
     def close(self, final: Finality | None) -> ContentPart:
         """Send the rest of the text and that the part is done, and return it whole."""
-        said = "".join(self._said)
-        text = said if final is None else final.text
-        if len(text) > len(said) and text.startswith(said):
-            self.feed(text[len(said) :])
+        streamed = "".join(self._streamed)
+        text = streamed if final is None else final.text
+        if len(text) > len(streamed) and text.startswith(streamed):
+            self.feed(text[len(streamed) :])
         body = self.kind.body(text, final)
         if self._out.streams:
             annotations, logprobs = (EMPTY, EMPTY) if final is None else (final.annotations, final.logprobs)
@@ -222,7 +222,7 @@ class OpenPart:
         return body
 
     def _annotate(self, annotations: msgspec.Raw) -> None:
-        """Send what is said about the text, which is known when the text is."""
+        """Send the annotations of the text, which are known when the text is."""
         for index, annotation in enumerate(LIST.decode(annotations)):
             event = AnnotationEvent(
                 type=f"{self.kind.text}.annotation.added",

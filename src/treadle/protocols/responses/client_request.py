@@ -72,7 +72,7 @@ _TAKEN = frozenset(_Body.__struct_fields__) - _KEPT
 """Fields that have a place of their own; the others, and those of which only a part is read, are carried whole."""
 
 _FOR_HOSTED = frozenset({"max_tool_calls"})
-"""Fields that Treadle heeds for its own tools and the upstream for those that it runs."""
+"""Fields that Treadle applies to its own tools and the upstream to those that it runs."""
 
 _body: msgspec.json.Decoder[_Body[Any]] = msgspec.json.Decoder(_Body[str | list[msgspec.Raw]])
 _mixed = msgspec.json.Decoder(_Body[list[msgspec.Raw]])
@@ -186,7 +186,7 @@ def _shelf(tools: _Tools | None, reading: Reading) -> ToolShelf:
 
 
 def _taken(hosted: list[msgspec.Raw], *, is_hosted: bool) -> frozenset[str]:
-    """Return the fields that have a place of their own, but those that the upstream's own tools heed."""
+    """Return the fields that have a place of their own, but those that apply to the upstream's own tools."""
     return _TAKEN - (_FOR_HOSTED if hosted else frozenset()) - ({CHOICE} if is_hosted else frozenset())
 
 

@@ -1,7 +1,7 @@
 """The response object and its output items as they are written.
 
 All keys that the Open Responses specification requires are always there; what the client did not say has the
-official default. Nothing here keeps state: the encoder says what is true now.
+official default. Nothing here holds state.
 """
 
 from typing import Any, cast
@@ -49,7 +49,7 @@ ContentPart = OutputText | Refusal | ReasoningText | SummaryText
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, tag="message"):
-    """What the model says."""
+    """A message of the model."""
 
     id: str
     status: str
@@ -116,7 +116,7 @@ class ServerCall(msgspec.Struct, frozen=True, kw_only=True, tag="mcp_call"):
 
 
 class ApprovalRequest(msgspec.Struct, frozen=True, kw_only=True, tag="mcp_approval_request"):
-    """A call that Treadle runs once a person agrees; the client's next request says what was decided."""
+    """A call that Treadle runs once a person agrees; the client's next request holds the decision."""
 
     id: str
     server_label: str
@@ -341,9 +341,9 @@ def _conversation(raw: msgspec.Raw | None) -> msgspec.Raw | UnsetType:
     return msgspec.Raw(b'{"id":' + bytes(raw) + b"}") if bytes(raw).startswith(b'"') else raw
 
 
-def _usage_object(told: Usage | None) -> UsageObject:
-    """Return the tokens used: zeros that are marked, where nobody knows."""
-    usage = told or Usage()
+def _usage_object(reported: Usage | None) -> UsageObject:
+    """Return the tokens used: zeros that are marked as unknown, where the upstream reported none."""
+    usage = reported or Usage()
     return UsageObject(
         input_tokens=usage.input_tokens,
         input_tokens_details=InputDetails(
@@ -352,7 +352,7 @@ def _usage_object(told: Usage | None) -> UsageObject:
         output_tokens=usage.output_tokens,
         output_tokens_details=OutputDetails(reasoning_tokens=usage.reasoning_tokens),
         total_tokens=usage.total_tokens,
-        unknown=UNSET if told is not None else True,
+        unknown=UNSET if reported is not None else True,
     )
 
 

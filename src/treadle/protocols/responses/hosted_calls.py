@@ -1,7 +1,7 @@
 """Calls that a server ran: Treadle's own, and those that a Responses upstream ran by itself.
 
 On this wire such a call and its result are one item. Treadle's own becomes a pair of items. The upstream's only it
-can read; upstreams of other protocols are told it as a call and its result, and a generated image as an image.
+can read; upstreams of other protocols get it as a call and its result, and a generated image as an image.
 """
 
 import re
@@ -112,7 +112,7 @@ def arguments_of(raw: msgspec.Raw, path: str) -> str:
 
 
 def spell_out(items: tuple[AnyItem, ...], notes: Notes) -> tuple[AnyItem, ...]:
-    """Return the items with those spelled out that say something to every upstream."""
+    """Return the items with those spelled out that every upstream can read."""
     if not [item for item in items if type(item) is OpaqueItem]:
         return items
     spelled: list[AnyItem] = []
@@ -139,7 +139,7 @@ def _spelled(item: OpaqueItem, notes: Notes) -> tuple[AnyItem, ...]:
 
 
 def _pair(raw: msgspec.Raw, label: str, notes: Notes) -> tuple[AnyItem, ...]:
-    """Return the call and its result, under a name that says whose tool it was."""
+    """Return the call and its result, under a name that shows whose tool it was."""
     call, result = read_server_call(raw, "")
     name = _STRANGE.sub("_", f"{label}__{call.name}" if label else call.name)[:_CHARS_MAX]
     call_id = _STRANGE.sub("_", call.call_id)[-_CHARS_MAX:]

@@ -196,7 +196,7 @@ class Dialect(msgspec.Struct, frozen=True, kw_only=True):
     is_markerless: bool = False
 
     def tier(self, model: str) -> Tier:
-        """Say how sure a find in this dialect is, coming from this model."""
+        """Return the tier of a call in this dialect from this model."""
         if self.is_markerless:
             return "markerless"
         name = model.lower()

@@ -1,11 +1,11 @@
 """Arguments that are nearly JSON, made JSON: read strictly, then with raw control characters, then tolerantly.
 
 The tolerant reader goes through the text once. It takes single and typographic quotes, trailing commas, names of
-Python, keys without quotes, escapes that JSON does not know, quotes inside strings that nobody escaped, and closing
+Python, keys without quotes, escapes that JSON does not know, unescaped quotes inside strings, and closing
 brackets too many. It completes nothing: text that ends inside a value is refused, and so is what is not finite.
 
 What is taken for a quote inside a string, or for one comma too many, may also be where a piece of the text was lost or
-came twice. Whoever has to be sure takes neither.
+came twice. With `is_sure` neither is repaired.
 """
 
 import json

@@ -55,7 +55,7 @@ class MarkdownLines:
         self._grow(text)
 
     def ticks(self, count: int, *, may_grow: bool) -> None:
-        """Pass a run of backticks; it may go on where the text was cut behind it."""
+        """Pass a run of backticks; more of it may come where the text was cut behind it."""
         self._grow("`" * min(count, _HEAD_CHARS_MAX))
         if self._is_run_open and self.runs:
             self.runs[-1] += count

@@ -1,7 +1,7 @@
 """The text of one attempt to recognise a call, read in pieces by coroutines that resume where they stopped.
 
 A recogniser is a generator: it yields when it needs more text and returns what it found. It consumes what it has
-looked at, so that a long value costs the same however finely it is cut. What was consumed is kept, because text that
+looked at, so that a long value costs the same however finely it is cut. Consumed text is stored, because text that
 turns out to be no call leaves as it came.
 """
 
@@ -208,7 +208,7 @@ class _Nesting:
         self.is_broken = False
 
     def step(self, text: str, at: int, tokens: "re.Pattern[str]", *, is_ended: bool) -> int:
-        """Go on from a place; return the end of what is decided."""
+        """Continue from a place; return the end of what is decided."""
         while not (self.is_closed or self.is_broken):
             if self.quote:
                 end = self._inside(text, at, is_ended=is_ended)
@@ -241,7 +241,7 @@ class _Nesting:
         return at + 1
 
     def _inside(self, text: str, at: int, *, is_ended: bool) -> int:
-        """Return where to go on in the string, or `-place - 1` where more text is needed from a place on."""
+        """Return where to continue in the string, or `-place - 1` where more text is needed from a place on."""
         found = _INSIDE[self.quote[0]].search(text, at)
         if found is None:
             return -len(text) - 1

@@ -86,7 +86,7 @@ class Markers(msgspec.Struct, frozen=True, kw_only=True):
 
 _COMPILED_MAX = 64
 _compiled: dict[tuple[int, tuple[str, ...]], tuple[tuple[Dialect, ...], Markers]] = {}
-"""The markers of dialects, found again by which tuple of them it is: to hash all that they say would cost more."""
+"""The markers of dialects, found again by which tuple of them it is: hashing their contents would cost more."""
 
 
 def markers_of(dialects: tuple[Dialect, ...], names: tuple[str, ...]) -> Markers:
@@ -346,7 +346,7 @@ class TextScanner:
         self._step()
 
     def _step(self) -> None:
-        """Let the attempt go on."""
+        """Continue the attempt."""
         reader, task = self._reader, self._task
         assert reader is not None
         assert task is not None
@@ -400,7 +400,7 @@ class TextScanner:
             self._backlog.append(text)
 
     def _blindly(self, text: str) -> None:
-        """Let text leave without a look for markers."""
+        """Pass text on without searching it for markers."""
         at = 0
         for found in _NEWLINE.finditer(text):
             self._lines.feed(text[at : found.start()])
@@ -461,7 +461,7 @@ class TextScanner:
                 start = at = self._special(token, at)
 
     def _leave(self, text: str, start: int, stop: int) -> None:
-        """Let text leave up to a place, and keep the rest for later."""
+        """Pass text on up to a place, and hold the rest."""
         self._emit(text[start:stop])
         self._tail = text[stop:]
 
@@ -561,7 +561,7 @@ class TextScanner:
                 self._emit(piece.raw)
 
     def _refuse(self, text: str, why: str) -> None:
-        """Say why markup stays text, where somebody wants to know."""
+        """Report why markup stays text, if a callback was given."""
         if self._refused is not None:
             self._refused(f"{text[:_SHOWN_CHARS]!r} {why}")
 

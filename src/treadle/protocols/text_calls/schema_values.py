@@ -1,7 +1,7 @@
-"""The tools of a request as a recogniser needs them: registered names, and text made into what a schema says.
+"""The tools of a request as recognisers need them: registered names, and text converted to what a schema asks for.
 
-A schema that says string keeps text as it is, whatever it looks like. What does not fit its type stays text: the
-tool's validation says so to the model.
+Where the schema asks for a string, text stays as it is. Text that does not fit its type stays text: the tool's
+validation reports it to the model.
 """
 
 import json
@@ -63,7 +63,7 @@ class TextTool(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return self.properties.get(key)
 
     def from_text(self, pairs: "dict[str, str | Typed]") -> dict[str, Any]:
-        """Return arguments whose values are text, as their schemas say."""
+        """Return arguments whose values are text, converted by their schemas."""
         return {key: from_text(value, self.of(key), self.schema) for key, value in pairs.items()}
 
     def from_json(self, arguments: dict[str, Any]) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _known(text: str, name: str) -> bool:
 
 
 def types_of(schema: Any, root: Any, depth: int = 0) -> frozenset[str]:
-    """Return the types that a schema allows; none where it does not say."""
+    """Return the types that a schema allows; none where it names none."""
     if not isinstance(schema, dict) or depth > _REFS_MAX:
         return frozenset()
     known = cast("dict[str, Any]", schema)
@@ -238,7 +238,7 @@ def _number(word: str) -> Any:
 
 
 def container(text: str, kinds: frozenset[str], otherwise: Any) -> Any:
-    """Return the list or object that a text writes down, else what was said."""
+    """Return the list or object that a text writes down, else the text."""
     if text.lstrip()[:1] not in ("[", "{", "("):
         return otherwise
     word = text.strip()
@@ -253,7 +253,7 @@ def container(text: str, kinds: frozenset[str], otherwise: Any) -> Any:
 
 
 def _untyped(text: str) -> Any:
-    """Return the JSON value that a text is, where nobody says what it should be."""
+    """Return the JSON value that a text is, where no schema names its type."""
     word = text.strip()
     if word[:1] in ("{", "["):
         return container(word, frozenset({"array", "object"}), text)
@@ -275,7 +275,7 @@ def write_arguments(arguments: dict[str, Any]) -> str:
     try:
         return write_json(cleaned).decode()
     except (UnicodeEncodeError, OverflowError):
-        # A lone half has no spelling but its escape, which whoever reads the arguments refuses.
+        # A lone half has no spelling but its escape, which readers of the arguments refuse.
         return json.dumps(cleaned, separators=(",", ":"), allow_nan=False)
 
 

@@ -95,17 +95,17 @@ _FITTED: Memo[tuple[ToolSpec, ...], dict[int, _Fitted]] = Memo(_nothing_yet)
 """Tools as upstreams take them, by the traits of the upstream."""
 
 FITTED_MAX = 16
-"""For how many kinds of upstreams the same tools are kept."""
+"""For how many kinds of upstreams the same tools are cached."""
 
 
 def _fitted(tools: tuple[ToolSpec, ...], traits: Traits) -> _Fitted:
-    """Return the tools for an upstream, whatever the history says."""
-    kept = _FITTED.of(tools)
-    found = kept.get(id(traits))
+    """Return the tools for an upstream, whatever the history holds."""
+    cached = _FITTED.of(tools)
+    found = cached.get(id(traits))
     if found is not None and found.traits is traits:
         return found
-    if len(kept) >= FITTED_MAX:
-        kept.clear()
+    if len(cached) >= FITTED_MAX:
+        cached.clear()
     offered = {spec.name: spec for spec in tools}
     custom = [spec.name for spec in tools if spec.kind == "custom"]
     wrapped = frozenset[str](() if traits.has_custom_tools else custom)
@@ -114,7 +114,7 @@ def _fitted(tools: tuple[ToolSpec, ...], traits: Traits) -> _Fitted:
         notes = Notes()
         written = _write_tools(tools, found, Schemas(traits.schemas, notes), notes)
         found = found._replace(written=tools if written == tools else written, notes=notes.all())
-    kept[id(traits)] = found
+    cached[id(traits)] = found
     return found
 
 
@@ -147,7 +147,7 @@ def _namespace(traits: Traits, names: Names, name: str, namespace: str | None) -
 
 
 def _fits(plan: Plan, fitted: _Fitted, survey: Survey) -> bool:
-    """Return whether a plan goes out as it is, but for its tools, which nearly every one does.
+    """Return whether a plan is sent unchanged but for its tools, as nearly all are.
 
     The calls of its history and their results must be of functions that are offered.
     """
@@ -163,7 +163,7 @@ def _fits(plan: Plan, fitted: _Fitted, survey: Survey) -> bool:
 
 
 def _calls_fit(survey: Survey, fitted: _Fitted) -> bool:
-    """Return whether the calls of a history and their results go out as they are."""
+    """Return whether the calls of a history and their results are sent unchanged."""
     traits, offered = fitted.traits, fitted.offered
     return traits.has_result_files and survey.names <= offered.keys() and survey.has_plain_calls(traits.call_ids)
 

@@ -1,7 +1,7 @@
 """Custom tools for upstreams that have none: a function with one string `input`, and the free text out of it again.
 
 The text is unescaped as it streams, whatever the cuts, so that a client sees the same deltas as from an upstream
-with custom tools. A model that does not keep to the wrapping loses nothing: what it wrote becomes the text.
+with custom tools. If a model ignores the wrapping, all it wrote becomes the text.
 """
 
 import re
@@ -30,9 +30,9 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", '"': '"', "\\
 
 def wrapped_spec(spec: ToolSpec) -> ToolSpec:
     """Return a custom tool as a function; its format stands in the description."""
-    said = [text for text in (spec.description, _format_text(spec)) if text]
+    texts = [text for text in (spec.description, _format_text(spec)) if text]
     return msgspec.structs.replace(
-        spec, kind="function", description="\n\n".join(said), parameters=_INPUT_SCHEMA, format=None, strict=None
+        spec, kind="function", description="\n\n".join(texts), parameters=_INPUT_SCHEMA, format=None, strict=None
     )
 
 
@@ -44,7 +44,7 @@ def wrapped_input(text: str) -> str:
 class FreeInput(msgspec.Struct, frozen=True, kw_only=True):
     """Complete free text: `rest` was not passed on yet, `is_clean` tells whether the model kept to the wrapping.
 
-    One that `is_cut` never came to the end of its wrapping: what it lacks, nobody knows.
+    One that `is_cut` never came to the end of its wrapping: what is missing is unknown.
     """
 
     text: str
@@ -99,7 +99,7 @@ class Unwrapper:
         return ""
 
     def _unescaped(self, text: str) -> str:
-        """Return what the piece says up to the closing quote; an escape that is cut waits for its rest."""
+        """Return the text of the piece up to the closing quote; a cut escape waits for its rest."""
         text, self._cut = self._cut + text, ""
         parts: list[str] = []
         for found in _PIECE.finditer(text):
@@ -151,7 +151,7 @@ _format: msgspec.json.Decoder[_Format] = msgspec.json.Decoder(_Format)
 
 
 def _format_text(spec: ToolSpec) -> str:
-    """Say in words what the tool's format asks of the text."""
+    """Describe in words what the tool's format requires."""
     if spec.format is None:
         return "`input` is free text."
     try:

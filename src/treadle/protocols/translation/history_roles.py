@@ -1,6 +1,6 @@
 """The history as an upstream takes it: roles that it knows, files of results where it can see them.
 
-Order is kept; a message is never left out, only said by somebody else, with a marker.
+Order stays. No message is left out: it may get another role, with a marker.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,11 +17,11 @@ from treadle.protocols.translation_notes import Notes
 
 _LEADERS = ("system", "developer")
 _NEVER_RAN = frozenset({"interrupted", "cancelled"})
-"""What is said of calls that Treadle closed itself, for nobody ran them."""
+"""The text of calls that Treadle closed itself, because they never ran."""
 
 
 class Survey:
-    """What there is in a history that an upstream may not take. Fits `incremental_folds.Fold`: one look at each item.
+    """What a history holds that an upstream may not take. Fits `incremental_folds.Fold`: each item is read once.
 
     `names` are of the tools that were called, or that results are of.
     """
@@ -36,7 +36,7 @@ class Survey:
         self._fitting: dict[FeatureRule, int] = {}
 
     def add(self, items: Sequence[AnyItem], /) -> None:
-        """Look at more items."""
+        """Read more items."""
         roles, ids = self._roles, self._ids
         for item in items:
             if type(item) is MessageItem:
@@ -90,7 +90,7 @@ class Survey:
 def mend_calls(items: tuple[AnyItem, ...], notes: Notes) -> tuple[AnyItem, ...]:
     """Return the items with arguments that are objects: servers refuse a whole history for one that is none.
 
-    A call that nobody answered was cut before it was whole: it becomes a text that says so. Of one that was answered
+    A call without a result was cut before it was whole: it becomes a text that says so. Of one that was answered
     what the model wrote is wrapped, so that it can see what was wrong with it.
     """
     results = {item.call_id: item for item in items if type(item) is ResultItem}

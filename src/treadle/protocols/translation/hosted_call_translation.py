@@ -1,8 +1,8 @@
-"""Calls that an upstream of another protocol ran by itself, told in the client's terms where it has any.
+"""Translates calls that an upstream of another protocol ran itself into the client's form, where it has one.
 
-The journal keeps each item as its upstream wrote it. Only what goes to the client is told anew: a generated image as
+The journal keeps each item as its upstream wrote it. Only what goes to the client is translated: a generated image as
 an image, a call to an MCP server as one of the client's protocol, a search and a run of code likewise. Which items
-those are is a table, so that whoever notes what a client is not shown asks the same one.
+those are is a table, so that the notes on what a client is not shown use the same one.
 """
 
 from collections.abc import Callable
@@ -41,7 +41,7 @@ def is_retold(item: OpaqueItem, client: str) -> bool:
 
 
 class HostedCallTranslation:
-    """Tells the events of a run to a client of that protocol; what it is not shown anyway passes as it is."""
+    """Translates the events of a run for a client of that protocol; all other events pass unchanged."""
 
     def __init__(self, client: str) -> None:
         self._client = client
@@ -75,7 +75,7 @@ class HostedCallTranslation:
         return [ItemDone(index=index, item=MessageItem(role="assistant", content=(image,)))]
 
     def _halves(self, index: int, block: Fields) -> list[RunEvent]:
-        """Keep a call until its result comes: there the two are one item."""
+        """Hold a call until its result comes, because in this protocol the two are one item."""
         if _call_kind(block) is not None:
             self._open[_id(block)] = (index, block)
             return []

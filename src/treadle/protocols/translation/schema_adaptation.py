@@ -62,7 +62,7 @@ class Schemas:
         log = SchemaLog(path)
         if not is_tool and len(bytes(raw)) > ANSWER_BYTES_MAX:
             log.add(*CUT, "")
-            log.tell(self._notes)
+            log.add_to(self._notes)
             return msgspec.Raw(b'{"type":"object"}')
         try:
             value: Any = read_json(bytes(raw))
@@ -73,7 +73,7 @@ class Schemas:
             root = SubsetWriter(root, self._form, log, self._budget).write(root, "")
         else:
             root = _mended(root, root, "", log)
-        log.tell(self._notes)
+        log.add_to(self._notes)
         return msgspec.Raw(write_json(root))
 
     def _top(self, value: Any, log: SchemaLog) -> Node:

@@ -220,10 +220,10 @@ def merge(*nodes: Node, same: str = "allOf", clashes: set[str] | None = None) ->
 
 def _one(schemas: list[Any], same: str) -> Any:
     """Return one schema for a property that several name; only whole schemas can be joined."""
-    kept = [schema for place, schema in enumerate(schemas) if place == 0 or schema is not schemas[place - 1]]
-    if len(kept) == 1 or not all(isinstance(schema, dict) for schema in kept):
-        return kept[-1]
-    return {same: kept}
+    schemas_left = [schema for place, schema in enumerate(schemas) if place == 0 or schema is not schemas[place - 1]]
+    if len(schemas_left) == 1 or not all(isinstance(schema, dict) for schema in schemas_left):
+        return schemas_left[-1]
+    return {same: schemas_left}
 
 
 def _both(key: str, before: Any, after: Any, clashes: set[str]) -> Any:

@@ -26,7 +26,7 @@ class SchemaLog:
             places.append(f"#{pointer}")
         self._counts[key] = self._counts.get(key, 0) + 1
 
-    def tell(self, notes: Notes) -> None:
+    def add_to(self, notes: Notes) -> None:
         """Write the losses as notes."""
         for key, places in self._losses.items():
             code, action, message = key

@@ -97,7 +97,7 @@ class SubsetWriter:
     ) -> tuple[Node, frozenset[str], tuple[str, NoteAction, str] | None]:
         """Return the node with its references and allOf written into it, and why that cannot be done.
 
-        `above` are the references that lead here; one of them again is a circle, one of this node again says nothing.
+        `above` are the references that lead here; a repeated one is a cycle, or adds nothing if it is this node's.
         """
         here: set[str] = set()
         met: set[str] = set()
@@ -139,7 +139,7 @@ class SubsetWriter:
         return [rest, target]
 
     def _all_of(self, nodes: list[Node], pointer: str) -> Node:
-        """Merge nodes that must all hold; what cannot hold together is said."""
+        """Merge nodes that must all hold; contradictions are noted."""
         clashes: set[str] = set()
         merged = merge(*nodes, clashes=clashes)
         for key in sorted(clashes):
@@ -179,13 +179,13 @@ class SubsetWriter:
     def _union(self, node: Node, branches: list[Any], pointer: str, open_refs: frozenset[str]) -> Node:
         """Write alternatives; what stands beside them belongs to each of them."""
         beside = {key: value for key, value in node.items() if key not in _ANNOTATIONS and key not in META}
-        said = {key: node[key] for key in _ANNOTATIONS if key in node}
+        annotations = {key: node[key] for key in _ANNOTATIONS if key in node}
         place = step(pointer, "anyOf")
         written = [
             self.write(self._merged(beside, _node(branch)), step(place, number), open_refs)
             for number, branch in enumerate(branches)
         ]
-        return self._beside(said, {"anyOf": written})
+        return self._beside(annotations, {"anyOf": written})
 
     def _plain(self, node: Node, pointer: str, open_refs: frozenset[str]) -> Node:
         kind = self._type(node)
@@ -205,17 +205,17 @@ class SubsetWriter:
         return self._closed(_with_words(written, words), pointer)
 
     def _untyped(self, node: Node, pointer: str) -> Node:
-        """Write a node that could be anything; what it says beside that goes into words."""
+        """Write a node of any type; its other constraints become words of the description."""
         rest = [(key, value) for key, value in node.items() if key not in META and key not in _ANNOTATIONS]
         words = [word for key, value in rest for word in self._in_words(key, value, pointer)]
-        said = {key: node[key] for key in _ANNOTATIONS if isinstance(node.get(key), str)}
-        return self._beside(_with_words(said, words), self._any(pointer))
+        annotations = {key: node[key] for key in _ANNOTATIONS if isinstance(node.get(key), str)}
+        return self._beside(_with_words(annotations, words), self._any(pointer))
 
-    def _beside(self, said: Node, union: Node) -> Node:
+    def _beside(self, annotations: Node, union: Node) -> Node:
         """Put annotations beside alternatives, or into each of them where nothing may stand beside them."""
         if not self._form.is_lone:
-            return {**said, **union}
-        return {"anyOf": [{**said, **branch} for branch in cast("list[Node]", union["anyOf"])]}
+            return {**annotations, **union}
+        return {"anyOf": [{**annotations, **branch} for branch in cast("list[Node]", union["anyOf"])]}
 
     def _type(self, node: Node) -> str | None:
         """Return the type that the node names, or that its keywords and values are about."""
@@ -347,8 +347,8 @@ def _with_words(node: Node, words: list[str]) -> Node:
     """Return the node with constraints in words behind its description."""
     if not words:
         return node
-    said = str(node.get("description", ""))
-    return {**node, "description": f"{said} [{'; '.join(words)}]".lstrip()}
+    description = str(node.get("description", ""))
+    return {**node, "description": f"{description} [{'; '.join(words)}]".lstrip()}
 
 
 def _about(node: Node, kind: str) -> Node:

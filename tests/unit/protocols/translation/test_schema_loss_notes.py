@@ -14,7 +14,7 @@ def test_places_are_named_up_to_a_number_and_the_rest_is_counted(count: int, mor
     log, notes = SchemaLog("tools[0].parameters"), Notes()
     for number in range(count):
         log.add("keyword_dropped", "dropped", "pattern", f"/properties/p{number}")
-    log.tell(notes)
+    log.add_to(notes)
     (note,) = notes.all()
     places = ", ".join(f"#/properties/p{number}" for number in range(min(count, PLACES_MAX)))
     assert note.message == f"pattern: {places}{more}"
