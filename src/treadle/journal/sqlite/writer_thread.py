@@ -34,8 +34,7 @@ Job = Callable[[apsw.Connection], T]
 Otherwise = Callable[[TreadleError], None]
 
 _Ticket = tuple[Job[Any], asyncio.Future[Any], bool, Callable[[Any], Any] | None, Otherwise | None]
-"""A job, its future, whether it must be durable, what makes the future's value of the job's, and what is called with the
-error if it was not done."""
+"""A job, its future, whether it must be durable, what makes the future's value of the job's, and the error callback."""
 
 _Outcome = tuple[_Ticket, Any, TreadleError | None]
 """A ticket, what its job gave, and what went wrong."""
