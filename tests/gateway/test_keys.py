@@ -20,7 +20,7 @@ from treadle.config.settings import Price
 from treadle.core.usage import Usage
 from treadle.journal.keys_interface import KeyBudget, KeyGrant, KeyRates
 from treadle.providers.fakes.scripted_model import Script, ScriptTurn
-from treadle.server.auth.installation_secret import stored_secret, secret_for
+from treadle.server.auth.installation_secret import secret_for, stored_secret
 
 ASK: Any = [{"role": "user", "content": "hi"}]
 TALK = Script(turns=(ScriptTurn(text="Hello.", usage=Usage(input_tokens=10, output_tokens=5)),) * 8)
@@ -38,7 +38,9 @@ def key(gateway: Gateway, tmp_path: Path, name: str, **grant: Any) -> str:
     """Make a key as another process would: with the secret beside the journal."""
     settings = Settings(store=StoreSection(url=f"sqlite:///{tmp_path}/treadle.db"))
     runtime = gateway.runtime
-    ring = Keyring(runtime.store.keys, secret_for("keys", stored_secret(settings)), clock=runtime.clock, ids=runtime.ids)
+    ring = Keyring(
+        runtime.store.keys, secret_for("keys", stored_secret(settings)), clock=runtime.clock, ids=runtime.ids
+    )
     return gateway.ask(ring.create(name, KeyGrant(**grant)))[1].text
 
 

@@ -16,7 +16,7 @@ from treadle.config import ServerSection, Settings, StoreSection, Upstream
 from treadle.config.access_settings import KeysSection
 from treadle.journal.keys_interface import KeyGrant, KeyRates
 from treadle.providers.fakes.scripted_model import Script, ScriptTurn
-from treadle.server.auth.installation_secret import stored_secret, secret_for
+from treadle.server.auth.installation_secret import secret_for, stored_secret
 
 CHAT = {"model": "dead-1", "messages": [{"role": "user", "content": "hi"}]}
 OTHER_SECRET = b"another secret of the same length"

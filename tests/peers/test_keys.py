@@ -24,7 +24,7 @@ from treadle.journal.journal_interface import RunRow
 from treadle.journal.keys_interface import KeyBudget, KeyGrant
 from treadle.providers.fakes.scripted_reply import Reply
 from treadle.runtime import Runtime
-from treadle.server.auth.installation_secret import stored_secret, secret_for
+from treadle.server.auth.installation_secret import secret_for, stored_secret
 
 INITIALIZE = {
     "jsonrpc": "2.0",

@@ -30,7 +30,7 @@ from treadle.core.run_endings import may_retry
 from treadle.http.asgi import EDGE_IN_SCOPE, Receive, Scope, Send
 from treadle.runs.event_feed import Feed
 from treadle.runtime import SystemClock
-from treadle.server.delivery.replay_encoders import AppendOnlyWriter, RunWriter, ResponseWriter
+from treadle.server.delivery.replay_encoders import AppendOnlyWriter, ResponseWriter, RunWriter
 from treadle.server.delivery.subscribers import Subscribers
 from treadle.server.http_exchange import JSON, OFF_LOOP_BYTES, Exchange, HttpError
 from treadle.server.run_response import DeliveryOptions, RunResponse, read
@@ -162,7 +162,9 @@ def _visit(
         exchange = Exchange(scope, receive, send, "req_1")
         await exchange.body(100, 1.0)
         told = telling or RunWriter(Encoder(streams=streams))
-        carried = RunResponse(exchange, cast("Any", handle), told, manner or DeliveryOptions(streams=streams), _audience())
+        carried = RunResponse(
+            exchange, cast("Any", handle), told, manner or DeliveryOptions(streams=streams), _audience()
+        )
         await carried.run(keep_alive_s)
 
     return Visit(app, "POST", "/v1/chat/completions", headers=[LOCAL])

@@ -77,7 +77,7 @@ def _describe_create(create: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Do what the action says."""
-    from treadle.server.auth.installation_secret import stored_secret, secret_for
+    from treadle.server.auth.installation_secret import secret_for, stored_secret
 
     work = _ACTIONS[args.action or "list"]
     settings = command.read_flags(args).settings

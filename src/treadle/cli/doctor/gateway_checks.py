@@ -151,7 +151,7 @@ def check_client_key(settings: Settings, text: str, env: Mapping[str, str]) -> C
     from treadle.access.keyring import Keyring
     from treadle.cli.open_journal import clock_of, opened
     from treadle.runtime import RandomIds
-    from treadle.server.auth.installation_secret import VARIABLE, stored_secret, secret_for
+    from treadle.server.auth.installation_secret import VARIABLE, secret_for, stored_secret
 
     token = read_token(text)
     if token is None:

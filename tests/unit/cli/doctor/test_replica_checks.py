@@ -12,7 +12,7 @@ from treadle.config import Settings, StoreSection
 from treadle.config.access_settings import KeysSection
 from treadle.journal.open_store import open_store
 from treadle.runtime.replica_comparison import OTHER_KEYS
-from treadle.server.auth.installation_secret import FILE, stored_secret, secret_for
+from treadle.server.auth.installation_secret import FILE, secret_for, stored_secret
 
 GIVEN = {"TREADLE_SECRET": "r" * 40}
 OTHER = {"TREADLE_SECRET": "w" * 40}

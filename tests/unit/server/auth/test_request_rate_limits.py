@@ -8,7 +8,7 @@ import pytest
 from treadle.config.access_settings import ApiRate, KeysSection, RatesSection
 from treadle.journal.keys_interface import KeyBudget, KeyRates
 from treadle.server.app import App
-from treadle.server.auth.request_rate_limits import without_port, address_group
+from treadle.server.auth.request_rate_limits import address_group, without_port
 from unit.server.conftest import OpenApp
 from unit.server.held import HeldModel
 from unit.server.keys import ask, make_key

@@ -29,7 +29,7 @@ from treadle.core.request import Request, Surface
 from treadle.protocols.codec_interfaces import Encoder
 from treadle.protocols.protocol_registry import PROTOCOLS
 from treadle.protocols.stream_deduplication import DIVERGED
-from treadle.server.delivery.replay_encoders import AppendOnlyWriter, FoldedWriter, RunWriter, RunIds
+from treadle.server.delivery.replay_encoders import AppendOnlyWriter, FoldedWriter, RunIds, RunWriter
 from treadle.server.delivery.stream_event_ids import FrameNumbers, Position, read_position
 
 STARTED = RunStarted(run_id="run_1", response_id="resp_1", model="m", created_at=1.0)
@@ -88,7 +88,8 @@ def test_frames_that_the_client_has_are_left_out() -> None:
 def test_frames_are_named_where_that_is_wanted() -> None:
     """From one, or from where the protocol counts; the name also says how much was shown."""
     ids = [
-        frame.partition(b"\n")[0] for frame in FrameNumbers(shows_ids=True).take([b"a", b"b"], TextDelta(index=0, text="Hi"))
+        frame.partition(b"\n")[0]
+        for frame in FrameNumbers(shows_ids=True).take([b"a", b"b"], TextDelta(index=0, text="Hi"))
     ]
     assert ids == [b"id: 1.0.d202ef8d", b"id: 2.2.f38fc5e3"]
     frames = FrameNumbers(position=Position(1), first=0, shows_ids=True)

@@ -9,11 +9,11 @@ from treadle.core.errors import ProtocolError
 from treadle.core.request import Request, Surface
 from treadle.http.asgi import AsgiMessage
 from treadle.server.delivery.request_headers import (
-    has_default_delivery,
     asks_default_delivery,
+    default_options,
+    has_default_delivery,
     read_idempotency,
     read_options,
-    default_options,
 )
 from treadle.server.delivery.stream_event_ids import Position
 from treadle.server.http_exchange import Exchange

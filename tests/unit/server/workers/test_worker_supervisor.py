@@ -211,7 +211,9 @@ def test_ctrl_c_reaches_every_worker_once(tmp_path: Path) -> None:
 
 def test_what_a_worker_is_told_is_told_to_nobody_else(tmp_path: Path) -> None:
     """It is written and read whole, and taken out of the environment."""
-    post = WorkerAssignment(listener=3, line=4, number=1, owner="a", count=2, numbers=str(tmp_path), dead=("b",), secret="s")
+    post = WorkerAssignment(
+        listener=3, line=4, number=1, owner="a", count=2, numbers=str(tmp_path), dead=("b",), secret="s"
+    )
     env = {VARIABLE: write_assignment(post), "OTHER": "1"}
     assert read_assignment(env) == post
     assert env == {"OTHER": "1"}
