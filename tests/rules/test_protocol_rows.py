@@ -111,10 +111,15 @@ _ROWS = (
 ROUTES = '''"""Parrot."""
 from treadle.protocols import parrot
 from treadle.server import run_response
+from treadle.server.auth.route_permissions import RouteAccess
+from treadle.server.route import ANY, RouteGroup
 
 
 async def create(service, exchange) -> None:
     await run_response.reply(service, exchange, await service.read(exchange, parrot.read_request))
+
+
+ROUTES = (RouteGroup("Parrot", RouteAccess("parrot")).post("/v1/parrot", create, "Answer as a parrot does", ANY),)
 '''
 DRIVE = """
 import json, sys, urllib.error, urllib.request
@@ -174,10 +179,13 @@ def test_a_fifth_protocol_is_added_in_four_files(tmp_path: Path) -> None:
             REGISTRY, ("ProtocolName = Literal[", 'ProtocolName = Literal["parrot", '), ("\n_ROWS = (\n", ROW)
         ),
         "server/api/parrot_routes.py": ROUTES,
-        "server/app.py": _edited(
-            Path("server/app.py"),
-            ("import chat_routes as chat\n", "import chat_routes as chat, parrot_routes\n"),
-            ("...] = (\n    Route(", '...] = (\n    Route("POST", "/v1/parrot", parrot_routes.create),\n    Route('),
+        "server/route_table.py": _edited(
+            Path("server/route_table.py"),
+            (
+                "import chat_routes as chat\n",
+                "import chat_routes as chat\nfrom treadle.server.api import parrot_routes\n",
+            ),
+            ("    *chat.ROUTES,\n", "    *chat.ROUTES,\n    *parrot_routes.ROUTES,\n"),
         ),
     }
     assert len(changes) <= 4

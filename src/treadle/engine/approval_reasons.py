@@ -44,8 +44,8 @@ class RequestRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A decision about a call: the data of an `approval_decision` entry.
 
-    `call` and its `index` are set for a call that was carried over from an earlier run. `sandbox` is the level that a command was
-    shown with: at a lower one it does not run.
+    `call` and its `index` are set for a call that was carried over from an earlier run. `sandbox` is the level that a
+    command was shown with: at a lower one it does not run.
     """
 
     approval_id: str
