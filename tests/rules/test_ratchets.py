@@ -20,9 +20,9 @@ SLACK = 0.03
 BOUNDS = {
     "folders of packages": 60,
     "folders with fewer than three modules": 0,
-    "modules under 60 lines": 84,
-    "repeated names of public classes": 19,
-    "lines of source": 114_620,
+    "modules under 60 lines": 74,
+    "repeated names of public classes": 15,
+    "lines of source": 113_010,
 }
 
 

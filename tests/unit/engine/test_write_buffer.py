@@ -152,7 +152,7 @@ async def test_a_write_that_is_cancelled_is_freed_at_once():
         gc.enable()
 
 
-async def test_what_was_write_done_is_told_before_what_comes_after_it():
+async def test_what_was_written_behind_is_told_before_what_comes_after_it():
     """Also when the next write comes in the very turn in which the former is done, before its callbacks have run."""
     told: list[int] = []
     book = WriteBuffer()
