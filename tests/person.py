@@ -11,7 +11,7 @@ os.environ[VARIABLE] = "only-for-tests-" + "0" * 32
 
 def person_key(name: str = "ada", scope: Scope = "admin") -> str:
     """Return a person's key."""
-    tickets = Tickets(secret_for("login", os.environ[VARIABLE].encode()), began_at=0.0)
+    tickets = Tickets(secret_for("login", os.environ[VARIABLE].encode()), started_at=0.0)
     return tickets.key(name, scope, time.time() - 1.0, 86_400.0)
 
 

@@ -147,7 +147,7 @@ class SimStore(SqliteStore):
         """Be another program that reads all entries: their runs, their numbers, their hashes."""
         return select(self._open_writer().connection, "SELECT run, seq, sha256 FROM events")
 
-    async def _look(self, job: Job[T]) -> T:
+    async def _read_stored_job(self, job: Job[T]) -> T:
         """Read: no lock of a writer holds that up."""
         return self._open_writer().run(job)
 

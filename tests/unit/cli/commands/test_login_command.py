@@ -25,7 +25,7 @@ def test_the_link_is_good_at_the_server(tmp_path: Path, capsys: pytest.CaptureFi
     url, _, ticket = printed["url"].partition("#")
     assert (url, printed["scope"]) == ("http://127.0.0.1:9001/login", "viewer")
     settings = Settings(store=StoreSection(url=f"sqlite:///{tmp_path}/treadle.db"))
-    made = Tickets(secret_for("login", read_secret(settings)), began_at=0.0).redeem(ticket, 0.0, 60.0)
+    made = Tickets(secret_for("login", read_secret(settings)), started_at=0.0).redeem(ticket, 0.0, 60.0)
     assert made is not None
     assert (made[1].name, made[1].scope) == ("ada", "viewer")
 
@@ -48,7 +48,7 @@ def test_a_key_for_a_program_is_good_at_the_server(tmp_path: Path, capsys: pytes
     assert main([*_config(tmp_path, ""), "--key", "--name", "ada", "--scope", "operator"]) == 0
     key = capsys.readouterr().out.removesuffix("\n")
     settings = Settings(store=StoreSection(url=f"sqlite:///{tmp_path}/treadle.db"))
-    tickets = Tickets(secret_for("login", read_secret(settings)), began_at=0.0)
+    tickets = Tickets(secret_for("login", read_secret(settings)), started_at=0.0)
     holder = tickets.holder(key, 0.0)
     assert holder is not None
     assert (holder.name, holder.scope) == ("ada", "operator")
