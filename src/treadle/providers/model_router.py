@@ -62,9 +62,9 @@ class Router:
         models: Mapping[str, Model] | None = None,
         default: str = "",
     ) -> None:
-        wards = [each if isinstance(each, EndpointGuard) else EndpointGuard(each) for each in upstreams]
-        endpoints = [ward.endpoint for ward in wards]
-        self._wards = {ward.endpoint.name: ward for ward in wards}
+        guards = [each if isinstance(each, EndpointGuard) else EndpointGuard(each) for each in upstreams]
+        endpoints = [guard.endpoint for guard in guards]
+        self._guards = {guard.endpoint.name: guard for guard in guards}
         self._endpoints = {endpoint.name: endpoint for endpoint in endpoints}
         self._models = dict(models or {})
         self._client = client
@@ -101,11 +101,11 @@ class Router:
         if not isinstance(model, UpstreamModel):
             return model
         others = () if route is None else (self._other(place, found[1]) for place in route.fallback)
-        return GuardedModel([EndpointCandidate(each, self._wards[each.endpoint.name]) for each in (model, *others)])
+        return GuardedModel([EndpointCandidate(each, self._guards[each.endpoint.name]) for each in (model, *others)])
 
     def health(self) -> list[EndpointHealth]:
         """Return how every endpoint does."""
-        return [ward.health() for ward in self._wards.values()]
+        return [guard.health() for guard in self._guards.values()]
 
     def models(self) -> list[ModelInfo]:
         """List the models that have a name of their own, the default first."""

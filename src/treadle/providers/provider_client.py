@@ -14,8 +14,8 @@ from typing import Any, NoReturn, Protocol
 import msgspec
 
 from treadle.core.errors import CROWDED, BrokenStream, UpstreamError, UpstreamTimeout
-from treadle.http.client_connection import Take
-from treadle.http.client_errors import ConnectTimeout, NoAddress, NoConnection, NoTls, NoTurn, TooLarge
+from treadle.http.client_connection import BytesConsumer
+from treadle.http.client_errors import BodyTooLarge, ConnectTimeout, NoAddress, NoConnection, NoTls, PoolTimeout
 from treadle.http.client_pool import ClientPool
 from treadle.providers.error_mapping import read_failure
 from treadle.providers.provider_endpoint import Endpoint
@@ -37,7 +37,7 @@ class Body(Protocol):
         """Return what has arrived, waiting for at least one byte; nothing at the end. Raises: OSError."""
         ...
 
-    def read_into(self, take: Take) -> Awaitable[Any]:
+    def read_into(self, take: BytesConsumer) -> Awaitable[Any]:
         """Give what arrives to `take` until that makes something, and return it; None at the end. Raises: OSError."""
         ...
 
@@ -82,7 +82,7 @@ class HttpStream(msgspec.Struct, frozen=True):
 
     endpoint: Endpoint
     response: HttpAnswer
-    read_into: Callable[[Take], Awaitable[Any]]
+    read_into: Callable[[BytesConsumer], Awaitable[Any]]
     end: Callable[[], Awaitable[None]]
     status: int
     request_id: str
@@ -197,7 +197,7 @@ class HttpClient:
         )
 
 
-async def read_into(read: Callable[[], Awaitable[bytes]], take: Take) -> Any:
+async def read_into(read: Callable[[], Awaitable[bytes]], take: BytesConsumer) -> Any:
     """Give what is read to `take` until that makes something, and return it; None at the end."""
     while data := await read():
         made = take(data)
@@ -248,7 +248,7 @@ def _failure(endpoint: Endpoint, error: OSError, *, begun: bool) -> UpstreamErro
     """Say what a network error means, in words that hold nothing of the request."""
     where = f"upstream '{endpoint.name}' ({endpoint.host})"
     match error:
-        case NoTurn():
+        case PoolTimeout():
             return UpstreamTimeout(
                 f"{where} was not asked: all connections were in use for {endpoint.connect_s:g} s",
                 code=CROWDED,
@@ -270,7 +270,7 @@ def _failure(endpoint: Endpoint, error: OSError, *, begun: bool) -> UpstreamErro
         case NoConnection():
             hint = f"is anything listening at {endpoint.host}?"
             return UpstreamError(f"{where} cannot be reached: {error}", hint=hint)
-        case TooLarge():
+        case BodyTooLarge():
             return BrokenStream(f"upstream '{endpoint.name}' sent more than one response may hold")
         case _ if begun:
             return BrokenStream(f"{where} broke off in the middle of its answer")

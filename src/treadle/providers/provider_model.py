@@ -19,7 +19,7 @@ from treadle.core.events import Batches, Failed, Finished, LiveBatches, ModelEve
 from treadle.core.ids import IdSource
 from treadle.core.plan import Plan
 from treadle.core.request import Note
-from treadle.http.client_connection import Take
+from treadle.http.client_connection import BytesConsumer
 from treadle.protocols.codec_interfaces import Decoder
 from treadle.protocols.decoding.answer_meter import AnswerBounds
 from treadle.protocols.protocol_registry import PROTOCOLS, ProtocolName
@@ -84,14 +84,14 @@ class UpstreamModel:
         self._rules = AnswerRules(repair=endpoint.repair, bounds=endpoint.bounds)
         self._clean = partial(clean_failure, endpoint)
 
-    def stream(self, plan: Plan, run_id: str) -> "Answering":
+    def stream(self, plan: Plan, run_id: str) -> "AnswerStream":
         """Make one model call and yield a batch of events for each read of the network.
 
         Raises: UpstreamError, before the first batch only; UnsupportedFeature, when a strict plan would lose something.
         """
         return Unguarded(partial(self.begin, plan, run_id))
 
-    async def begin(self, plan: Plan, run_id: str) -> "BegunCall":
+    async def begin(self, plan: Plan, run_id: str) -> "StartedCall":
         """Make one model call and return its answer, of which nothing is read yet.
 
         Raises: UpstreamError, UnsupportedFeature.
@@ -115,7 +115,7 @@ class UpstreamModel:
         if log.isEnabledFor(logging.DEBUG):
             said = (run_id, endpoint.name, stream.status, stream.request_id or "-")
             log.debug("run %s: upstream %s answered %d, its request id %s", *said)
-        return BegunCall(stream, call.decoder, call.notes, self._clean)
+        return StartedCall(stream, call.decoder, call.notes, self._clean)
 
 
 _CODECS = {name: row.codec for name, row in PROTOCOLS.items()}
@@ -178,7 +178,7 @@ class ReplySource(Protocol):
     """Where the bytes of an answer come from."""
 
     @property
-    def read_into(self) -> Callable[[Take], Awaitable[Any]]:
+    def read_into(self) -> Callable[[BytesConsumer], Awaitable[Any]]:
         """Return what gives the bytes to its argument until that makes something of them; None at the end.
 
         Raises: UpstreamError, or OSError as the network does.
@@ -199,7 +199,7 @@ class ReplySource(Protocol):
         ...
 
 
-class BegunCall(msgspec.Struct, frozen=True):
+class StartedCall(msgspec.Struct, frozen=True):
     """An answer that has begun: its bytes, who reads them, what was lost in asking, how its failures are worded."""
 
     source: ReplySource
@@ -208,14 +208,14 @@ class BegunCall(msgspec.Struct, frozen=True):
     clean: Callable[[ErrorInfo], ErrorInfo] | None = None
 
 
-class Answering(LiveBatches, ABC):
+class AnswerStream(LiveBatches, ABC):
     """The events of one model call, the notes before them. Fits `Batches`; closing it closes the bytes.
 
     Most events come alone, and are told in the turn of their bytes (`_take`): to wake a task and a chain of generators
     for each costs more than to decode it. How an answer is got to begin is said by `_start`.
     """
 
-    _begun: BegunCall | None = None
+    _begun: StartedCall | None = None
     _is_over: bool = False
     _is_leaving: bool = False
     _last: ModelEvent | None = None
@@ -266,7 +266,7 @@ class Answering(LiveBatches, ABC):
     async def _start(self) -> list[ModelEvent]:
         """Return the first batch. Raises: UpstreamError."""
 
-    async def _take_up(self, begun: BegunCall) -> list[ModelEvent]:
+    async def _take_up(self, begun: StartedCall) -> list[ModelEvent]:
         """Return the first events of an answer, the notes before them; who is told of an error has to leave.
 
         Raises: UpstreamError.
@@ -283,7 +283,7 @@ class Answering(LiveBatches, ABC):
             self._end(begun, events)
         return [*(Noted(note=note) for note in begun.notes), *events] if begun.notes else events
 
-    def _end(self, begun: BegunCall, events: list[ModelEvent]) -> list[ModelEvent]:
+    def _end(self, begun: StartedCall, events: list[ModelEvent]) -> list[ModelEvent]:
         """Take note of the end, which these events are, and return them; a failure is worded as it is to be."""
         self._is_over = True
         last = events[-1]
@@ -310,10 +310,10 @@ class Answering(LiveBatches, ABC):
         """Tell whoever has to know that the call is over."""
 
 
-class Unguarded(Answering):
+class Unguarded(AnswerStream):
     """A model call that is made once, wherever `begin` makes it."""
 
-    def __init__(self, begin: Callable[[], Awaitable[BegunCall]]) -> None:
+    def __init__(self, begin: Callable[[], Awaitable[StartedCall]]) -> None:
         self._begin = begin
 
     async def _start(self) -> list[ModelEvent]:
@@ -336,7 +336,7 @@ class _Chunks:
     async def _read(self) -> bytes:
         return await anext(self._chunks, b"")
 
-    def read_into(self, take: Take) -> Awaitable[Any]:
+    def read_into(self, take: BytesConsumer) -> Awaitable[Any]:
         """Give them to `take` until that makes something of them."""
         return read_into(self._read, take)
 
@@ -356,14 +356,14 @@ class _Chunks:
         await self._chunks.aclose()
 
 
-def decode(chunks: AsyncGenerator[bytes, None], decoder: Decoder, notes: Sequence[Note] = ()) -> Answering:
+def decode(chunks: AsyncGenerator[bytes, None], decoder: Decoder, notes: Sequence[Note] = ()) -> AnswerStream:
     """Yield the events of each chunk, the notes before them; closing this closes the chunks.
 
     Raises: UpstreamError, before the first batch only.
     """
 
-    async def begin() -> BegunCall:
-        return BegunCall(_Chunks(chunks), decoder, notes)
+    async def begin() -> StartedCall:
+        return StartedCall(_Chunks(chunks), decoder, notes)
 
     return Unguarded(begin)
 

@@ -12,13 +12,13 @@ from treadle.core.shared_ports import Clock, Meter
 from treadle.core.usage import Price, Usage, cost_of
 from treadle.engine.ports import Model
 from treadle.protocols.text_calls.text_call_recovery import RepairRules
-from treadle.providers.cassettes import Cassette, Player, Recorder, Secrets, TapedClient, load_cassette
+from treadle.providers.cassettes import Cassette, CassetteClient, Player, Recorder, Secrets, load_cassette
 from treadle.providers.demo_model import DemoModel
 from treadle.providers.direct_call_model import DIRECT_MODEL, DirectModel
 from treadle.providers.model_router import ModelRoute, Router, match_pattern
 from treadle.providers.provider_client import RESPONSE_BYTES_MAX, HttpClient
 from treadle.providers.provider_endpoint import Endpoint, Secret
-from treadle.providers.resilience import BreakerRules, EndpointGuard, RetryRules, WardRules
+from treadle.providers.resilience import BreakerRules, EndpointGuard, GuardRules, RetryRules
 from treadle.runtime.injected_parts import Parts
 
 
@@ -116,7 +116,7 @@ def make_client(
     }
     folder = Path(settings.record).expanduser()
     recorder = Recorder(folder, secrets, now=clock.now, monotonic=clock.monotonic) if settings.record else None
-    return TapedClient(
+    return CassetteClient(
         players=players,
         recorder=recorder,
         connections_max=connections_max,
@@ -151,9 +151,9 @@ def make_router(
         )
         for route in settings.route
     ]
-    make_ward = _ward_maker(settings, parts.clock, meter)
+    make_guard = _guard_maker(settings, parts.clock, meter)
     return Router(
-        [make_ward(endpoint) for endpoint in endpoints],
+        [make_guard(endpoint) for endpoint in endpoints],
         client=client,
         ids=parts.ids,
         routes=routes,
@@ -162,8 +162,8 @@ def make_router(
     )
 
 
-def _ward_maker(settings: Settings, clock: Clock, meter: Meter | None) -> Callable[[Endpoint], EndpointGuard]:
-    """Return what makes the ward of an endpoint."""
+def _guard_maker(settings: Settings, clock: Clock, meter: Meter | None) -> Callable[[Endpoint], EndpointGuard]:
+    """Return what makes the guard of an endpoint."""
     chosen = settings.upstreams
     retry = RetryRules(
         retries=chosen.retries,
@@ -180,7 +180,7 @@ def _ward_maker(settings: Settings, clock: Clock, meter: Meter | None) -> Callab
     )
 
     def make(endpoint: Endpoint) -> EndpointGuard:
-        rules = WardRules(retry=retry, breaker=breaker, streams_max=endpoint.streams_max, queue_s=chosen.queue_s)
+        rules = GuardRules(retry=retry, breaker=breaker, streams_max=endpoint.streams_max, queue_s=chosen.queue_s)
         return EndpointGuard(endpoint, rules, clock=clock, meter=meter)
 
     return make

@@ -152,7 +152,7 @@ class Replicas:
         """Return why this process must not serve beside the others; None where it may."""
         return StoreError(self._problem, code="store_secret", hint=SECRET_HINT) if self._problem else None
 
-    def know_secret(self, fingerprint: str) -> None:
+    def set_secret(self, fingerprint: str) -> None:
         """Compare from now on by the fingerprint of the secret that keys and logins are proved with."""
         self._secret = fingerprint
         self.look_again()

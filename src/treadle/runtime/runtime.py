@@ -39,7 +39,7 @@ from treadle.runtime.provider_setup import (
 from treadle.runtime.replica_comparison import Facts, Replicas, facts_of
 from treadle.runtime.store_and_limits import (
     account_limits,
-    desk_rules,
+    approver_rules,
     known_secrets,
     make_limiter,
     make_runner,
@@ -155,7 +155,7 @@ class Runtime:
 
     def _rooms(self, parts: Parts, env: Mapping[str, str], tracer: Tracer | None) -> RunDependencies:
         """Return what runs are made with here."""
-        rules = desk_rules(self.settings, is_attended=parts.is_attended)
+        rules = approver_rules(self.settings, is_attended=parts.is_attended)
         return RunDependencies(
             store=self.store,
             quotas=self.accounts,
@@ -335,7 +335,7 @@ class Runtime:
 
     def _know_tools(self) -> None:
         """Let metrics name the tools there are now, and replicas know them."""
-        self.metrics.know_tools(tool.name for tool in self.registry.tools())
+        self.metrics.set_tool_names(tool.name for tool in self.registry.tools())
         if self._was_opened:
             self.replicas.look_again()
 

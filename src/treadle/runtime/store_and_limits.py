@@ -63,7 +63,7 @@ def known_secrets(settings: Settings, endpoints: Sequence[Endpoint], env: Mappin
     return [*keys, *address.secrets]
 
 
-def desk_rules(settings: Settings, *, is_attended: bool) -> ApproverRules:
+def approver_rules(settings: Settings, *, is_attended: bool) -> ApproverRules:
     """Return how people are asked; where nobody can be, only remembered rules answer."""
     asked = settings.approvals
     return ApproverRules(
@@ -101,7 +101,7 @@ def make_limiter(
         raise ConfigError(message, param="rates.url", hint="pip install 'treadle[redis]'") from error
     shared = RedisRates(rates.url, env.get(rates.password_env, ""))
     return Limiter(
-        local, clock.monotonic, shared=shared, replicas=rates.replicas * workers, fell_back=metrics.counted_alone
+        local, clock.monotonic, shared=shared, replicas=rates.replicas * workers, fell_back=metrics.rates_fell_back
     )
 
 

@@ -40,7 +40,7 @@ class Counter:
         yield Series(self._name, "counter", self._text, tuple(samples), self._labels)
 
 
-class Times:
+class DurationBuckets:
     """How often something took how long: within which bound, and altogether."""
 
     __slots__ = ("_bounds", "counts", "sum")
@@ -67,8 +67,8 @@ class Histogram:
     ) -> None:
         self._name, self._text, self._labels = name, text, tuple(labels)
         self._shown = (*map(write_number, bounds), "+Inf")
-        make = partial(Times, bounds)
-        self.times: defaultdict[tuple[str, ...], Times] = defaultdict(make, {} if labels else {(): make()})
+        make = partial(DurationBuckets, bounds)
+        self.times: defaultdict[tuple[str, ...], DurationBuckets] = defaultdict(make, {} if labels else {(): make()})
         registry.register(self)
 
     def observe(self, seconds: float, *values: str) -> None:

@@ -47,7 +47,7 @@ class Line(logging.LogRecord):
         self.__dict__ = _BLANK | own | fields
 
 
-def say(logger: logging.Logger, level: int, fields: dict[str, object], message: str, *args: object) -> None:
+def log_line(logger: logging.Logger, level: int, fields: dict[str, object], message: str, *args: object) -> None:
     """Log what is logged with every request; whoever asks knows that the level is enabled."""
     logger.handle(Line(logger, level, message, args, fields))
 
@@ -88,7 +88,7 @@ def _are_fields(names: tuple[str, ...]) -> bool:
     return all(map(_is_field, names))
 
 
-class Gathered(logging.Handler):
+class BatchedLogHandler(logging.Handler):
     """Writes the lines of some milliseconds at once, and a warning at once with whatever waits.
 
     To make and write one line between other work takes twice as long as among its like.

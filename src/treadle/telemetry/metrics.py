@@ -120,7 +120,7 @@ class Metrics:
         self._codes: set[str] = set()
         self._shown: dict[str, CounterValue] = {}
 
-    def know_tools(self, names: Iterable[str]) -> None:
+    def set_tool_names(self, names: Iterable[str]) -> None:
         """Name the tools that may appear as a label; all others are counted as `unknown`."""
         self._tools = frozenset(names)
 
@@ -192,7 +192,7 @@ class Metrics:
         else:
             shown.value = value
 
-    def cache_looked(self, outcome: str) -> None:
+    def cache_checked(self, outcome: str) -> None:
         """Count a model call that was looked for in the cache: a hit or a miss."""
         self._cached.inc(outcome)
 
@@ -212,7 +212,7 @@ class Metrics:
         """Count a run that another process took from this one."""
         self._lost_leases.inc()
 
-    def counted_alone(self) -> None:
+    def rates_fell_back(self) -> None:
         """Count that a limit was counted in this process alone, because what is shared is away."""
         self._alone.inc()
 

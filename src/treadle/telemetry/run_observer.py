@@ -26,7 +26,7 @@ from treadle.core.events import (
 from treadle.core.items import CallItem
 from treadle.core.shared_ports import Clock
 from treadle.telemetry.log_context import ModelCall, model_call, upstream_request
-from treadle.telemetry.log_lines import say
+from treadle.telemetry.log_lines import log_line
 from treadle.telemetry.metrics import Metrics
 
 log = logging.getLogger("treadle.runs")
@@ -118,7 +118,7 @@ class RunObserver:
         self._tracer = tracer
         self._began = clock.monotonic()
 
-    def see(self, event: RunEvent) -> None:
+    def observe(self, event: RunEvent) -> None:
         """Take one event in."""
         take = self._takes.get(type(event))
         if self._tracer is not None and self._spans is None and (take is not None or type(event) is RunStarted):
@@ -205,7 +205,7 @@ class RunObserver:
             "duration_s": round(event.duration_s, 6),
             "output_bytes": event.output_bytes,
         }
-        say(log, logging.INFO, said, "tool %s: %s", event.call.name, event.result.rc)
+        log_line(log, logging.INFO, said, "tool %s: %s", event.call.name, event.result.rc)
 
     def _approval_requested(self, event: ApprovalRequested) -> None:
         self._end_call()
@@ -263,7 +263,7 @@ class RunObserver:
         if event.usage is not None:
             said |= {"input_tokens": event.usage.input_tokens, "output_tokens": event.usage.output_tokens}
         if error is None:
-            say(log, logging.INFO, said, "run %s", event.status)
+            log_line(log, logging.INFO, said, "run %s", event.status)
         else:
             log.warning("run %s: %s: %s", event.status, error.code, error.message, extra={**said, "code": error.code})
 

@@ -10,7 +10,7 @@ from treadle.providers.provider_client import RESPONSE_BYTES_MAX, HttpAnswer, Ht
 from treadle.providers.provider_endpoint import Endpoint
 
 
-class TapedClient(HttpClient):
+class CassetteClient(HttpClient):
     """Answers for the endpoints that have a player; everything else goes to the network. Both may be recorded."""
 
     def __init__(

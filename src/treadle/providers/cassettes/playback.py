@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from treadle.core.errors import BrokenStream
-from treadle.http.client_connection import Take
-from treadle.http.client_errors import BrokenOff
+from treadle.http.client_connection import BytesConsumer
+from treadle.http.client_errors import ConnectionBroken
 from treadle.providers.cassettes.file_format import Call, Cassette, canonical_body, data_of, first_difference
 from treadle.providers.cassettes.recorder import Secrets
 from treadle.providers.provider_client import HttpAnswer, read_into
@@ -132,7 +132,7 @@ class PlayedAnswer:
             return b""
         raise _failure(self._call)
 
-    def read_into(self, take: Take) -> Awaitable[Any]:
+    def read_into(self, take: BytesConsumer) -> Awaitable[Any]:
         """Play on until `take` makes something of it. Raises: OSError."""
         return read_into(self.readany, take)
 
@@ -151,6 +151,6 @@ def _failure(call: Call) -> OSError:
         case "timeout":
             return TimeoutError()
         case "refused" | "closed" | "eof":
-            return BrokenOff("recorded end")
+            return ConnectionBroken("recorded end")
         case "reset":
-            return BrokenOff("recorded reset")
+            return ConnectionBroken("recorded reset")

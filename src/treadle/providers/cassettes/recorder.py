@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from treadle.core.errors import ConfigError
-from treadle.http.client_connection import Take
+from treadle.http.client_connection import BytesConsumer
 from treadle.providers.cassettes.file_format import (
     SUFFIX,
     VERSION,
@@ -231,7 +231,7 @@ class RecordedAnswer(msgspec.Struct, kw_only=True):
             self.recording.end("eof")
         return data
 
-    def read_into(self, take: Take) -> Awaitable[Any]:
+    def read_into(self, take: BytesConsumer) -> Awaitable[Any]:
         """Read on until `take` makes something of it. Raises: OSError."""
         return read_into(self.readany, take)
 

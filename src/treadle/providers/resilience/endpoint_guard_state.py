@@ -1,9 +1,9 @@
 """The ward of one endpoint: its breaker, its retry budget, and how many may be there at once."""
 
 import asyncio
-import random
 import time
 from collections.abc import Callable
+from random import random as draw_random
 
 import msgspec
 
@@ -17,7 +17,7 @@ FAILED_REQUESTS_MAX = 1_000
 """How many failed requests are told apart within the breaker's window."""
 
 
-class WardRules(msgspec.Struct, frozen=True, kw_only=True):
+class GuardRules(msgspec.Struct, frozen=True, kw_only=True):
     """How an endpoint is protected. `streams_max` 0 sets no bound; who waits for a place does so for `queue_s`."""
 
     retry: RetryRules = RetryRules()
@@ -61,19 +61,19 @@ class EndpointGuard:
     def __init__(
         self,
         endpoint: Endpoint,
-        rules: WardRules | None = None,
+        rules: GuardRules | None = None,
         *,
         clock: Clock | None = None,
         meter: Meter | None = None,
-        dice: Callable[[], float] = random.random,
+        random: Callable[[], float] = draw_random,
     ) -> None:
         self.endpoint = endpoint
-        self.rules = rules or WardRules()
+        self.rules = rules or GuardRules()
         self.breaker = Breaker(self.rules.breaker)
         self.budget = RetryBudget(self.rules.retry)
         self.meter = meter
         self.clock = clock or _SystemClock()
-        self.dice = dice
+        self.random = random
         self.places = asyncio.Semaphore(self.rules.streams_max) if self.rules.streams_max else None
         self._changes: list[asyncio.Future[None]] = []
         self._failed_requests: dict[str, float] = {}

@@ -1,6 +1,6 @@
 """Whether a refused call is made once more, and when: full jitter, what the provider asks for, and a budget.
 
-Pure, but for the dice that are given. A call that has begun to answer is made again only where nobody was told anything
+Pure, but for the random that are given. A call that has begun to answer is made again only where nobody was told anything
 of it, which the engine knows.
 """
 
@@ -51,34 +51,34 @@ class RetryBudget:
         return True
 
 
-def pause_s(error: UpstreamError, attempt: int, rules: RetryRules, dice: Callable[[], float]) -> float | None:
+def pause_s(error: UpstreamError, attempt: int, rules: RetryRules, random: Callable[[], float]) -> float | None:
     """Return how long to wait before a call is made again, after this many attempts; None, where it shall not be.
 
     A provider that asks for more patience than a client has is not asked again: the client is told to come back.
     Silence is not retried, for it took its whole time limit already.
     """
-    return None if isinstance(error, UpstreamTimeout | CircuitOpen) else pause_of(error.info, attempt, rules, dice)
+    return None if isinstance(error, UpstreamTimeout | CircuitOpen) else pause_of(error.info, attempt, rules, random)
 
 
-def pause_of(error: ErrorInfo, attempt: int, rules: RetryRules, dice: Callable[[], float]) -> float | None:
+def pause_of(error: ErrorInfo, attempt: int, rules: RetryRules, random: Callable[[], float]) -> float | None:
     """Return the same for an answer that broke after it had begun."""
     if attempt > rules.retries or not error.retryable or error.code == UpstreamTimeout.code:
         return None
-    jitter = dice() * min(rules.backoff_s * 2 ** (attempt - 1), rules.backoff_s_max)
+    jitter = random() * min(rules.backoff_s * 2 ** (attempt - 1), rules.backoff_s_max)
     asked = error.retry_after_s
     if asked is None:
         return jitter
     return None if asked > rules.retry_after_s_max else asked + jitter
 
 
-def goes_elsewhere(error: UpstreamError) -> bool:
+def may_fall_back(error: UpstreamError) -> bool:
     """Tell whether another endpoint may do better: not, where the request itself was refused."""
     if isinstance(error, UpstreamStatus):
         return error.is_retryable or error.upstream_status in (401, 402, 403, 404)
     return True
 
 
-def is_sickness(error: UpstreamError) -> bool:
+def is_endpoint_fault(error: UpstreamError) -> bool:
     """Tell whether an error speaks against the endpoint, rather than against the request, the key or the quota."""
     if isinstance(error, UpstreamStatus):
         is_loading = error.info.code == LOADING

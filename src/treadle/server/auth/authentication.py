@@ -57,7 +57,7 @@ class Clients:
         self.meets = self._turnstile.counts_addresses or gate.needs_login
         """Whether there is anything to `meet` a request with."""
         if (self.needs_key or gate.needs_login) and is_shared(runtime.settings, os.environ):
-            runtime.replicas.know_secret(fingerprint_of(secret_for("keys", stored_secret(runtime.settings))))
+            runtime.replicas.set_secret(fingerprint_of(secret_for("keys", stored_secret(runtime.settings))))
         self._asks_nobody = not (self.needs_key or gate.needs_login or self._turnstile.bounds(LOCAL))
 
     @property
