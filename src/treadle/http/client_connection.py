@@ -18,7 +18,7 @@ from treadle.http.client_errors import BadContentEncoding, BodyTooLarge, Connect
 READ_AHEAD_BYTES = 262_144
 HEAD_BYTES_MAX = 262_144
 LINGER_S = 0.2
-"""How long to wait for the unread try_reset of a response, so that its connection can be reused."""
+"""How long to wait for the unread rest of a response, so that its connection can be reused."""
 
 FRAMING_BYTES_MAX = 262_144
 """Bound on the bytes between two pieces of a body, or after the last one: chunk extensions and trailers."""

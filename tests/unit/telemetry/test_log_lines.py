@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from treadle.telemetry import REDACTED, BatchedLogHandler, JsonLines, Redactor, log_line
-from treadle.telemetry.log_lines import PAGE_BYTES, WAITING_MAX
+from treadle.telemetry.log_lines import PIPE_BYTES, WAITING_MAX
 
 
 class Paper(io.StringIO):
@@ -149,7 +149,7 @@ async def test_what_is_written_at_once_is_whole_lines_and_fits_into_a_pipe() -> 
     for number in range(WAITING_MAX):
         logger.info("%d %s", number, "ü" * 100)
     assert [message.split()[0] for lines in paper.writes for message in lines] == [*map(str, range(WAITING_MAX))]
-    assert max(pieces) <= PAGE_BYTES
+    assert max(pieces) <= PIPE_BYTES
     assert len(pieces) < WAITING_MAX / 4
-    logger.warning("x" * 2 * PAGE_BYTES)
+    logger.warning("x" * 2 * PIPE_BYTES)
     assert len(paper.writes[-1]) == 1

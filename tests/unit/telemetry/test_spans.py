@@ -160,6 +160,8 @@ def test_a_model_call_says_whose_model_it_was_and_what_it_used(watch: RunObserve
     assert said["gen_ai.usage.cache_read.input_tokens"] == 2
     assert "gen_ai.usage.reasoning.output_tokens" not in said
     assert said["server.address"] == "api.anthropic.com"
+    assert said["treadle.upstream.name"] == "mine"
+    assert said["treadle.upstream.protocol"] == "messages"
     assert attributes(found["invoke_agent treadle"])["gen_ai.usage.output_tokens"] == 7
 
 
@@ -177,9 +179,7 @@ def test_a_call_that_failed_has_its_code_and_not_its_words(watch: RunObserver, k
 def test_a_wait_for_a_person_is_a_span(watch: RunObserver, kept: InMemorySpanExporter) -> None:
     """From the question to the decision, which it says; who decided is nobody's business."""
     watch.observe(ApprovalRequested(index=0, call=CALL, approval_id="a1", reasons=("effect",)))
-    watch.observe(
-        ApprovalDecided(index=0, call=CALL, approval_id="a1", status="denied", by="ada", reason="hidden")
-    )
+    watch.observe(ApprovalDecided(index=0, call=CALL, approval_id="a1", status="denied", by="ada", reason="hidden"))
     [span] = kept.get_finished_spans()
     assert span.name == "await_approval look"
     assert attributes(span)["treadle.approval.status"] == "denied"
