@@ -391,11 +391,11 @@ class ClientConnection(asyncio.Protocol):
         self._is_informational = status // 100 == 1
         if not self._is_informational:
             self.status = status
-            said = self._header_bytes
-            self.headers = dict(zip(map(_lower_name, said), map(str, said.values(), _UTF8, _REPLACE), strict=True))
+            raw = self._header_bytes
+            self.headers = dict(zip(map(_lower_name, raw), map(str, raw.values(), _UTF8, _REPLACE), strict=True))
             # Names that differ only in case collided above, and the last one won; the first one must.
-            if len(self.headers) != len(said):
-                for name, value in reversed(said.items()):
+            if len(self.headers) != len(raw):
+                for name, value in reversed(raw.items()):
                     self.headers[_lower_name(name)] = value.decode("utf-8", "replace")
         self._header_bytes.clear()
 
