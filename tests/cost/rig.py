@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from treadle import tool
 from treadle.config import Settings, StoreSection, Upstream
-from treadle.http.asgi import EDGE_IN_SCOPE, GONE_IN_SCOPE, WHOLE_IN_SCOPE
-from treadle.http.client_connection import Take
+from treadle.http.asgi import DISCONNECT_IN_SCOPE, EDGE_IN_SCOPE, WHOLE_IN_SCOPE
+from treadle.http.client_connection import BytesConsumer
 from treadle.providers.provider_client import HttpAnswer, HttpClient
 from treadle.providers.provider_endpoint import Endpoint
 from treadle.runtime import Runtime
@@ -122,7 +122,7 @@ class Canned:
     async def readany(self) -> bytes:
         return self._pieces.pop() if self._pieces else b""
 
-    async def read_into(self, take: Take) -> Any:
+    async def read_into(self, take: BytesConsumer) -> Any:
         if self._is_slow:
             loop = asyncio.get_running_loop()
             made: asyncio.Future[Any] = loop.create_future()
@@ -131,7 +131,7 @@ class Canned:
         data = self._pieces.pop() if self._pieces else b""
         return take(data) if data else None
 
-    def _arrive(self, take: Take, made: "asyncio.Future[Any]", loops: int) -> None:
+    def _arrive(self, take: BytesConsumer, made: "asyncio.Future[Any]", loops: int) -> None:
         """Let the next event come as from a connection: whoever listens hears of it before the one after it comes."""
         loop = asyncio.get_running_loop()
         if loops:
@@ -173,13 +173,13 @@ class Taking:
         self._status = status
         self._sent = sent
 
-    def is_asked_by(self, receive: Any, send: Any) -> bool:
+    def is_direct(self, receive: Any, send: Any) -> bool:
         return True
 
-    def take_now(self) -> bytes | None:
+    def try_take_body_now(self) -> bytes | None:
         return self._body
 
-    def begin_now(self, status: int, headers: Any, data: bytes, *, is_whole: bool) -> bool:
+    def try_start_now(self, status: int, headers: Any, data: bytes, *, is_whole: bool) -> bool:
         self._status.append(status)
         self._sent.append(data)
         return True
@@ -203,7 +203,7 @@ class Rig:
             "method": "POST",
             "path": case.path,
             "query_string": b"",
-            GONE_IN_SCOPE: None,
+            DISCONNECT_IN_SCOPE: None,
             EDGE_IN_SCOPE: Taking(body, status, sent),
             WHOLE_IN_SCOPE: True,
             "headers": [(b"host", b"127.0.0.1"), (b"content-type", b"application/json")],

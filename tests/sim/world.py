@@ -115,7 +115,7 @@ class World:
         # In some worlds nothing of a model call is written before it is over: clients are always ahead of the journal.
         process.gate.is_late = self.seed % 3 == 0
         await process.spawn(process.clock.measure(self._time))
-        process.spawn(process.clock.keep_measuring(self._time))
+        process.spawn(process.clock.measure_forever(self._time))
         await process.spawn(process.runs.open())
         return process
 

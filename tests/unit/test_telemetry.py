@@ -26,7 +26,7 @@ def finished(name: str, rc: str = "ok") -> ToolFinished:
 def test_the_four_tool_metrics_are_counted():
     """Rounds, calls by tool, failures by code, bytes."""
     metrics = Metrics()
-    metrics.know_tools(["add"])
+    metrics.set_tool_names(["add"])
     metrics.rounds.inc()
     metrics.tool_finished(finished("add"))
     metrics.tool_finished(finished("add", "timeout"))

@@ -1,6 +1,6 @@
-"""The types of ASGI that Treadle uses, and what its own HTTP server adds to a scope.
+"""The ASGI types that Treadle uses, and the keys and the interface that its own HTTP server adds to a scope.
 
-Both the server edge and the application above it import them from here. Nothing in this module does anything.
+The HTTP server and the application both import them from here. This module holds types and constants only.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -10,7 +10,7 @@ Header = tuple[bytes, bytes]
 
 
 class Scope(TypedDict):
-    """What of an ASGI scope Treadle reads."""
+    """The fields of an ASGI scope that Treadle reads."""
 
     type: str
     method: str
@@ -22,7 +22,7 @@ class Scope(TypedDict):
 
 
 class AsgiMessage(TypedDict, total=False):
-    """An ASGI message, either way."""
+    """An ASGI message in either direction."""
 
     type: Required[str]
     body: bytes
@@ -32,7 +32,7 @@ class AsgiMessage(TypedDict, total=False):
 
 
 class AsgiStart(TypedDict):
-    """The message that begins an answer."""
+    """The message that starts a response."""
 
     type: str
     status: int
@@ -43,48 +43,51 @@ Receive = Callable[[], Awaitable[AsgiMessage]]
 Send = Callable[[AsgiMessage | AsgiStart], Awaitable[None]]
 
 Application = Callable[[Any, Any, Any], Awaitable[None]]
-"""Any ASGI application: frameworks disagree about the types of its arguments."""
+"""Any ASGI application. The arguments are untyped because frameworks disagree about their types."""
 
 
 class Edge(Protocol):
-    """An answer of our own server: sends at once, and in one write, what takes ASGI several steps that might wait."""
+    """A request and its response on our own server, without ASGI's awaits.
+
+    It sends in one write what takes ASGI several awaited messages. Every method has an ASGI equivalent to fall back on.
+    """
 
     @property
     def is_flowing(self) -> bool:
-        """Tell whether it is a stream that has begun, whose client takes what it is sent."""
+        """Return whether this is a started stream whose client reads fast enough to be written to."""
         ...
 
-    def is_asked_by(self, receive: Receive, send: Send) -> bool:
-        """Tell whether nobody stands between who answers and this server, and would miss what goes past them."""
+    def is_direct(self, receive: Receive, send: Send) -> bool:
+        """Return whether these callables are the server's own: a middleware that wraps them must see every message."""
         ...
 
-    def take_now(self) -> bytes | None:
-        """Return the body of the request, if all of it is there."""
+    def try_take_body_now(self) -> bytes | None:
+        """Return the body of the request if it has arrived completely, else None."""
         ...
 
-    def begin_now(self, status: int, headers: tuple[Header, ...], data: bytes, *, is_whole: bool) -> bool:
-        """Send the head of an answer, and all of its body or the beginning of its stream.
+    def try_start_now(self, status: int, headers: tuple[Header, ...], data: bytes, *, is_whole: bool) -> bool:
+        """Send the head of the response with its whole body, or with the start of its stream.
 
-        Where it cannot nothing has happened, and ASGI's way is open.
+        False if that is impossible; then nothing was sent and the caller uses ASGI.
         """
         ...
 
     def write_now(self, data: bytes) -> None:
-        """Send more of a stream that is flowing."""
+        """Send the next piece of a flowing stream."""
         ...
 
 
-Behind = Callable[[], int]
-"""Says about how many bytes wait in memory for a client."""
+PendingBytes = Callable[[], int]
+"""Returns about how many bytes are buffered for a client."""
 
-BEHIND_IN_SCOPE = "treadle.behind"
-"""Where the edge finds that out, while a client takes nothing."""
+PENDING_BYTES_IN_SCOPE = "treadle.behind"
+"""Scope key of a `PendingBytes`, which the server calls while a client reads nothing."""
 
 EDGE_IN_SCOPE = "treadle.edge"
-"""Where our own server is found, for what it does at once."""
+"""Scope key of the `Edge` of this request."""
 
 WHOLE_IN_SCOPE = "treadle.whole"
-"""Whether the edge has the whole body, so that reading it cannot take long."""
+"""Scope key: true once the server has the whole body, so that reading it does not wait."""
 
-GONE_IN_SCOPE = "treadle.gone"
-"""Where the edge finds whom to tell that a client is gone; True, once it is."""
+DISCONNECT_IN_SCOPE = "treadle.gone"
+"""Scope key of a callback for when the client disconnects; True once it has."""

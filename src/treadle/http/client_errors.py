@@ -1,17 +1,17 @@
-"""How the network fails; none of these shows anything of a request.
+"""Errors of the HTTP client. No message contains anything of a request.
 
 OSError
-  NoAddress        the name of the host is not known
-  NoConnection     nobody answers there
-  NoTls            somebody does, but cannot be trusted
-  BrokenOff        the connection ended before the answer did, or what came was not HTTP
-    BadPacking     the body is packed in a way that is not understood, or not as it says
-    TooLarge       the body is larger than it may be
+  NoAddress              the host name has no address
+  NoConnection           no address accepts a connection
+  NoTls                  no TLS, or a certificate that is not trusted
+  ConnectionBroken       the connection ended before the response did, or its bytes were not HTTP
+    BadContentEncoding   the body has an unknown content encoding, or is not encoded as declared
+    BodyTooLarge         the body is over its bound
 TimeoutError
-  ConnectTimeout   no connection within its time: nobody answered
-    NoTurn         nobody was asked: all connections were in use
+  ConnectTimeout         no connection within the time limit
+    PoolTimeout          all connections of the pool were in use, so the host was not contacted
 
-Silence in an answer is a plain TimeoutError.
+A response that stalls is a plain TimeoutError.
 """
 
 import os
@@ -19,39 +19,39 @@ import ssl
 
 
 class NoAddress(OSError):
-    """The host's name has no address."""
+    """The host name has no address."""
 
 
 class NoConnection(OSError):
-    """No address of the host takes a connection."""
+    """No address of the host accepts a connection."""
 
 
 class NoTls(OSError):
-    """The host does not speak TLS, or its certificate is not to be trusted."""
+    """The host does not speak TLS, or its certificate is not trusted."""
 
 
-class BrokenOff(OSError):
-    """The connection ended too early, or broke HTTP."""
+class ConnectionBroken(OSError):
+    """The connection ended too early, or its bytes were not HTTP."""
 
 
-class BadPacking(BrokenOff):
-    """The body can not be unpacked."""
+class BadContentEncoding(ConnectionBroken):
+    """The body cannot be decompressed."""
 
 
-class TooLarge(BrokenOff):
-    """The body is larger than it may be."""
+class BodyTooLarge(ConnectionBroken):
+    """The body is over its bound."""
 
 
 class ConnectTimeout(TimeoutError):
-    """There was no connection in time."""
+    """No connection was made in time."""
 
 
-class NoTurn(ConnectTimeout):
-    """All connections were in use."""
+class PoolTimeout(ConnectTimeout):
+    """No connection of the pool became free in time."""
 
 
 def reason_of(error: OSError) -> str:
-    """Say in a few words why a connection could not be made."""
+    """Return in a few words why a connection could not be made."""
     if isinstance(error, ssl.SSLError):
         return str(getattr(error, "verify_message", "") or error.reason or "no TLS").replace("_", " ").lower()
     return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or type(error).__name__

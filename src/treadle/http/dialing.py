@@ -1,4 +1,4 @@
-"""Where a request goes, and a socket to there: of several addresses the first that answers."""
+"""Parses a URL into a connection target, and opens a socket to it: of several addresses the first that accepts."""
 
 import asyncio
 import re
@@ -18,7 +18,7 @@ HEAD_START_S = 0.25
 _PATH_SAFE = "/:@!$&'()*+,;=~%?"
 _QUERY_SAFE = _PATH_SAFE + "[]{}|^`\\"
 _PORTS = {"http": 80, "https": 443}
-_Found = tuple[
+_AddressInfo = tuple[
     int | socket.AddressFamily,
     int | socket.SocketKind,
     int,
@@ -29,7 +29,7 @@ _ERRNO = re.compile(r"\[Errno (\d+)\]")
 
 
 class HostAndPort(msgspec.Struct, frozen=True):
-    """Who is asked: requests to the same place share connections."""
+    """The server of a request. Requests to equal ones share connections."""
 
     host: str
     port: int
@@ -37,7 +37,7 @@ class HostAndPort(msgspec.Struct, frozen=True):
 
 
 class DialTarget(msgspec.Struct, frozen=True):
-    """Where one request goes: the place, and how its first lines name it."""
+    """Where one request goes: the server, and the path and Host that its head names."""
 
     place: HostAndPort
     path: str
@@ -46,7 +46,7 @@ class DialTarget(msgspec.Struct, frozen=True):
 
 @lru_cache(maxsize=1_024)
 def target_of(url: str) -> DialTarget:
-    """Read an address that was checked before."""
+    """Parse a URL that was validated before."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     host = host if host.isascii() else host.encode("idna").decode()
@@ -60,7 +60,7 @@ def target_of(url: str) -> DialTarget:
 
 
 async def dial(place: HostAndPort) -> socket.socket:
-    """Connect to a place.
+    """Connect to a host.
 
     Raises: NoAddress, NoConnection.
     """
@@ -68,19 +68,19 @@ async def dial(place: HostAndPort) -> socket.socket:
         found = await resolve(place)
     except socket.gaierror as error:
         raise NoAddress(error.strerror) from None
-    return await _reach(found)
+    return await _connect(found)
 
 
 async def dial_one_of(addresses: Iterable[str], port: int) -> socket.socket:
-    """Connect to one of these addresses and to no other; no name is looked up.
+    """Connect to one of exactly these addresses, without resolving a name.
 
     Raises: NoAddress, NoConnection.
     """
     families = {False: socket.AF_INET, True: socket.AF_INET6}
-    return await _reach([(families[":" in each], socket.SOCK_STREAM, 0, "", (each, port)) for each in addresses])
+    return await _connect([(families[":" in each], socket.SOCK_STREAM, 0, "", (each, port)) for each in addresses])
 
 
-async def _reach(found: Sequence[_Found]) -> socket.socket:
+async def _connect(found: Sequence[_AddressInfo]) -> socket.socket:
     if not found:
         raise NoAddress("no address")
     try:
@@ -88,24 +88,25 @@ async def _reach(found: Sequence[_Found]) -> socket.socket:
             found, happy_eyeballs_delay=HEAD_START_S, socket_factory=_make_socket
         )
     except OSError as error:
-        raise NoConnection(_reason(error)) from None
+        raise NoConnection(_failure_reason(error)) from None
 
 
-def _make_socket(address: _Found) -> socket.socket:
+def _make_socket(address: _AddressInfo) -> socket.socket:
     family, kind, protocol, *_ = address
     made = socket.socket(family, kind, protocol)
     made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return made
 
 
-def _reason(error: OSError) -> str:
-    """Return why the last address failed: where addresses fail differently, only the text names the errors."""
+def _failure_reason(error: OSError) -> str:
+    """Return why the last address failed."""
+    # If addresses fail with different errors, aiohappyeyeballs raises one without errno that only lists them as text.
     numbers = _ERRNO.findall(str(error)) if error.errno is None else []
     return reason_of(OSError(int(numbers[-1]), "") if numbers else error)
 
 
-async def resolve(place: HostAndPort) -> Sequence[_Found]:
-    """Return the addresses of a place, as the system prefers them.
+async def resolve(place: HostAndPort) -> Sequence[_AddressInfo]:
+    """Return the addresses of a host, in the system's order of preference.
 
     Raises: OSError.
     """

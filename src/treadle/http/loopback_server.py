@@ -1,7 +1,7 @@
-"""A small HTTP/1.1 server on asyncio and httptools, for stand-ins on this machine: one task for each request.
+"""A small HTTP/1.1 server on asyncio and httptools, for fake providers on loopback: one task for each connection.
 
-It bounds what it reads and tells a handler that its client is gone by cancelling it. It has no TLS, no times and no
-rules about who may ask: it must not be reachable from outside.
+It bounds what it reads and cancels a handler when its client disconnects. It has no TLS, timeouts or access control,
+and must not be reachable from outside.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ log = logging.getLogger("treadle.http")
 
 HEAD_BYTES_MAX = 262_144
 WAITING_MAX = 16
-"""Requests of one connection that wait for the answer before theirs."""
+"""How many pipelined requests may wait on one connection."""
 CLOSING_S = 1.0
-"""How long answers that are under way may take when the server ends."""
+"""How long running handlers may take when the server closes."""
 _BODILESS = frozenset({204, 304})
 
 
 class LoopbackRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """One request: its path as it was sent, without the query; its headers as they were spelt."""
+    """One request: its raw path without the query, its headers with their names as sent."""
 
     method: str
     path: str
@@ -37,7 +37,7 @@ class LoopbackRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LoopbackAnswer:
-    """How a handler answers: `start`, then `write`, then `finish`; or `send` for all of it."""
+    """How a handler responds: `start`, `write`, then `finish`; or `send` for a whole response."""
 
     def __init__(self, connection: "_Connection", *, is_kept: bool) -> None:
         self._connection = connection
@@ -46,7 +46,7 @@ class LoopbackAnswer:
         self.is_whole = False
 
     def start(self, status: int, headers: Mapping[str, str]) -> None:
-        """Send the head; a body whose length it does not say goes out in chunks."""
+        """Send the head; a body without a content-length is sent in chunks."""
         names = {name.lower() for name in headers}
         self._is_chunked = "content-length" not in names and status not in _BODILESS
         lines = [f"HTTP/1.1 {status} {_phrase(status)}", *(f"{name}: {value}" for name, value in headers.items())]
@@ -55,9 +55,9 @@ class LoopbackAnswer:
         self._connection.send("\r\n".join([*lines, "", ""]).encode())
 
     async def write(self, data: bytes) -> None:
-        """Send a piece of the body, waiting while the client takes nothing.
+        """Send a piece of the body, waiting while the client does not read.
 
-        Raises: ConnectionError, when the client is gone.
+        Raises: ConnectionError, if the client has disconnected.
         """
         if data:
             self._connection.send(b"%x\r\n%b\r\n" % (len(data), data) if self._is_chunked else data)
@@ -74,7 +74,7 @@ class LoopbackAnswer:
         await self._connection.drain()
 
     async def send(self, status: int, body: bytes, content_type: str = "application/json") -> None:
-        """Answer at once.
+        """Send a whole response.
 
         Raises: ConnectionError.
         """
@@ -87,7 +87,7 @@ Handler = Callable[[LoopbackRequest, LoopbackAnswer], Awaitable[None]]
 
 
 class Listener:
-    """Serves one handler. An answer that it leaves unfinished ends its connection."""
+    """Serves one handler. A response that it leaves unfinished closes the connection."""
 
     def __init__(self, handle: Handler, *, body_bytes_max: int) -> None:
         self.handle = handle
@@ -104,7 +104,7 @@ class Listener:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Take nothing more, let answers end for a moment, and close all connections."""
+        """Stop listening, give running handlers `CLOSING_S` to finish, and close all connections."""
         if self._server is None:
             return
         self._server.close()
@@ -118,12 +118,12 @@ class Listener:
             connection.close()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._server.wait_closed(), CLOSING_S)
-        # Sockets are closed when the loop comes to it.
+        # asyncio closes the sockets in the next turn of the loop.
         await asyncio.sleep(0)
 
 
 class _Connection(asyncio.Protocol):
-    """One client: requests are read as they come, and answered one after the other."""
+    """One client: requests are parsed as they arrive and answered one after the other."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
@@ -136,12 +136,12 @@ class _Connection(asyncio.Protocol):
         self.on_message_begin()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the way out."""
+        """Store the transport."""
         self._transport = cast("asyncio.Transport", transport)
         self._listener.connections.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop whoever answers."""
+        """Cancel the handler."""
         self._transport = None
         self._listener.connections.discard(self)
         self.resume_writing()
@@ -149,7 +149,7 @@ class _Connection(asyncio.Protocol):
             self.task.cancel()
 
     def data_received(self, data: bytes) -> None:
-        """Read what came; what is not HTTP, or too much of it, is refused."""
+        """Parse what arrived; refuse what is not HTTP or over a bound."""
         self._head_bytes += 0 if self._is_body else len(data)
         try:
             self._parser.feed_data(data)
@@ -164,17 +164,17 @@ class _Connection(asyncio.Protocol):
                 self._refuse(429)
 
     def pause_writing(self) -> None:
-        """Let writers wait."""
+        """Make `drain` wait."""
         self._writable = self._loop.create_future()
 
     def resume_writing(self) -> None:
-        """Let them go on."""
+        """Wake the writer in `drain`."""
         writable, self._writable = self._writable, None
         if writable is not None and not writable.done():
             writable.set_result(None)
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
+        """Reset for a new request."""
         self._target = b""
         self._headers: dict[str, str] = {}
         self._pieces: list[bytes] = []
@@ -182,21 +182,21 @@ class _Connection(asyncio.Protocol):
         self._is_body = False
 
     def on_url(self, url: bytes) -> None:
-        """Take what is asked for, or a piece of it."""
+        """Append to the request target, which may arrive in pieces."""
         self._target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Take a header; of one that is repeated the last."""
+        """Set a header; of a repeated one the last value is used."""
         self._headers[name.decode("latin-1")] = value.decode("utf-8", "replace")
 
     def on_headers_complete(self) -> None:
-        """Bid a client go on that asks whether it may."""
+        """Send `100 Continue` to a client that expects it."""
         self._is_body = True
         if any(name.lower() == "expect" for name in self._headers) and self._transport is not None:
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
-        """Take a piece of the body, up to the bound."""
+        """Add a piece of the body, up to the bound."""
         self._body_bytes += len(body)
         if self._body_bytes <= self._listener.body_bytes_max:
             self._pieces.append(body)
@@ -204,11 +204,11 @@ class _Connection(asyncio.Protocol):
             self._pieces.clear()
 
     def on_message_complete(self) -> None:
-        """Have the request answered, in its turn."""
+        """Queue the request for the handler."""
         if self._body_bytes > self._listener.body_bytes_max:
             self._refuse(413)
             return
-        asked = LoopbackRequest(
+        request = LoopbackRequest(
             method=self._parser.get_method().decode("latin-1"),
             path=urlsplit(self._target.decode("latin-1")).path,
             headers=self._headers,
@@ -216,35 +216,35 @@ class _Connection(asyncio.Protocol):
             peer=self._transport.get_extra_info("peername") if self._transport is not None else None,
         )
         self._is_body = False
-        self._waiting.append((asked, self._parser.should_keep_alive()))
+        self._waiting.append((request, self._parser.should_keep_alive()))
         if self.task is None:
             self.task = self._loop.create_task(self._answer())
-            self.task.add_done_callback(_tell)
+            self.task.add_done_callback(_log_failure)
 
     async def _answer(self) -> None:
         while self._waiting:
-            asked, is_kept = self._waiting.popleft()
+            request, is_kept = self._waiting.popleft()
             answer = LoopbackAnswer(self, is_kept=is_kept)
             try:
-                await self._listener.handle(asked, answer)
+                await self._listener.handle(request, answer)
             finally:
                 if not answer.is_whole:
                     self.close()
         self.task = None
 
     def send(self, data: bytes) -> None:
-        """Write. Raises: ConnectionResetError, when the client is gone."""
+        """Write bytes. Raises: ConnectionResetError, if the client has disconnected."""
         if self._transport is None or self._transport.is_closing():
             raise ConnectionResetError("the client is gone")
         self._transport.write(data)
 
     async def drain(self) -> None:
-        """Wait until the client has taken enough."""
+        """Wait until the client has read enough."""
         if self._writable is not None:
             await self._writable
 
     def close(self) -> None:
-        """End the connection when what was written is out."""
+        """Close the connection once its buffer is sent."""
         if self._transport is not None:
             self._transport.close()
 
@@ -255,8 +255,8 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
 
-def _tell(task: "asyncio.Task[None]") -> None:
-    """Log what a handler failed with, unless it is only that its client is gone."""
+def _log_failure(task: "asyncio.Task[None]") -> None:
+    """Log a handler's error, unless its client has disconnected."""
     error = None if task.cancelled() else task.exception()
     if error is not None and not isinstance(error, ConnectionError):
         log.error("a request could not be answered", exc_info=error)

@@ -1,7 +1,7 @@
-"""The same requests through the proxies that the environment names: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY.
+"""A connection pool that honours the proxy variables: HTTP_PROXY, HTTPS_PROXY, ALL_PROXY, NO_PROXY.
 
-What is asked over TLS goes through a tunnel (CONNECT), so that the proxy sees the host and nothing else; what is not
-is asked of the proxy by its whole address. A proxy itself is spoken to without TLS.
+HTTPS requests go through a CONNECT tunnel, so the proxy sees only the host. Plain HTTP requests are sent to the proxy
+with their absolute URL. The connection to the proxy itself is not encrypted.
 """
 
 import asyncio
@@ -22,24 +22,24 @@ from treadle.http.dialing import DialTarget, HostAndPort, dial, target_of
 
 HEAD_BYTES_MAX = 65_536
 PORT = 8080
-"""Where a proxy listens whose address names no port."""
+"""The port of a proxy whose URL names none."""
 
 
 class Proxy(msgspec.Struct, frozen=True):
-    """A proxy, and the header that says who asks it; empty where nobody need say so."""
+    """A proxy, and its Proxy-Authorization header; empty without credentials."""
 
     place: HostAndPort
     authorization: str
 
 
 class ProxiedPool(ClientPool):
-    """A pool whose requests go through proxies, where the environment names one for their place."""
+    """A pool that sends requests through the proxies that the environment names for their host."""
 
     def __init__(self, connections_max: int, *, body_bytes_max: int = sys.maxsize) -> None:
         super().__init__(connections_max, dial=_dial, body_bytes_max=body_bytes_max)
 
-    def _aim(self, url: str, headers: Mapping[str, str]) -> tuple[DialTarget, Mapping[str, str]]:
-        """Ask a proxy for the whole address; to what is asked by TLS it only makes the way."""
+    def _route(self, url: str, headers: Mapping[str, str]) -> tuple[DialTarget, Mapping[str, str]]:
+        """Use the absolute URL for plain HTTP through a proxy; an HTTPS request is unchanged inside its tunnel."""
         target = target_of(url)
         proxy = None if target.place.is_tls else proxy_of(target.place)
         if proxy is None:
@@ -50,9 +50,9 @@ class ProxiedPool(ClientPool):
 
 
 def proxy_of(place: HostAndPort) -> Proxy | None:
-    """Return the proxy that the environment names for a place.
+    """Return the proxy that the environment names for a host.
 
-    Raises: NoConnection, for one that cannot be used.
+    Raises: NoConnection, if that proxy cannot be used.
     """
     url = _variable("https_proxy" if place.is_tls else "http_proxy") or _variable("all_proxy")
     if not url or is_exempt(place, _variable("no_proxy")):
@@ -65,11 +65,11 @@ def _variable(name: str) -> str:
 
 
 def is_exempt(place: HostAndPort, names: str) -> bool:
-    """Tell whether NO_PROXY names a place: a host, a domain above it or a network, perhaps with a port, or `*`."""
-    return any(_names(each.strip().lower(), place) for each in names.split(","))
+    """Return whether NO_PROXY covers a host: by name, parent domain or network, optionally with a port, or by `*`."""
+    return any(_matches(each.strip().lower(), place) for each in names.split(","))
 
 
-def _names(word: str, place: HostAndPort) -> bool:
+def _matches(word: str, place: HostAndPort) -> bool:
     host, colon, port = word.rpartition(":")
     if colon and port.isdecimal() and (":" not in host or host.endswith("]")):
         if int(port) != place.port:
@@ -92,7 +92,7 @@ def _is_inside(host: str, network: str) -> bool:
 
 @lru_cache(maxsize=64)
 def read_proxy(url: str) -> Proxy:
-    """Read the address of a proxy; without a scheme it is http.
+    """Parse the URL of a proxy; without a scheme it is http.
 
     Raises: NoConnection.
     """
@@ -103,8 +103,8 @@ def read_proxy(url: str) -> Proxy:
         raise NoConnection("the proxy of the environment has no port that can be used") from None
     if parts.scheme != "http" or not parts.hostname:
         raise NoConnection("the proxy of the environment is not http://HOST:PORT")
-    known = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
-    authorization = f"Basic {b64encode(known.encode()).decode()}" if parts.username else ""
+    credentials = f"{unquote(parts.username or '')}:{unquote(parts.password or '')}"
+    authorization = f"Basic {b64encode(credentials.encode()).decode()}" if parts.username else ""
     return Proxy(HostAndPort(parts.hostname, port, is_tls=False), authorization)
 
 
@@ -124,7 +124,7 @@ async def _dial(place: HostAndPort) -> socket.socket:
 
 
 async def _tunnel(made: socket.socket, proxy: Proxy, place: HostAndPort) -> None:
-    """Have the proxy connect to the place; from then on what goes over the socket is not the proxy's.
+    """Open a tunnel through the proxy; after this the socket's bytes are the host's.
 
     Raises: NoConnection.
     """
@@ -137,7 +137,7 @@ async def _tunnel(made: socket.socket, proxy: Proxy, place: HostAndPort) -> None
     try:
         await loop.sock_sendall(made, "\r\n".join([*lines, "", ""]).encode())
         while not head.endswith(b"\r\n\r\n"):
-            # One byte more would be the host's; it says nothing before it is spoken to.
+            # No byte of the host can be read by mistake: a TLS server sends nothing before the client does.
             piece = await loop.sock_recv(made, 4_096)
             if not piece or len(head) > HEAD_BYTES_MAX:
                 raise NoConnection("the proxy broke off")

@@ -1,8 +1,8 @@
-"""Recognises the error of a request that does not fit into the model's context, in the words of each server.
+"""Recognises, from each server's wording, the error of a request that is too long for the model's context.
 
-Clients compact a conversation only when they recognise this error: codex by its code, Claude Code and opencode by the
-words "prompt is too long". Every server says it differently, so all of them are rewritten to one message that keeps the
-sizes and the server's own words.
+Clients compact a conversation only if they recognise this error: codex by its code, Claude Code and opencode by the
+words "prompt is too long". Servers word it differently, so all of them are rewritten to one message that includes the
+sizes and the server's own text.
 """
 
 import re
@@ -24,7 +24,7 @@ _TYPES = frozenset(
         "string_above_max_length",
     }
 )
-"""Values of `code` and `type` that are enough by themselves."""
+"""Values of `code` and `type` that identify the error without its text."""
 
 # A limit on tokens per minute is worded alike ("Request too large for … tokens per min: Limit 30000, Requested
 # 41000"), and a shorter conversation would not help against a quota.
@@ -35,8 +35,8 @@ _ROOM = "`?max_(?:new_|completion_)?tokens`?"
 _SIZES = tuple(
     (re.compile(pattern, re.IGNORECASE | re.DOTALL), order)
     for pattern, order in (
-        # Each captures sizes in the order given. "used" counts the request and may come twice: what the answer may use
-        # is part of it where the server counts it. "over" is by how much the limit is passed; "limit" alone is fine.
+        # Each captures sizes in the order given. "used" is added up if it occurs twice: some servers count the tokens
+        # reserved for the answer separately. "over" is the excess over the limit; "limit" may occur alone.
         (rf"request \({_N} tokens\) exceeds the available context size \({_N}", "used limit"),  # llama.cpp
         (rf"prompt is too long: {_N} tokens > {_N}", "used limit"),  # Anthropic
         (rf"input length and {_ROOM} exceed context limit: {_N} \+ {_N} > {_N}", "used used limit"),  # Anthropic
@@ -101,24 +101,24 @@ _WORDS = re.compile(
 
 
 class ContextOverflow(msgspec.Struct, frozen=True, kw_only=True):
-    """How many tokens the request has and how many fit, where the server said so."""
+    """The tokens of the request and the limit, as far as the server gave them."""
 
     used: int | None = None
     limit: int | None = None
 
-    def message(self, said: str) -> str:
-        """Return the words that clients recognise, with the sizes that are known, before what the server said."""
+    def message(self, server_text: str) -> str:
+        """Return the wording that clients recognise, with the known sizes, and then the server's text."""
         if self.used is not None and self.limit is not None:
             words = f"prompt is too long: {self.used} tokens > {self.limit} maximum"
         else:
             limit = "" if self.limit is None else f" of {self.limit} tokens"
             words = f"prompt is too long: it exceeds the model's context window{limit}"
-        # An upstream may be another Treadle, or Anthropic: the same words are not repeated.
-        return said if said.startswith(words) else f"{words}. {said[:1].upper()}{said[1:]}"
+        # The upstream may be Anthropic or another Treadle, whose text already starts like this.
+        return server_text if server_text.startswith(words) else f"{words}. {server_text[:1].upper()}{server_text[1:]}"
 
 
 def find_context_overflow(error: Mapping[str, Any], message: str) -> ContextOverflow | None:
-    """Return what an error says about sizes if it means that the request is too long for the model; else None.
+    """Return the sizes if the error means that the request is too long for the model; else None.
 
     `error` is the error object, `message` its text.
     """

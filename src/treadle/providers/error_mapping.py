@@ -1,7 +1,7 @@
-"""What a provider's refusal means to Treadle's client (DESIGN 4b): status, message, code, hint, retry-after.
+"""Maps a provider's error response to the error that Treadle's client gets: status, message, code, hint, retry-after.
 
-Pure: the answer's status, headers and first bytes go in, one UpstreamStatus comes out. It must not pass on a key,
-not even a masked one, nor a whole HTML page.
+It is pure: status, headers and first bytes of the response in, one UpstreamStatus out. It must not pass on a key, not
+even a masked one, nor a whole HTML page.
 """
 
 import re
@@ -24,7 +24,7 @@ _KEY_CODES = ("invalid_api_key", "authentication_error", "permission_error", "UN
 _KEY_REFUSED = "upstream_key_refused"
 _CODE_OF_STATUS = {401: _KEY_REFUSED, 403: _KEY_REFUSED, 404: "model_not_found", 429: "rate_limit_exceeded"}
 _OVERFLOW_STATUSES = (400, 413, 422, 500)
-"""With what servers refuse a request that is too long: 413 is Groq's, 422 TGI's, 500 Ollama's and LM Studio's."""
+"""Statuses of requests that are too long: 413 is Groq's, 422 TGI's, 500 Ollama's and LM Studio's."""
 _REQUEST_REFUSED = "upstream_refused_request"
 _REQUEST_FAULTS = re.compile(
     r"failed to parse tool call arguments|image input is not supported|mmproj|failed to (?:load|decode) image"
@@ -33,7 +33,7 @@ _REQUEST_FAULTS = re.compile(
     r"|json schema conversion failed|unrecognized schema|failed to parse grammar|unable to generate parser",
     re.IGNORECASE,
 )
-"""What servers answer with 500 although it is the request that cannot be served. All seen with llama.cpp's server."""
+"""Texts of 500 responses that are the request's fault. All were seen with llama.cpp's server."""
 _TOOLS_REFUSED = "tools_not_supported"
 _TOOLS_WORDS = re.compile(
     r"no endpoints? (?:found )?that supports? tool|does not support (?:tools|tool use|tool calling|function calling)"
@@ -49,10 +49,10 @@ _BOUNDS = {
     "the arguments of a call are over": "raise upstreams.arguments_bytes_max, if such calls are wanted",
     "is over": "raise upstreams.answer_bytes_max, if such answers are wanted",
 }
-"""What of an answer was over its bound, and the setting that raises it."""
+"""Hints for answers over a bound, by the text of their error."""
 
 LOADING = "upstream_loading"
-"""The code for a local server that is up, and not done loading its model."""
+"""The code for a local server that is still loading its model."""
 
 _LOADING_WORDS = re.compile(r"loading (?:the )?model|model (?:is )?(?:still )?loading", re.IGNORECASE)
 _LOADING_RETRY_S = 1.0
@@ -61,16 +61,16 @@ _LOADING_RETRY_S = 1.0
 def read_failure(
     endpoint: Endpoint, status: int, headers: Mapping[str, str], body: bytes, *, now: float
 ) -> UpstreamStatus:
-    """Turn an error answer into the error that the client shall see. `now` is the wall clock, for dates."""
+    """Return the client's error for an error response. `now` is the wall clock, for dates in headers."""
     error, message, code = _read_body(body)
     message = cut_text(_clean(endpoint, message), MESSAGE_BYTES_MAX)
     overflow = find_context_overflow(error, message) if status in _OVERFLOW_STATUSES else None
     code = CONTEXT_OVERFLOW if overflow else _code(status, code, message)
-    said = f": {message}" if message else " and said nothing more"
-    answered = f"upstream '{endpoint.name}' answered {status}{said}"
+    detail = f": {message}" if message else " and said nothing more"
+    answered = f"upstream '{endpoint.name}' answered {status}{detail}"
     return UpstreamStatus(
         overflow.message(answered) if overflow else answered,
-        # The fault is the request's: it is neither retried nor held against the endpoint.
+        # 400, because it is the request's fault: then it is not retried, and not counted by the circuit breaker.
         status=400 if overflow or code == _REQUEST_REFUSED else status,
         code=code,
         hint=_NO_TOOLS if code == _TOOLS_REFUSED else _hint(endpoint, status),
@@ -81,7 +81,7 @@ def read_failure(
 
 
 def read_retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Return the seconds to wait that the headers ask for, at most an hour; None where they make no sense."""
+    """Return the seconds to wait from the headers, at most an hour; None if there are none or they are invalid."""
     seconds = _number(headers.get("retry-after-ms", ""), 0.001)
     value = headers.get("retry-after", "").strip()
     if seconds is None:
@@ -92,7 +92,7 @@ def read_retry_after(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def _read_delay(error: dict[str, Any]) -> float | None:
-    """Return the seconds to wait that Google's APIs name inside the error instead."""
+    """Return the seconds to wait from the error object, where Google's APIs put them."""
     details = error.get("details")
     for detail in cast("list[Any]", details) if isinstance(details, list) else ():
         delay = cast("dict[str, Any]", detail).get("retryDelay") if isinstance(detail, dict) else None
@@ -105,8 +105,8 @@ def _bounded(seconds: float | None) -> float | None:
     return min(seconds, RETRY_AFTER_S_MAX) if seconds is not None and seconds >= 0 else None
 
 
-def _first(said: float | None, otherwise: float | None) -> float | None:
-    return otherwise if said is None else said
+def _first(value: float | None, fallback: float | None) -> float | None:
+    return fallback if value is None else value
 
 
 def _number(value: str, unit_s: float) -> float | None:
@@ -124,7 +124,7 @@ def _seconds_until(date: str, now: float) -> float | None:
 
 
 def _read_body(body: bytes) -> tuple[dict[str, Any], str, str | None]:
-    """Find error, message and code in the shapes providers use: OpenAI's, bare, FastAPI's detail, text, a page."""
+    """Find error, message and code in the formats of providers: OpenAI's, bare, FastAPI's `detail`, text, HTML."""
     text = body.decode("utf-8", "replace").strip()
     try:
         value: Any = read_json(body)
@@ -145,24 +145,24 @@ def _read_body(body: bytes) -> tuple[dict[str, Any], str, str | None]:
 
 
 def clean_failure(endpoint: Endpoint, error: ErrorInfo) -> ErrorInfo:
-    """Return an error that came inside an answer as clients and logs may see it: without the key, and not as theirs."""
+    """Return an error from inside a stream without the key, and with a code that does not blame the client's key."""
     message = _clean(endpoint, error.message)
     hint = None if error.hint is None else _clean(endpoint, error.hint)
     if overflow := find_context_overflow({"code": error.code}, message):
         return ErrorInfo(code=CONTEXT_OVERFLOW, message=overflow.message(message), status=400, hint=hint)
     if hint is None and error.code == TOO_LARGE:
-        hint = next((said for words, said in _BOUNDS.items() if words in message), None)
+        hint = next((hint for words, hint in _BOUNDS.items() if words in message), None)
     code = _KEY_REFUSED if error.code in _KEY_CODES or error.status in (401, 403) else error.code
     return msgspec.structs.replace(error, message=message, code=code, hint=hint)
 
 
 def _clean(endpoint: Endpoint, message: str) -> str:
-    """Take out the key, and what looks like a masked one: its ends are enough to recognise it by."""
+    """Remove the key, and anything that looks like a masked one: its visible ends identify it."""
     return _TOKEN.sub(lambda token: "[redacted]" if "***" in token[0] else token[0], endpoint.redact(message))
 
 
 def _code(status: int, code: str | None, message: str) -> str | None:
-    """Keep the provider's code, except where it would tell the client that its own key is wrong."""
+    """Return the client's code: the provider's, unless it would blame the client's own key."""
     if status in (401, 403):
         return _KEY_REFUSED
     if status in (400, 404, 422) and _TOOLS_WORDS.search(message):

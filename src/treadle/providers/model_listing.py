@@ -1,4 +1,4 @@
-"""Which models an endpoint says it has: asked once in a while, bounded in time, and never a reason to fail."""
+"""Lists the models of endpoints: cached, with a time limit, and an endpoint that fails lists none."""
 
 import asyncio
 import logging
@@ -25,9 +25,9 @@ class _Named(msgspec.Struct):
 
 
 class _Page(msgspec.Struct):
-    """Lists of OpenAI and Anthropic are in `data` with ids, Gemini's in `models` with names like `models/x`.
+    """A list of models: OpenAI and Anthropic use `data` with ids, Gemini `models` with names like `models/x`.
 
-    Some servers give both, and Together the bare list (helixml/helix#386).
+    Some servers send both, and Together sends the bare list (helixml/helix#386).
     """
 
     data: list[msgspec.Raw] | None = None
@@ -39,21 +39,21 @@ _entries: msgspec.json.Decoder[_Named] = msgspec.json.Decoder(_Named)
 
 
 class Listing:
-    """Remembers what each endpoint answered, good or bad, for a while."""
+    """Caches the list of each endpoint, or that it failed, for `FRESH_S`."""
 
     def __init__(self, client: HttpClient, now: Callable[[], float]) -> None:
         self._client = client
         self._now = now
-        self._known: dict[str, tuple[float, list[str]]] = {}
+        self._cached: dict[str, tuple[float, list[str]]] = {}
 
     async def names(self, endpoints: Sequence[Endpoint]) -> dict[str, list[str]]:
-        """Return the names of each endpoint's models, asking all that were not asked lately at once."""
+        """Return the names of each endpoint's models, fetching expired lists concurrently."""
         found = await asyncio.gather(*(self._names(endpoint) for endpoint in endpoints))
         return {endpoint.name: names for endpoint, names in zip(endpoints, found, strict=True)}
 
     async def _names(self, endpoint: Endpoint) -> list[str]:
-        asked_at, names = self._known.get(endpoint.name, (0.0, []))
-        if asked_at and self._now() - asked_at < FRESH_S:
+        fetched_at, names = self._cached.get(endpoint.name, (0.0, []))
+        if fetched_at and self._now() - fetched_at < FRESH_S:
             return names
         try:
             path = PROTOCOLS[endpoint.protocol].list_path
@@ -61,12 +61,12 @@ class Listing:
         except (UpstreamError, *type_errors) as error:
             log.warning("upstream %s did not list its models: %s", endpoint.name, endpoint.redact(str(error)))
             names = []
-        self._known[endpoint.name] = (self._now(), names)
+        self._cached[endpoint.name] = (self._now(), names)
         return names
 
 
 def read_names(body: bytes) -> list[str]:
-    """Read the names in a list of models of any of the protocols, each once; an entry without one is left out.
+    """Return the unique model names of a list in any protocol; entries without a name are skipped.
 
     Raises: msgspec.MsgspecError.
     """

@@ -1,8 +1,8 @@
-"""From a model's name to the model that answers: the first rule that claims the name wins.
+"""Finds the model for a name: the first matching rule wins.
 
-1. A route, in the order written. 2. A model in this process, by its name. 3. An endpoint's own patterns: an exact
-name, else the longest pattern. 4. `openai/…`: the upstream of that name, prefix stripped. 5. The only upstream.
-It makes no call itself and knows nothing of what is asked.
+1. A route, in the configured order. 2. A model in this process, by its name. 3. An endpoint's own patterns: an exact
+name, else the longest pattern. 4. `openai/…`: the upstream of that name, without the prefix. 5. The only upstream.
+It makes no calls, except to list models, and sees no request.
 """
 
 import difflib
@@ -21,18 +21,18 @@ from treadle.providers.provider_model import Model, UpstreamModel
 from treadle.providers.resilience import EndpointCandidate, EndpointGuard, EndpointHealth, GuardedModel
 
 NAME_CHARS_SHOWN = 100
-"""Names come from clients: one of a megabyte shall neither fill a log nor be compared with every known one."""
+"""Names come from clients: a very long one must not fill a log or be compared with every known name."""
 
 
 KNOWN_MAX = 256
-"""How many names are remembered with the model that answers to them."""
+"""How many names are cached with their model."""
 
 
 class ModelRoute(msgspec.Struct, frozen=True, kw_only=True):
-    """Names like `model` go to `providers`, there called `rename`; a `*` in that is what the `*` of `model` took.
+    """Names that match `model` go to `upstream` as `rename`, where `*` is what the `*` of `model` matched.
 
-    `repair` says which calls in text are looked for in these models' answers, where that is not as for the upstream.
-    `fallback` are the upstreams asked when this one does not answer, in order: `UPSTREAM`, or `UPSTREAM/MODEL`.
+    `repair` overrides the upstream's rules for recovering tool calls from text. `fallback` are the upstreams that are
+    tried in order if this one fails: `UPSTREAM`, or `UPSTREAM/MODEL`.
     """
 
     model: str
@@ -43,14 +43,14 @@ class ModelRoute(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ModelInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that can be asked by this name, and the upstream that serves it."""
+    """A model's public name, and the upstream that serves it."""
 
     id: str
     upstream: str
 
 
 class Router:
-    """Finds models. `models` are those of this process, by the name they go by; they route like upstreams."""
+    """Finds models by name. `models` are those in this process; routes can name them like upstreams."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class Router:
         models: Mapping[str, Model] | None = None,
         default: str = "",
     ) -> None:
-        wards = [each if isinstance(each, EndpointGuard) else EndpointGuard(each) for each in upstreams]
-        endpoints = [ward.endpoint for ward in wards]
-        self._wards = {ward.endpoint.name: ward for ward in wards}
+        guards = [each if isinstance(each, EndpointGuard) else EndpointGuard(each) for each in upstreams]
+        endpoints = [guard.endpoint for guard in guards]
+        self._guards = {guard.endpoint.name: guard for guard in guards}
         self._endpoints = {endpoint.name: endpoint for endpoint in endpoints}
         self._models = dict(models or {})
         self._client = client
@@ -72,24 +72,24 @@ class Router:
         self._ids = ids
         self._routes = tuple(routes)
         self._patterns = [
-            (_weight(pattern), pattern, endpoint.name) for endpoint in endpoints for pattern in endpoint.models
+            (_specificity(pattern), pattern, endpoint.name) for endpoint in endpoints for pattern in endpoint.models
         ]
         self._patterns.sort(key=lambda claim: claim[0], reverse=True)
         self._default = default
-        self._known: dict[str, Model] = {}
+        self._cached: dict[str, Model] = {}
         self._check(endpoints)
 
     def model_for(self, name: str) -> Model:
-        """Return the model that answers to this name; an empty name means the default.
+        """Return the model of a name; an empty name means the default.
 
-        Raises: NotFound, naming the nearest models that exist.
+        Raises: NotFound, with the most similar names.
         """
-        if (known := self._known.get(name)) is not None:
+        if (known := self._cached.get(name)) is not None:
             return known
         model = self._make(name or self._default or next((info.id for info in self.models()), ""))
-        if len(self._known) >= KNOWN_MAX:
-            self._known.clear()
-        self._known[name] = model
+        if len(self._cached) >= KNOWN_MAX:
+            self._cached.clear()
+        self._cached[name] = model
         return model
 
     def _make(self, wanted: str) -> Model:
@@ -100,15 +100,15 @@ class Router:
         model = self._bind(*found, None if route is None else route.repair)
         if not isinstance(model, UpstreamModel):
             return model
-        others = () if route is None else (self._other(place, found[1]) for place in route.fallback)
-        return GuardedModel([EndpointCandidate(each, self._wards[each.endpoint.name]) for each in (model, *others)])
+        others = () if route is None else (self._fallback_model(place, found[1]) for place in route.fallback)
+        return GuardedModel([EndpointCandidate(each, self._guards[each.endpoint.name]) for each in (model, *others)])
 
     def health(self) -> list[EndpointHealth]:
-        """Return how every endpoint does."""
-        return [ward.health() for ward in self._wards.values()]
+        """Return the health of every endpoint."""
+        return [guard.health() for guard in self._guards.values()]
 
     def models(self) -> list[ModelInfo]:
-        """List the models that have a name of their own, the default first."""
+        """Return the models with a configured name, the default first."""
         found = self._find(self._default)
         infos = [ModelInfo(id=self._default, upstream=found[0])] if found else []
         infos += [ModelInfo(id=route.model, upstream=route.upstream) for route in self._routes]
@@ -122,7 +122,7 @@ class Router:
         return list(unique.values())
 
     async def list_models(self) -> list[ModelInfo]:
-        """List the models by name, and those that endpoints without names of their own say they have."""
+        """Return the configured models, and those listed by endpoints that have no configured names."""
         infos = self.models()
         nameless = [each for each in self._endpoints.values() if all("*" in pattern for pattern in each.models)]
         listed = await self._listing.names(nameless)
@@ -139,8 +139,8 @@ class Router:
 
     def _check(self, endpoints: Sequence[Endpoint]) -> None:
         names = [endpoint.name for endpoint in endpoints] + list(self._models)
-        if twice := _first_twice(names):
-            raise ConfigError(f"two upstreams are named {twice!r}", param="name")
+        if duplicate := _first_duplicate(names):
+            raise ConfigError(f"two upstreams are named {duplicate!r}", param="name")
         for route in self._routes:
             check_pattern(route.model)
             if route.upstream not in names:
@@ -156,28 +156,28 @@ class Router:
                     )
 
     def _find(self, name: str) -> tuple[str, str] | None:
-        """Return the upstream that this name goes to, and what the name is there."""
+        """Return the upstream of a name, and the model's name there."""
         if not name:
             return None
-        return self._by_route(name) or self._by_claim(name) or self._by_prefix(name) or self._only(name)
+        return self._by_route(name) or self._by_pattern(name) or self._by_prefix(name) or self._only(name)
 
     def _by_route(self, name: str) -> tuple[str, str] | None:
         for route in self._routes:
-            taken = match_pattern(route.model, name)
-            if taken is not None:
-                return route.upstream, route.rename.replace("*", taken) if route.rename else name
+            matched = match_pattern(route.model, name)
+            if matched is not None:
+                return route.upstream, route.rename.replace("*", matched) if route.rename else name
         return None
 
     def _route_for(self, name: str) -> ModelRoute | None:
-        """Return the route that a name takes."""
+        """Return the first route that matches a name."""
         return next((route for route in self._routes if match_pattern(route.model, name) is not None), None)
 
-    def _other(self, place: str, name: str) -> UpstreamModel:
-        """Return the model to fall back on: the same name at another upstream, or another name there."""
+    def _fallback_model(self, place: str, name: str) -> UpstreamModel:
+        """Return a fallback model: the same name at another upstream, or another name there."""
         upstream, slash, rest = place.partition("/")
         return UpstreamModel(self._endpoints[upstream], self._client, self._ids, name=rest if slash else name)
 
-    def _by_claim(self, name: str) -> tuple[str, str] | None:
+    def _by_pattern(self, name: str) -> tuple[str, str] | None:
         if name in self._models:
             return name, name
         for _, pattern, upstream in self._patterns:
@@ -192,7 +192,7 @@ class Router:
         return None
 
     def _only(self, name: str) -> tuple[str, str] | None:
-        """Take the only upstream there is; a model of this process counts only where there is no endpoint."""
+        """Return the only upstream, if there is one; models in this process count only without endpoints."""
         candidates = self._endpoints or self._models
         return (next(iter(candidates)), name) if len(candidates) == 1 else None
 
@@ -220,7 +220,7 @@ class Router:
 
 
 def match_pattern(pattern: str, name: str) -> str | None:
-    """Return what the pattern's `*` stands for in the name (nothing, if it has none); None if it does not match."""
+    """Return what the pattern's `*` matched in the name (empty without `*`); None if it does not match."""
     head, star, tail = pattern.partition("*")
     if not star:
         return "" if name == pattern else None
@@ -229,12 +229,12 @@ def match_pattern(pattern: str, name: str) -> str | None:
     return None
 
 
-def _weight(pattern: str) -> tuple[bool, int]:
+def _specificity(pattern: str) -> tuple[bool, int]:
     """Rank an exact name above every pattern, and a long pattern above a short one."""
     return "*" not in pattern, len(pattern)
 
 
-def _first_twice(names: Iterable[str]) -> str | None:
+def _first_duplicate(names: Iterable[str]) -> str | None:
     seen: set[str] = set()
     for name in names:
         if name in seen:

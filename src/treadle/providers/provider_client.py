@@ -1,8 +1,8 @@
-"""The HTTP client towards providers: one pool of connections per process, chunks as they arrive from the network.
+"""The HTTP client for providers: one connection pool per process, with streamed responses.
 
-Every failure leaves here as an UpstreamError that names the host and nothing of the request. It follows no redirect,
-keeps no cookie and asks no proxy of the environment unless told to. It must not look inside a body, except to read a
-refusal.
+Every failure is raised as an UpstreamError that names the host and contains nothing of the request. It follows no
+redirects, stores no cookies, and uses the environment's proxies only if configured. It must not parse bodies, except
+those of error responses.
 """
 
 import asyncio
@@ -14,90 +14,90 @@ from typing import Any, NoReturn, Protocol
 import msgspec
 
 from treadle.core.errors import CROWDED, BrokenStream, UpstreamError, UpstreamTimeout
-from treadle.http.client_connection import Take
-from treadle.http.client_errors import ConnectTimeout, NoAddress, NoConnection, NoTls, NoTurn, TooLarge
+from treadle.http.client_connection import BytesConsumer
+from treadle.http.client_errors import BodyTooLarge, ConnectTimeout, NoAddress, NoConnection, NoTls, PoolTimeout
 from treadle.http.client_pool import ClientPool
 from treadle.providers.error_mapping import read_failure
 from treadle.providers.provider_endpoint import Endpoint
 
 DRAIN_S = 0.2
-"""How long to wait for the end of an answer that is read to it although all was said."""
+"""How long to read on after the last event, for the end of the response."""
 
 ERROR_BYTES_MAX = 65_536
 RESPONSE_BYTES_MAX = 67_108_864
 _PAGES = ("text/html", "application/xhtml+xml")
 _LISTS = frozenset({"anthropic-beta"})
-"""Headers that hold a list: what is configured and what the client says go together."""
+"""Headers that hold a list: configured and client values are combined."""
 
 
 class Body(Protocol):
-    """The body of an answer."""
+    """The body of a response."""
 
     def readany(self) -> Awaitable[bytes]:
-        """Return what has arrived, waiting for at least one byte; nothing at the end. Raises: OSError."""
+        """Return what has arrived, waiting for at least one byte; empty at the end. Raises: OSError."""
         ...
 
-    def read_into(self, take: Take) -> Awaitable[Any]:
-        """Give what arrives to `take` until that makes something, and return it; None at the end. Raises: OSError."""
+    def read_into(self, take: BytesConsumer) -> Awaitable[Any]:
+        """Pass each read to `take` until it returns a value, and return that; None at the end. Raises: OSError."""
         ...
 
 
 class HttpAnswer(Protocol):
-    """What is read of an answer; one that a cassette plays or records has it too."""
+    """A response: from the network, replayed from a cassette, or being recorded."""
 
     @property
     def status(self) -> int:
-        """Return its status."""
+        """The status code."""
         ...
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Return its headers, which are found by names in small letters."""
+        """The headers, with names in lower case."""
         ...
 
     @property
     def content_type(self) -> str:
-        """Return its type without parameters."""
+        """The media type without parameters."""
         ...
 
     @property
     def content(self) -> Body:
-        """Return its body."""
+        """The body."""
         ...
 
     def end(self) -> Awaitable[None]:
-        """Close what was understood to its end: the rest is passed over, so that its connection can be used again."""
+        """Discard the rest of a completely decoded response, so that its connection can be reused."""
         ...
 
     def close(self) -> None:
-        """Give it up, whether or not it was read to its end."""
+        """Close the response, complete or not."""
         ...
 
 
 class HttpStream(msgspec.Struct, frozen=True):
-    """The body of one answer, given to whoever reads it as it arrives; `read_into` fails as the network does.
+    """A streamed response. `read_into` raises network errors unchanged; `failure` maps them.
 
-    `end` passes over the rest and closes it. `request_id` is the provider's own, for its support and our logs.
+    `end` discards the rest and closes it. `request_id` is the provider's own, for logs and its support.
     """
 
     endpoint: Endpoint
     response: HttpAnswer
-    read_into: Callable[[Take], Awaitable[Any]]
+    read_into: Callable[[BytesConsumer], Awaitable[Any]]
     end: Callable[[], Awaitable[None]]
     status: int
     request_id: str
 
     def failure(self, error: OSError) -> UpstreamError:
-        """Say what it means that the network failed in the middle of this."""
-        return _failure(self.endpoint, error, begun=True)
+        """Return the error for a network failure in the middle of this response."""
+        return _failure(self.endpoint, error, has_response=True)
 
     async def close(self) -> None:
-        """Give it up, whether or not it was read to its end."""
+        """Close the response, complete or not."""
         self.response.close()
 
 
 class HttpClient:
-    """Posts requests to endpoints, reusing connections. `connections_max` bounds all of them together."""
+    """Sends requests to endpoints over reused connections; `connections_max` bounds them over all hosts."""
 
     def __init__(
         self,
@@ -111,34 +111,34 @@ class HttpClient:
         self._response_bytes_max = response_bytes_max
         self._env_proxies = env_proxies
         self._now = now
-        self._network: ClientPool | None = None
+        self._pool: ClientPool | None = None
 
     async def post(
         self, endpoint: Endpoint, path: str, body: bytes, headers: Sequence[tuple[str, str]] = (), run_id: str = ""
     ) -> HttpStream:
-        """Send a JSON body and give the answer as a stream, which must be closed; that ends one that is not whole.
+        """Send a JSON body and return the response as a stream, which the caller must close.
 
         Raises: UpstreamStatus, UpstreamTimeout, BrokenStream, UpstreamError.
         """
         try:
-            said = _headers(endpoint, headers) if headers else endpoint.sent_headers
-            response = await self.send(endpoint, path, body, said, run_id)
+            sent = _headers(endpoint, headers) if headers else endpoint.sent_headers
+            response = await self.send(endpoint, path, body, sent, run_id)
         except OSError as error:
-            raise _failure(endpoint, error, begun=False) from None
+            raise _failure(endpoint, error, has_response=False) from None
         if response.status >= 300 or response.content_type in _PAGES:
             await self._refuse(endpoint, response)
-        told = response.headers
-        request_id = told.get("x-request-id") or told.get("request-id", "")
+        received = response.headers
+        request_id = received.get("x-request-id") or received.get("request-id", "")
         return HttpStream(endpoint, response, response.content.read_into, response.end, response.status, request_id)
 
     def send(
         self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str
     ) -> Awaitable[HttpAnswer]:
-        """Make one request and return its answer, the body still to be read. Cassettes take the place of this.
+        """Send one request and return its response, with the body unread. Cassettes override this.
 
         Raises: OSError.
         """
-        return (self._network or self._open()).request(
+        return (self._pool or self._open()).request(
             "POST", endpoint.url(path), headers, body, connect_s=endpoint.connect_s, idle_s=endpoint.idle_s
         )
 
@@ -151,7 +151,7 @@ class HttpClient:
             async with asyncio.timeout(timeout_s):
                 return await self._fetch(endpoint, path)
         except OSError as error:
-            raise _failure(endpoint, error, begun=False) from None
+            raise _failure(endpoint, error, has_response=False) from None
 
     async def _fetch(self, endpoint: Endpoint, path: str) -> bytes:
         response = await self._open().request(
@@ -162,24 +162,24 @@ class HttpClient:
                 await self._refuse(endpoint, response)
             return await response.read_all(self._response_bytes_max)
         except OSError as error:
-            raise _failure(endpoint, error, begun=True) from None
+            raise _failure(endpoint, error, has_response=True) from None
         finally:
             response.close()
 
     async def close(self) -> None:
         """Close every connection."""
-        if self._network is not None:
-            network, self._network = self._network, None
-            await network.close()
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            await pool.close()
 
     def _open(self) -> ClientPool:
-        if self._network is None:
+        if self._pool is None:
             make = _proxied if self._env_proxies else ClientPool
-            self._network = make(self._connections_max, body_bytes_max=self._response_bytes_max)
-        return self._network
+            self._pool = make(self._connections_max, body_bytes_max=self._response_bytes_max)
+        return self._pool
 
     async def _refuse(self, endpoint: Endpoint, response: HttpAnswer) -> NoReturn:
-        """Refuse an answer that is not the start of a reply."""
+        """Raise the error of a response that is not a model's reply."""
         try:
             if response.status >= 400:
                 body = await _read_start(response.content)
@@ -197,8 +197,8 @@ class HttpClient:
         )
 
 
-async def read_into(read: Callable[[], Awaitable[bytes]], take: Take) -> Any:
-    """Give what is read to `take` until that makes something, and return it; None at the end."""
+async def read_into(read: Callable[[], Awaitable[bytes]], take: BytesConsumer) -> Any:
+    """Pass each read to `take` until it returns a value, and return that; None at the end."""
     while data := await read():
         made = take(data)
         if made is not None:
@@ -207,7 +207,7 @@ async def read_into(read: Callable[[], Awaitable[bytes]], take: Take) -> Any:
 
 
 async def drain(read: Callable[[], Awaitable[bytes]]) -> None:
-    """Read on to the end of an answer, whether or not anybody still listens."""
+    """Read a response to its end, for at most `DRAIN_S`, and ignore failures."""
     with suppress(UpstreamError, OSError):
         async with asyncio.timeout(DRAIN_S):
             while await read():
@@ -215,7 +215,7 @@ async def drain(read: Callable[[], Awaitable[bytes]]) -> None:
 
 
 async def _read_start(content: Body) -> bytes:
-    """Read the start of an error body; one that breaks off is still worth what came."""
+    """Return the start of an error body; if the connection breaks, what arrived until then."""
     body = b""
     try:
         while len(body) < ERROR_BYTES_MAX and (chunk := await content.readany()):
@@ -225,11 +225,11 @@ async def _read_start(content: Body) -> bytes:
     return body[:ERROR_BYTES_MAX]
 
 
-def _headers(endpoint: Endpoint, said: Sequence[tuple[str, str]]) -> dict[str, str]:
-    """Return the headers of a request with what the client `said` of its own: what is configured goes before that."""
+def _headers(endpoint: Endpoint, client_headers: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Return the headers of a request with those of the client; configured ones override them."""
     headers = {**endpoint.sent_headers}
     configured = {name.lower(): name for name in endpoint.headers}
-    for name, value in said:
+    for name, value in client_headers:
         own = configured.get(name)
         if own is None:
             headers[name] = value
@@ -244,11 +244,11 @@ def _proxied(connections_max: int, *, body_bytes_max: int) -> ClientPool:
     return ProxiedPool(connections_max, body_bytes_max=body_bytes_max)
 
 
-def _failure(endpoint: Endpoint, error: OSError, *, begun: bool) -> UpstreamError:
-    """Say what a network error means, in words that hold nothing of the request."""
+def _failure(endpoint: Endpoint, error: OSError, *, has_response: bool) -> UpstreamError:
+    """Return the error for a network failure, without anything of the request."""
     where = f"upstream '{endpoint.name}' ({endpoint.host})"
     match error:
-        case NoTurn():
+        case PoolTimeout():
             return UpstreamTimeout(
                 f"{where} was not asked: all connections were in use for {endpoint.connect_s:g} s",
                 code=CROWDED,
@@ -270,9 +270,9 @@ def _failure(endpoint: Endpoint, error: OSError, *, begun: bool) -> UpstreamErro
         case NoConnection():
             hint = f"is anything listening at {endpoint.host}?"
             return UpstreamError(f"{where} cannot be reached: {error}", hint=hint)
-        case TooLarge():
+        case BodyTooLarge():
             return BrokenStream(f"upstream '{endpoint.name}' sent more than one response may hold")
-        case _ if begun:
+        case _ if has_response:
             return BrokenStream(f"{where} broke off in the middle of its answer")
         case _:
             return UpstreamError(f"{where} broke off before it answered")

@@ -1,7 +1,7 @@
 """An endpoint: one provider's address, key and time limits, as data.
 
-It refuses at birth what could only fail later on the wire (a URL without a host, a key with a line break).
-It must not show its key: not in a repr, not in an error, not when it is encoded.
+It validates at construction what would only fail later on the network, such as a URL without a host or a key with a
+line break. It must not show its key: not in a repr, an error, or its encoded form.
 """
 
 import hmac
@@ -20,11 +20,11 @@ from treadle.protocols.text_calls.text_call_recovery import RepairRules
 from treadle.providers.quirk_table import QuirkProfile, check_quirks, profile_of
 
 SECRET_CHARS_MIN = 8
-"""A header's value shorter than this is a word like `beta`, not a secret."""
+"""Shorter header values are words like `beta`, not secrets."""
 
 
 class Secret:
-    """A value that does not show itself; only `reveal` gives it away."""
+    """A value that only `reveal` shows."""
 
     __slots__ = ("_value",)
 
@@ -51,15 +51,15 @@ _ALWAYS = {
     "Accept-Encoding": "identity",
     "User-Agent": "treadle",
 }
-"""They ask for an uncompressed answer: compression would hold small events back until its block is full."""
+"""Sent with every request. A compressed stream would delay small events until a block is full."""
 
 _VERSION = re.compile(r"v[0-9]\w*")
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
-    """One upstream. `models` are the names it serves, each with at most one `*`; `key_env` is named in hints.
+    """One upstream. `models` are the names it serves, each with at most one `*`; `key_env` is shown in hints.
 
-    `quirks` are names of quirks and presets beside those of its host; a leading `-` turns one off.
+    `quirks` are quirks and presets in addition to those of its host; a leading `-` turns one off.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     arguments_bytes_max: int = 4_194_304
 
     def __post_init__(self) -> None:
-        """Refuse what cannot work.
+        """Validate the fields.
 
         Raises: ConfigError.
         """
@@ -97,22 +97,22 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
                 raise ConfigError(f"{field} must be more than 0 seconds", param=field)
 
     def __repr__(self) -> str:
-        """Show what a log may show: neither the key nor headers, which may hold one."""
+        """Without the key and the headers, which may contain one."""
         return f"Endpoint(name={self.name!r}, protocol={self.protocol!r}, base_url={self.base_url!r})"
 
     @cached_property
     def bounds(self) -> AnswerBounds:
-        """Return how much one answer may hold."""
+        """Return the size limits of one answer."""
         return AnswerBounds(text_bytes_max=self.answer_bytes_max, arguments_bytes_max=self.arguments_bytes_max)
 
     @cached_property
     def host(self) -> str:
-        """Return the host and port, for people."""
+        """Return the host and port, for messages."""
         return urlsplit(self.base_url).netloc
 
     @cached_property
     def is_loopback(self) -> bool:
-        """Tell whether it is on this machine."""
+        """Return whether the endpoint is on this machine."""
         name = urlsplit(self.base_url).hostname or ""
         try:
             return name == "localhost" or ipaddress.ip_address(name).is_loopback
@@ -120,7 +120,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return False
 
     def url(self, path: str) -> str:
-        """Return the address of a path under the base URL; where its protocol wants a version and it has none, with it.
+        """Return the URL of a path under the base URL, with the protocol's version if the base URL has none.
 
         Clients of Anthropic and Gemini are configured with the root, those of OpenAI with the version.
         """
@@ -131,7 +131,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return f"{base}/{path.lstrip('/')}"
 
     def profile(self, model: str) -> QuirkProfile:
-        """Return what the quirks of this host come to for one of its models."""
+        """Return the combined quirks of this host for one of its models."""
         return profile_of(self.protocol, self.host, model, self.quirks)
 
     @cached_property
@@ -141,7 +141,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def request_headers(self) -> Mapping[str, str]:
-        """Return the headers of its protocol: the key where it belongs, then what was configured."""
+        """Return the headers of its protocol, with the key, and then the configured ones, which override them."""
         row = PROTOCOLS[self.protocol]
         headers = dict(row.headers)
         if self.key is not None:
@@ -150,7 +150,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return {name: value for name, value in headers.items() if name.lower() not in given} | self.headers
 
     def redact(self, text: str) -> str:
-        """Take the key out of a text that came from outside."""
+        """Remove the key and secret header values from a text."""
         secrets = [value for value in self.headers.values() if len(value) >= SECRET_CHARS_MIN]
         if self.key is not None and self.key.reveal():
             secrets.append(self.key.reveal())
@@ -160,7 +160,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
 
 def check_pattern(pattern: str) -> None:
-    """Refuse a model pattern that is empty or has more than one `*`: one keeps matching linear and unambiguous.
+    """Refuse an empty pattern or one with several `*`: with one, matching is linear and unambiguous.
 
     Raises: ConfigError.
     """

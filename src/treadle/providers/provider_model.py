@@ -1,8 +1,8 @@
-"""A model behind an endpoint: fits the plan to it, writes it in its protocol, posts it, decodes what comes back.
+"""A model behind an endpoint: adapts the plan, writes it in the endpoint's protocol, sends it, and decodes the reply.
 
-`open_call` is the one way from a plan to a request (adapt, carry, write, edit) and to the decoder that undoes it;
-`decode` is the one way from bytes to events. Scripts and the demo model go through both. A network that fails in the
-middle becomes a Failed event, so that every stream ends in exactly one Finished or Failed.
+`open_call` is the only way from a plan to a request (adapt, carry options, write, edit) and to the decoder that
+reverses it; `decode` is the only way from bytes to events. Scripted models and the demo model use both. A network
+failure in the middle becomes a Failed event, so every stream ends in exactly one Finished or Failed.
 """
 
 import logging
@@ -19,7 +19,7 @@ from treadle.core.events import Batches, Failed, Finished, LiveBatches, ModelEve
 from treadle.core.ids import IdSource
 from treadle.core.plan import Plan
 from treadle.core.request import Note
-from treadle.http.client_connection import Take
+from treadle.http.client_connection import BytesConsumer
 from treadle.protocols.codec_interfaces import Decoder
 from treadle.protocols.decoding.answer_meter import AnswerBounds
 from treadle.protocols.protocol_registry import PROTOCOLS, ProtocolName
@@ -39,14 +39,14 @@ from treadle.telemetry import upstream_request
 
 
 class AnswerRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How an answer is read: which calls are looked for in its text, if any are, and how much it may hold."""
+    """How a reply is decoded: which tool calls are recovered from its text, and its size limits."""
 
     repair: RepairRules | None = None
     bounds: AnswerBounds = AnswerBounds(text_bytes_max=16_777_216, arguments_bytes_max=4_194_304)
 
 
-_USUAL = AnswerRules()
-"""What is held of one call's arguments at most. The limit of a run is lower and becomes a result, not a failure."""
+_DEFAULT_RULES = AnswerRules()
+"""The default rules. A run's own limit on arguments is lower, and gives an error result instead of a failure."""
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ _ENDS = frozenset({Finished, Failed})
 
 
 class Model(Protocol):
-    """What fits the engine's port: makes one model call and yields its events."""
+    """The engine's port for models: makes one model call and yields its events."""
 
     def stream(self, plan: Plan, run_id: str) -> Batches:
         """Yield the events in batches, the last of them Finished or Failed."""
@@ -62,7 +62,7 @@ class Model(Protocol):
 
 
 class UpstreamCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One model call, ready to be sent: where, what, what was lost in writing it, and who reads the answer."""
+    """One model call, ready to be sent: path, body, notes on what was lost, and the decoder of its reply."""
 
     path: str
     body: bytes
@@ -73,7 +73,7 @@ class UpstreamCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpstreamModel:
-    """One model of one endpoint. `name` is what the endpoint calls it, where that is not what the plan says."""
+    """One model of one endpoint. `name` is the endpoint's name for it, if that differs from the plan's."""
 
     def __init__(self, endpoint: Endpoint, client: HttpClient, ids: IdSource, *, name: str = "") -> None:
         self.endpoint = endpoint
@@ -84,15 +84,15 @@ class UpstreamModel:
         self._rules = AnswerRules(repair=endpoint.repair, bounds=endpoint.bounds)
         self._clean = partial(clean_failure, endpoint)
 
-    def stream(self, plan: Plan, run_id: str) -> "Answering":
+    def stream(self, plan: Plan, run_id: str) -> "AnswerStream":
         """Make one model call and yield a batch of events for each read of the network.
 
-        Raises: UpstreamError, before the first batch only; UnsupportedFeature, when a strict plan would lose something.
+        Raises: UpstreamError, before the first batch only; UnsupportedFeature, if a strict plan would lose something.
         """
         return Unguarded(partial(self.begin, plan, run_id))
 
-    async def begin(self, plan: Plan, run_id: str) -> "BegunCall":
-        """Make one model call and return its answer, of which nothing is read yet.
+    async def begin(self, plan: Plan, run_id: str) -> "StartedCall":
+        """Make one model call and return its response, with the body unread.
 
         Raises: UpstreamError, UnsupportedFeature.
         """
@@ -113,13 +113,13 @@ class UpstreamModel:
         stream = await self._client.post(endpoint, call.path, call.body, call.headers, run_id)
         upstream_request.set(stream.request_id)
         if log.isEnabledFor(logging.DEBUG):
-            said = (run_id, endpoint.name, stream.status, stream.request_id or "-")
-            log.debug("run %s: upstream %s answered %d, its request id %s", *said)
-        return BegunCall(stream, call.decoder, call.notes, self._clean)
+            values = (run_id, endpoint.name, stream.status, stream.request_id or "-")
+            log.debug("run %s: upstream %s answered %d, its request id %s", *values)
+        return StartedCall(stream, call.decoder, call.notes, self._clean)
 
 
 _CODECS = {name: row.codec for name, row in PROTOCOLS.items()}
-"""Imported here and now, so that no request waits for that."""
+"""Resolved at import, so that no request waits for a codec to be imported."""
 
 
 def open_call(
@@ -128,9 +128,9 @@ def open_call(
     ids: IdSource,
     provider: str,
     profile: QuirkProfile | None = None,
-    rules: AnswerRules = _USUAL,
+    rules: AnswerRules = _DEFAULT_RULES,
 ) -> UpstreamCall:
-    """Write the plan as a request of this protocol and of an upstream with this profile."""
+    """Write the plan as a request in this protocol, for an upstream with this profile."""
     profile = profile or profile_of(protocol, "")
     adapted = adapt(plan, profile.traits)
     fitted, notes = adapted.plan, adapted.notes
@@ -151,12 +151,12 @@ def open_call(
         text_bytes_max=rules.bounds.text_bytes_max,
         taken_call_ids=adapted.call_ids,
     )
-    # An upstream without a choice `none` is offered no tools where none may be called, and their names still count.
+    # Without a tool choice `none` the adapted plan offers no tools on a closing call, but the text may still name them.
     scanner = scanner_of(plan if plan.is_closing else adapted.plan, rules.repair)
     restored: Decoder = RestoringDecoder(decoder, adapted.restorer, scanner)
     client = plan.options.extra_protocol
     if client not in ("", protocol):
-        # It reads the answer in its own protocol; who speaks none is shown everything as it is.
+        # The client reads the reply in its own protocol; without a client protocol it stays unchanged.
         restored = BearingDecoder(restored, Bearer(client))
     return UpstreamCall(
         path=_path(protocol, plan.model),
@@ -170,37 +170,37 @@ def open_call(
 
 @lru_cache(maxsize=256)
 def _path(protocol: ProtocolName, model: str) -> str:
-    """Return where a model is asked. Only Gemini names it in the path; the paths of the others hold no braces."""
+    """Return the path of a model call. Only Gemini's contains the model; the others have no placeholder."""
     return PROTOCOLS[protocol].upstream_path.format(model=quote(model.removeprefix("models/"), safe=""))
 
 
 class ReplySource(Protocol):
-    """Where the bytes of an answer come from."""
+    """A source of the bytes of a reply."""
 
     @property
-    def read_into(self) -> Callable[[Take], Awaitable[Any]]:
-        """Return what gives the bytes to its argument until that makes something of them; None at the end.
+    def read_into(self) -> Callable[[BytesConsumer], Awaitable[Any]]:
+        """Passes each read to its argument until that returns a value, and returns that; None at the end.
 
-        Raises: UpstreamError, or OSError as the network does.
+        Raises: UpstreamError, or OSError for network failures.
         """
         ...
 
     def failure(self, error: OSError) -> UpstreamError:
-        """Say what it means that the network failed."""
+        """Return the error for a network failure."""
         ...
 
     @property
     def end(self) -> Callable[[], Awaitable[None]]:
-        """Return what closes an answer that was understood to its end: the rest is passed over."""
+        """Closes a completely decoded response, discarding the rest."""
         ...
 
     async def close(self) -> None:
-        """Give it up, whether or not it was read to its end."""
+        """Close it, complete or not."""
         ...
 
 
-class BegunCall(msgspec.Struct, frozen=True):
-    """An answer that has begun: its bytes, who reads them, what was lost in asking, how its failures are worded."""
+class StartedCall(msgspec.Struct, frozen=True):
+    """A call whose response has started: its bytes, decoder, notes, and a function that cleans its errors."""
 
     source: ReplySource
     decoder: Decoder
@@ -208,16 +208,16 @@ class BegunCall(msgspec.Struct, frozen=True):
     clean: Callable[[ErrorInfo], ErrorInfo] | None = None
 
 
-class Answering(LiveBatches, ABC):
-    """The events of one model call, the notes before them. Fits `Batches`; closing it closes the bytes.
+class AnswerStream(LiveBatches, ABC):
+    """The events of one model call, after its notes. Implements `Batches`; closing it closes the response.
 
-    Most events come alone, and are told in the turn of their bytes (`_take`): to wake a task and a chain of generators
-    for each costs more than to decode it. How an answer is got to begin is said by `_start`.
+    Most reads decode to a single event. It is published in the event loop turn of its bytes (`_consume`), because
+    waking a task and a chain of generators for each costs more than decoding it. Subclasses make the call in `_start`.
     """
 
-    _begun: BegunCall | None = None
+    _started: StartedCall | None = None
     _is_over: bool = False
-    _is_leaving: bool = False
+    _is_closing: bool = False
     _last: ModelEvent | None = None
 
     def __aiter__(self) -> Self:
@@ -232,103 +232,103 @@ class Answering(LiveBatches, ABC):
         if self._is_over:
             await self.aclose()
             raise StopAsyncIteration
-        begun = self._begun
-        if begun is None:
+        started = self._started
+        if started is None:
             return await self._start()
         failure: UpstreamError | None = None
         events: list[ModelEvent] | None = None
         try:
-            events = await begun.source.read_into(self._take)
+            events = await started.source.read_into(self._consume)
         except UpstreamError as error:
             failure = error
         except OSError as error:
-            failure = begun.source.failure(error)
+            failure = started.source.failure(error)
         if events is None:
-            events = _ending(begun.decoder, failure)
+            events = _ending(started.decoder, failure)
         if type(events[-1]) in _ENDS:
-            self._end(begun, events)
+            self._end(started, events)
         return events
 
-    def _take(self, data: bytes) -> list[ModelEvent] | None:
-        """Return the events of these bytes, unless there are none or somebody hears them at once."""
-        assert self._begun is not None
-        events = self._begun.decoder.feed(data)
+    def _consume(self, data: bytes) -> list[ModelEvent] | None:
+        """Decode a read; return its events, unless there are none or `on_batch` has published them."""
+        assert self._started is not None
+        events = self._started.decoder.feed(data)
         if not events or (self.on_batch is not None and self.on_batch(events)):
             return None
         return events
 
     async def aclose(self) -> None:
-        """End the call; what is left of a good answer is read, so that its connection can be used again."""
+        """End the call; the rest of a good response is read, so that its connection can be reused."""
         self._is_over = True
-        await self._leave(None)
+        await self._close_call(None)
 
     @abstractmethod
     async def _start(self) -> list[ModelEvent]:
         """Return the first batch. Raises: UpstreamError."""
 
-    async def _take_up(self, begun: BegunCall) -> list[ModelEvent]:
-        """Return the first events of an answer, the notes before them; who is told of an error has to leave.
+    async def _read_first(self, started: StartedCall) -> list[ModelEvent]:
+        """Return the first events of a response, after the notes. On an error the caller must close the call.
 
         Raises: UpstreamError.
         """
-        self._begun = begun
+        self._started = started
         events: list[ModelEvent] | None = []
         try:
             while events is not None and not events:
-                events = await begun.source.read_into(begun.decoder.feed)
+                events = await started.source.read_into(started.decoder.feed)
         except OSError as error:
-            raise begun.source.failure(error) from None
-        events = events or _ending(begun.decoder, None)
+            raise started.source.failure(error) from None
+        events = events or _ending(started.decoder, None)
         if type(events[-1]) in _ENDS:
-            self._end(begun, events)
-        return [*(Noted(note=note) for note in begun.notes), *events] if begun.notes else events
+            self._end(started, events)
+        return [*(Noted(note=note) for note in started.notes), *events] if started.notes else events
 
-    def _end(self, begun: BegunCall, events: list[ModelEvent]) -> list[ModelEvent]:
-        """Take note of the end, which these events are, and return them; a failure is worded as it is to be."""
+    def _end(self, started: StartedCall, events: list[ModelEvent]) -> list[ModelEvent]:
+        """Record the last event, with a failure cleaned of secrets, and return the events."""
         self._is_over = True
         last = events[-1]
-        if type(last) is Failed and begun.clean is not None:
-            last = events[-1] = Failed(error=begun.clean(last.error))
+        if type(last) is Failed and started.clean is not None:
+            last = events[-1] = Failed(error=started.clean(last.error))
         self._last = last
         return events
 
-    async def _leave(self, error: BaseException | None) -> None:
-        """Close the bytes, for whatever reason; whoever comes while that is being done leaves it at that."""
-        if self._is_leaving:
+    async def _close_call(self, error: BaseException | None) -> None:
+        """Close the response and settle the call, once; a concurrent second call returns at once."""
+        if self._is_closing:
             return
-        self._is_leaving = True
-        begun, self._begun = self._begun, None
+        self._is_closing = True
+        started, self._started = self._started, None
         try:
-            if begun is not None:
-                await (begun.source.end() if type(self._last) is Finished else begun.source.close())
+            if started is not None:
+                await (started.source.end() if type(self._last) is Finished else started.source.close())
         finally:
-            self._is_leaving = False
+            self._is_closing = False
             self._settle(error)
 
     @abstractmethod
     def _settle(self, error: BaseException | None) -> None:
-        """Tell whoever has to know that the call is over."""
+        """Report the end of the call."""
 
 
-class Unguarded(Answering):
-    """A model call that is made once, wherever `begin` makes it."""
+class Unguarded(AnswerStream):
+    """A model call without retries or a circuit breaker."""
 
-    def __init__(self, begin: Callable[[], Awaitable[BegunCall]]) -> None:
+    def __init__(self, begin: Callable[[], Awaitable[StartedCall]]) -> None:
         self._begin = begin
 
     async def _start(self) -> list[ModelEvent]:
         try:
-            return await self._take_up(await self._begin())
+            return await self._read_first(await self._begin())
         except BaseException:
             await self.aclose()
             raise
 
     def _settle(self, error: BaseException | None) -> None:
-        """Tell nobody."""
+        """Do nothing: no one needs the outcome."""
 
 
 class _Chunks:
-    """Bytes that a generator makes: whether it makes more is found out by asking it."""
+    """A `ReplySource` of the bytes of a generator."""
 
     def __init__(self, chunks: AsyncGenerator[bytes, None]) -> None:
         self._chunks = chunks
@@ -336,40 +336,40 @@ class _Chunks:
     async def _read(self) -> bytes:
         return await anext(self._chunks, b"")
 
-    def read_into(self, take: Take) -> Awaitable[Any]:
-        """Give them to `take` until that makes something of them."""
+    def read_into(self, take: BytesConsumer) -> Awaitable[Any]:
+        """Pass chunks to `take` until it returns a value."""
         return read_into(self._read, take)
 
     def failure(self, error: OSError) -> NoReturn:
-        """Let it through: what makes bytes here asks no network."""
+        """Raise it unchanged: the generator uses no network."""
         raise error
 
     async def end(self) -> None:
-        """Let it come to its end."""
+        """Read the generator to its end."""
         try:
             await drain(self._read)
         finally:
             await self._chunks.aclose()
 
     async def close(self) -> None:
-        """Let nothing more be made."""
+        """Close the generator."""
         await self._chunks.aclose()
 
 
-def decode(chunks: AsyncGenerator[bytes, None], decoder: Decoder, notes: Sequence[Note] = ()) -> Answering:
-    """Yield the events of each chunk, the notes before them; closing this closes the chunks.
+def decode(chunks: AsyncGenerator[bytes, None], decoder: Decoder, notes: Sequence[Note] = ()) -> AnswerStream:
+    """Yield the events of each chunk, after the notes; closing this closes the chunks.
 
     Raises: UpstreamError, before the first batch only.
     """
 
-    async def begin() -> BegunCall:
-        return BegunCall(_Chunks(chunks), decoder, notes)
+    async def begin() -> StartedCall:
+        return StartedCall(_Chunks(chunks), decoder, notes)
 
     return Unguarded(begin)
 
 
 def _ending(decoder: Decoder, failure: UpstreamError | None) -> list[ModelEvent]:
-    """Close the stream: a cut after the finish reason harms nothing, any other is told as what the network did."""
+    """Return the last events. A cut after the finish reason is harmless; any other is reported as the network error."""
     events = decoder.finish()
     assert isinstance(events[-1], Finished | Failed), "a decoder's finish ends in Finished or Failed"
     if failure is not None and isinstance(events[-1], Failed):

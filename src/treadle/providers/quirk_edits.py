@@ -1,7 +1,7 @@
-"""Changes of a written Chat body that only single providers want: fields left out or renamed, messages rearranged.
+"""Edits of a written Chat body for single providers: fields left out or renamed, messages rearranged.
 
-Each edit of messages is a plain function from messages to messages, found by its name. What a client asked for and
-is left out here is returned as a note. Fields that no edit looks at keep their bytes.
+Each edit of messages is a function from messages to messages, found by its name. Anything of the client's request that
+is left out is returned as a note. Fields that no edit touches keep their bytes.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +28,7 @@ _THOUGHTS = "reasoning_content"
 
 
 class BodyEdits(msgspec.Struct, frozen=True, kw_only=True):
-    """What changes in a body: fields to leave out (with and without a note), to rename, and edits of messages."""
+    """The edits of a body: fields to drop with a note, to omit without one, to rename, and edits of messages."""
 
     drops: tuple[str, ...] = ()
     omits: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ NO_EDITS = BodyEdits()
 
 
 def edit_body(written: WrittenRequest, edits: BodyEdits) -> WrittenRequest:
-    """Return the request with the edits made, and a note for each thing that was lost by them."""
+    """Return the edited request, with a note for everything that was lost."""
     if edits == NO_EDITS:
         return written
     notes = Notes()
@@ -111,8 +111,8 @@ def _echo_thoughts(messages: list[Message], notes: Notes) -> list[Message]:
 def _choose_thoughts(messages: list[Message], notes: Notes) -> list[Message]:
     """Leave out the reasoning of a message that has both text and calls."""
     for message in messages:
-        said = bytes(message.get("content", b"null")) not in (b"null", b'""', b"[]")
-        if said and _CALLS_NAME in message and message.pop(_THOUGHTS, None) is not None:
+        has_text = bytes(message.get("content", b"null")) not in (b"null", b'""', b"[]")
+        if has_text and _CALLS_NAME in message and message.pop(_THOUGHTS, None) is not None:
             text = "reasoning beside text and calls cannot be given back"
             notes.add("reasoning_dropped", "dropped", text, "messages.reasoning")
     return messages
@@ -126,7 +126,7 @@ def _pair_calls(messages: list[Message], notes: Notes) -> list[Message]:
         calls = _calls(message)
         if len(calls) > 1:
             paired += waiting.values()
-            waiting = {str(call.get("id")): _alone(message, call, place) for place, call in enumerate(calls)}
+            waiting = {str(call.get("id")): _with_one_call(message, call, place) for place, call in enumerate(calls)}
             continue
         if _role(message) == "tool":
             owner = waiting.pop(_TEXT.decode(message.get("tool_call_id", _EMPTY)), None)
@@ -138,8 +138,8 @@ def _pair_calls(messages: list[Message], notes: Notes) -> list[Message]:
     return [*paired, *waiting.values()]
 
 
-def _alone(message: Message, call: dict[str, Any], place: int) -> Message:
-    """Return the message with one of its calls; what it says beside them stays with the first."""
+def _with_one_call(message: Message, call: dict[str, Any], place: int) -> Message:
+    """Return the message with one of its calls; its text stays with the first call."""
     calls = {_CALLS_NAME: msgspec.Raw(write_json([call]))}
     return {**message, **calls} if place == 0 else {"role": _ASSISTANT, "content": _EMPTY, **calls}
 
@@ -172,6 +172,6 @@ EDITS: dict[str, Edit] = {
 
 
 def known_edits(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the names of those edits, each once, in the order of the table."""
+    """Return the unique known names, in the order of the table."""
     wanted = set(names)
     return tuple(name for name in EDITS if name in wanted)

@@ -1,8 +1,8 @@
-"""Quirks: what single providers do otherwise than their protocol says, as data.
+"""Quirks: how single providers deviate from their protocol, as data.
 
-A quirk changes the request (traits of the upstream, fields of the body) or is only recognised in the answer, where
-the decoders repair it anyway: then `codes` names the notes by which it shows and is counted. Presets name the quirks
-of a provider and are found by its host. Each row says where the deviation was seen; nothing here is a guess.
+A quirk changes the request (traits of the upstream, fields of the body), or is only detected in the reply, where the
+decoders repair it for every upstream: then `codes` are the notes that show and count it. Presets combine the quirks of
+a provider and are found by its host. Each row names where the deviation was seen; none is a guess.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,7 +17,7 @@ from treadle.providers.quirk_edits import NO_EDITS, BodyEdits, known_edits
 
 
 class Quirk(msgspec.Struct, frozen=True, kw_only=True):
-    """One deviation: what is seen, where it was reported, and what Treadle does about it."""
+    """One deviation: its symptom, where it was reported, and what Treadle does about it."""
 
     symptom: str
     source: str
@@ -31,7 +31,7 @@ class Quirk(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_detector(self) -> bool:
-        """Tell whether the quirk only shows in answers and changes no request."""
+        """Return whether the quirk only shows in replies and changes no request."""
         return bool(self.codes)
 
 
@@ -203,7 +203,7 @@ QUIRKS: dict[str, Quirk] = {
         source="mistralai/mistral-vibe#454",
         messages=("bridge_results",),
     ),
-    # How calls are spelled in answers; every upstream's are put right.
+    # How calls are encoded in replies; they are repaired for every upstream.
     "no_call_id": Quirk(symptom="calls without an id", source="vercel/ai#17586", codes=("call_without_id",)),
     "reused_call_id": Quirk(
         symptom="the id of an earlier call again", source="BerriAI/litellm#23510", codes=("duplicate_call_id",)
@@ -256,7 +256,7 @@ QUIRKS: dict[str, Quirk] = {
         source="own evaluations",
         codes=("name_mended",),
     ),
-    # What a model writes amiss; it is passed on, and a tool's result tells the model.
+    # Mistakes of models; the call is passed on, and its error result tells the model.
     "stray_name": Quirk(
         symptom="a tool's name with a prefix or in another case", source="own evaluations", codes=("name_stray",)
     ),
@@ -295,7 +295,7 @@ QUIRKS: dict[str, Quirk] = {
     "stray_end_think": Quirk(
         symptom="a second end of thinking, in the text", source="own evaluations", codes=("stray_end_think",)
     ),
-    # How answers end.
+    # How replies end.
     "contradicting_stop": Quirk(
         symptom="the finish reason says stop though there are calls, or calls though there are none",
         source="BerriAI/litellm#19745, vllm-project/vllm#53255",
@@ -309,7 +309,7 @@ QUIRKS: dict[str, Quirk] = {
     ),
     "no_usage": Quirk(symptom="no usage, though it is asked for", source="own evaluations", codes=("usage_missing",)),
     "no_done": Quirk(symptom="a stream that ends without [DONE]", source="own evaluations", codes=("done_missing",)),
-    # What shows when the request is written or refused.
+    # What is detected when the request is written or refused.
     "budget_over_bound": Quirk(
         symptom="400 max_tokens must be greater than thinking.budget_tokens",
         source="Anthropic API reference: extended thinking",
@@ -326,7 +326,7 @@ QUIRKS: dict[str, Quirk] = {
 class Preset(msgspec.Struct, frozen=True, kw_only=True):
     """The quirks of a provider: found by host and protocol, or named in the configuration.
 
-    `models` adds quirks of models whose name holds a piece.
+    `models` adds quirks for models whose name contains the key.
     """
 
     protocol: str = CHAT
@@ -397,7 +397,7 @@ PRESETS: dict[str, Preset] = {
 
 
 class QuirkProfile(msgspec.Struct, frozen=True, kw_only=True):
-    """What the quirks of one endpoint and model come to."""
+    """The combined quirks of one endpoint and model."""
 
     traits: Traits
     names: tuple[str, ...] = ()
@@ -417,7 +417,7 @@ def check_quirks(names: Iterable[str]) -> None:
 
 
 def profile_of(protocol: str, host: str, model: str = "", quirks: Iterable[str] = ()) -> QuirkProfile:
-    """Return what the host's preset and the configured quirks come to for a model."""
+    """Return the combined quirks of the host's preset and the configuration for a model."""
     return _profile(protocol, host, model, tuple(quirks))
 
 
@@ -436,7 +436,7 @@ def _profile(protocol: str, host: str, model: str, configured: tuple[str, ...]) 
     changes = {field: value for quirk in chosen for field, value in quirk.traits.items()}
     traits = msgspec.structs.replace(PROTOCOLS[protocol].features, **changes)
     return QuirkProfile(
-        # Equal traits are one object: what is made for an upstream is found by it.
+        # Equal traits are one object: caches of what is built for an upstream use its identity.
         traits=_TRAITS.setdefault(traits, traits),
         names=tuple(named),
         edits=_edits(chosen) if chosen else NO_EDITS,

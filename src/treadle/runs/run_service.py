@@ -431,7 +431,7 @@ class Runs:
         model: Model = instead.model
         cached: CachedModel | None = None
         if self._cache is not None and is_repeatable(request, offered.offers):
-            model = cached = CachedModel(model, self._cache, self._ids, key_id, self._metrics.cache_looked)
+            model = cached = CachedModel(model, self._cache, self._ids, key_id, self._metrics.cache_checked)
         ports = ports_of(self._deps, model, blueprint.frame.sources, instead, known)
         loop = make_loop(blueprint, ports, wall_s=limits.wall_s)
         if lock is not None:

@@ -329,7 +329,7 @@ class Supervisor:
             return
         for event in observed:
             try:
-                observer.see(event)
+                observer.observe(event)
             except Exception:  # a number that cannot be counted is no reason to end a run
                 log.exception("event not counted", extra={"run_id": live.row.id})
 

@@ -1,9 +1,9 @@
-"""The time that all processes on one store agree on: that of its database, wherever they run.
+"""The clock that all processes on one store share: the time of its database.
 
-What one process writes another one compares: when an approval or a key expires, when a run began, what a day is. The
-clocks of machines differ, so none of them decides. A process asks the database for its time when it opens the store and
-every few seconds, and counts on from there by seconds that never go back: neither a wrong clock nor one that is set
-while it runs changes what is due.
+Processes compare times that others wrote: when an approval or a key expires, when a run started, when a day begins.
+The clocks of machines differ, so none of them is used. A process reads the database's time when it opens the store and
+every few seconds, and adds its own monotonic seconds in between: a wrong clock, or one that is set while the process
+runs, has no effect.
 """
 
 import logging
@@ -15,20 +15,20 @@ from treadle.core.shared_ports import Clock
 log = logging.getLogger("treadle.runtime")
 
 MEASURE_S = 5.0
-"""How often the database is asked."""
+"""How often the database's time is read."""
 
 ANSWER_S_MAX = 1.0
-"""An answer that took longer says too little."""
+"""A slower answer is too imprecise to be used."""
 
 SKEW_S_MAX = 2.0
-"""A clock that is further off than this is logged."""
+"""A larger difference is logged."""
 
-Ask = Callable[[], Awaitable[float | None]]
-"""Returns the database's time; None where all processes are on one machine and so have one clock."""
+ReadTime = Callable[[], Awaitable[float | None]]
+"""Returns the database's time; None if all processes are on one machine and share its clock."""
 
 
 class SharedClock:
-    """Fits `Clock`. Until it has measured, and where there is nothing to measure, it is this machine's own."""
+    """A `Clock` with the database's time; this machine's own before the first measurement, or without a database."""
 
     def __init__(self, own: Clock) -> None:
         self._own = own
@@ -37,10 +37,8 @@ class SharedClock:
         self.monotonic = own.monotonic
 
     def now(self) -> float:
-        """Return the time that all processes agree on: seconds since 1970.
-
-        A method, for it is handed out before the first measurement.
-        """
+        """Return the shared time in seconds since 1970."""
+        # A method and not an attribute, because `now` is passed around before the first measurement.
         if self._anchor is None:
             return self._own.now()
         shared, at = self._anchor
@@ -55,31 +53,31 @@ class SharedClock:
         """Return how far this machine's clock is ahead of the shared one."""
         return 0.0 if self._anchor is None else self._own.now() - self.now()
 
-    async def measure(self, ask: Ask) -> bool:
-        """Ask once; return whether there is anything to measure. Raises: StoreError."""
-        asked = self._own.monotonic()
-        answer_s = await ask()
+    async def measure(self, read_time: ReadTime) -> bool:
+        """Read the database's time once; return whether it has one. Raises: StoreError."""
+        asked_at = self._own.monotonic()
+        answer_s = await read_time()
         if answer_s is None:
             return False
-        answered = self._own.monotonic()
-        doubt_s = (answered - asked) / 2
-        # The answer was given somewhere between asking and receiving: a difference within that moves nothing.
-        if self._anchor is None or (doubt_s * 2 <= ANSWER_S_MAX and abs(answer_s + doubt_s - self.now()) > doubt_s):
-            self._anchor = answer_s + doubt_s, answered
+        answered_at = self._own.monotonic()
+        error_s = (answered_at - asked_at) / 2
+        # The answer was made at some point of the round trip: a difference within that error changes nothing.
+        if self._anchor is None or (error_s * 2 <= ANSWER_S_MAX and abs(answer_s + error_s - self.now()) > error_s):
+            self._anchor = answer_s + error_s, answered_at
         self._log_skew()
         return True
 
-    async def keep_measuring(self, ask: Ask) -> None:
-        """Ask for ever. A database that is away changes nothing: time goes on from what it said last."""
+    async def measure_forever(self, read_time: ReadTime) -> None:
+        """Read it again forever. While the database is unavailable, time continues from the last measurement."""
         while True:
             await self._own.sleep(MEASURE_S)
             try:
-                await self.measure(ask)
+                await self.measure(read_time)
             except (TimeoutError, StoreError):
                 continue
 
     def _log_skew(self) -> None:
-        """Log that this machine's clock is wrong, once until it is right again."""
+        """Log once when this machine's clock becomes wrong."""
         is_wrong = abs(self.skew_s) > SKEW_S_MAX
         if is_wrong and not self._is_logged:
             where = "ahead of" if self.skew_s > 0 else "behind"

@@ -1,4 +1,4 @@
-"""What may be shown of session guests, and running one for a client: all that the server knows of WASM."""
+"""Runs a WASM session guest for a client, and describes configured guests: the only WASM code that the server uses."""
 
 from collections.abc import Sequence
 
@@ -14,14 +14,14 @@ from treadle.wasm.guest_service import Guests
 
 
 class FolderView(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder that a guest was granted, by the name it has for the guest."""
+    """A folder that a guest may use, by its path inside the guest."""
 
     path: str
     is_writable: bool
 
 
 class GuestView(msgspec.Struct, frozen=True, kw_only=True):
-    """A configured guest: where it runs, what it was granted, and within which limits."""
+    """A configured guest: its isolation, grants and limits."""
 
     name: str
     model: str
@@ -59,7 +59,7 @@ class GuestRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def describe_guest(module: GuestModule) -> GuestView:
-    """Return what may be known of a guest: no path of this machine, and of variables only their names."""
+    """Return what clients may see of a guest: no host paths, and no values of environment variables."""
     wasi = module.wasi or WasiGrant()
     return GuestView(
         name=module.name,
@@ -78,25 +78,25 @@ def describe_guest(module: GuestModule) -> GuestView:
 async def run_guest(
     guests: Guests, module: GuestModule, *, stdin: bytes, key_id: str, allowed: tuple[str, ...] | None, admit: Admit
 ) -> GuestRun:
-    """Run a guest to its end for a client; being cancelled stops it.
+    """Run a guest for a client until it ends; cancelling stops it.
 
     Raises: BadGuest, TooManyGuests, ConfigError.
     """
-    said: list[Said] = []
+    messages: list[Said] = []
     sender = Sender(key_id=key_id, allowed=allowed, admit=admit)
-    ended = await guests.run(module, stdin=stdin, hear=said.append, sender=sender)
-    return _view(module, ended, said)
+    ended = await guests.run(module, stdin=stdin, hear=messages.append, sender=sender)
+    return _view(module, ended, messages)
 
 
-def _view(module: GuestModule, ended: ProgramEnded, said: Sequence[Said]) -> GuestRun:
+def _view(module: GuestModule, ended: ProgramEnded, messages: Sequence[Said]) -> GuestRun:
     return GuestRun(
         guest=module.name,
         status="completed" if ended.stop is None else "stopped",
         exit_code=ended.exit_code,
         stop=ended.stop,
-        output="".join(each.text for each in said if each.stream == "stdout"),
-        errors="".join(each.text for each in said if each.stream == "stderr"),
-        log=[LogLine(level=LEVELS[each.level], text=each.text) for each in said if each.stream == "log"],
+        output="".join(each.text for each in messages if each.stream == "stdout"),
+        errors="".join(each.text for each in messages if each.stream == "stderr"),
+        log=[LogLine(level=LEVELS[each.level], text=each.text) for each in messages if each.stream == "log"],
         runs=ended.run_ids,
         cpu_s=ended.cpu_s,
         wall_s=ended.wall_s,

@@ -1,4 +1,4 @@
-"""What a process may be given instead of the default: a clock, ids, an environment, models."""
+"""The parts of a runtime that tests and embedders may replace: clock, ids, environment, models, tracer."""
 
 import asyncio
 import os
@@ -17,15 +17,15 @@ DEMO_DELAY_S = 0.02
 """How long the demo model pauses between pieces of its answer, so that a person sees it stream."""
 
 
-_CHANCE_BYTES = 10
-_IDS_AHEAD = 128
-_ahead: list[str] = []
-# A child process must not give out what its parent has.
-os.register_at_fork(after_in_child=_ahead.clear)
+_RANDOM_BYTES = 10
+_BATCH = 128
+_batch: list[str] = []
+# A forked child must not use the ids that its parent holds.
+os.register_at_fork(after_in_child=_batch.clear)
 
 
 class SystemClock:
-    """The machine's own time: the wall clock as `now`, and seconds that never go back as `monotonic`."""
+    """This machine's wall clock and monotonic clock."""
 
     now = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
@@ -36,20 +36,20 @@ class SystemClock:
 
 
 class RandomIds:
-    """Ids that nobody can guess, in the order of their making: neighbours in time are neighbours in an index.
+    """Unguessable ids that sort by creation time, so that recent rows are close to each other in an index.
 
-    A clock's milliseconds, then chance. Both are asked for many ids at a time: the system takes long over each answer.
+    An id is about a millisecond's time and then random bytes. They are created in batches to save system calls.
     """
 
     def new(self, prefix: str) -> str:
         """Return a new id."""
         try:
-            return f"{prefix}_{_ahead.pop()}"
+            return f"{prefix}_{_batch.pop()}"
         except IndexError:
             now = f"{time.time_ns() >> 20:011x}"
-            chances = os.urandom(_CHANCE_BYTES * _IDS_AHEAD).hex(" ", _CHANCE_BYTES).split()
-            *later, first = map(now.__add__, sorted(chances, reverse=True))
-            _ahead.extend(later)
+            random_parts = os.urandom(_RANDOM_BYTES * _BATCH).hex(" ", _RANDOM_BYTES).split()
+            *later, first = map(now.__add__, sorted(random_parts, reverse=True))
+            _batch.extend(later)
             return f"{prefix}_{first}"
 
     def of(self, run_id: str, call: str) -> SeededIds:
@@ -58,11 +58,11 @@ class RandomIds:
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    """What tests and embedders may bring instead of the default: a clock, ids, an environment, more models.
+    """Replacements for the default parts of a runtime.
 
-    `report` hears what tools say of their progress. `is_attended` false says that nobody can be asked for approval.
-    `is_local` says that no clients are served here, so that other tools and routes than those of servers are no fault.
-    `tracer` makes spans, such as `telemetry.spans.Spans` around the provider of whoever embeds Treadle.
+    `report` receives the progress messages of tools. `is_attended` is false if no person can be asked for approval.
+    `is_local` means that no clients are served, so tools and routes may differ from those of servers on the journal.
+    `tracer` makes spans, such as `telemetry.spans.Spans` on the embedder's OpenTelemetry provider.
     """
 
     clock: Clock = SystemClock()
@@ -73,9 +73,9 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     is_attended: bool = True
     is_local: bool = False
     owner: str = ""
-    """How the process is named in leases; by itself, unless whoever started it knows better."""
+    """The name of the process in leases; by default one is generated."""
     workers: int = 1
-    """How many processes of one machine share its limits."""
+    """How many processes on this machine share its limits."""
     demo_delay_s: float = DEMO_DELAY_S
     tracer: Tracer | None = None
 

@@ -1,4 +1,4 @@
-"""From settings to how each tool may run."""
+"""Builds the tool policies from the settings."""
 
 import logging
 
@@ -15,7 +15,7 @@ _EFFECTS: tuple[Effect, ...] = ("read", "idempotent", "write", "destructive")
 
 
 def make_policies(settings: Settings) -> Policies:
-    """Return what the settings say of all tools; what a repository may not loosen is logged."""
+    """Return the policies of the settings; a repository rule that would loosen one is ignored and logged."""
     rules = [_rule(rule, f"[[tools.rule]] #{number}") for number, rule in enumerate(settings.tools.rule, 1)]
     rules += [
         _rule(rule, f"[[tools.tighten]] #{number}", is_repository=True)
@@ -35,7 +35,7 @@ def _rule(rule: ToolRule, by: str, *, is_repository: bool = False) -> PolicyRule
 
 
 def _defaults(section: EffectSection) -> EffectDefaults:
-    """Return what a section sets: a value at its default sets nothing."""
+    """Return the values of a section that differ from their defaults."""
     fields = msgspec.structs.fields(EffectSection)
     chosen = {field.name: getattr(section, field.name) for field in fields}
     return EffectDefaults(**{field.name: chosen[field.name] for field in fields if chosen[field.name] != field.default})

@@ -1,4 +1,4 @@
-"""From settings to the ports that tools may not reach: Treadle's own, its journal's, its counters', Temporal's."""
+"""Collects the ports that tools may not connect to: the server's own, and those of its database, Redis and Temporal."""
 
 from collections.abc import Iterator, Mapping
 from urllib.parse import parse_qsl, urlsplit
@@ -26,15 +26,15 @@ def _services(settings: Settings, env: Mapping[str, str]) -> Iterator[int]:
         yield _number(settings.runner.temporal.rpartition(":")[2], 0)
 
 
-def _ports_of(url: str, usual: int) -> Iterator[int]:
-    """Yield the ports that an address names: PostgreSQL takes several hosts, and a port among the options too."""
+def _ports_of(url: str, default: int) -> Iterator[int]:
+    """Yield the ports of a URL: PostgreSQL allows several hosts, and ports in the query."""
     parts = urlsplit(url)
     for host in parts.netloc.rpartition("@")[2].split(","):
-        yield _number(host.rpartition("]")[2].rpartition(":")[2], usual)
+        yield _number(host.rpartition("]")[2].rpartition(":")[2], default)
     for name, value in parse_qsl(parts.query):
         if name == "port":
-            yield from (_number(each, usual) for each in value.split(","))
+            yield from (_number(each, default) for each in value.split(","))
 
 
-def _number(text: str, usual: int) -> int:
-    return int(text) if text.isascii() and text.isdigit() and int(text) < 65_536 else usual
+def _number(text: str, default: int) -> int:
+    return int(text) if text.isascii() and text.isdigit() and int(text) < 65_536 else default

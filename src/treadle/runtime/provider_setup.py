@@ -1,4 +1,4 @@
-"""From settings to upstreams: endpoints, cassettes, the client that asks them, and the router to their models."""
+"""Builds the providers from the settings: endpoints, cassettes, the HTTP client, and the router to their models."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,24 +12,24 @@ from treadle.core.shared_ports import Clock, Meter
 from treadle.core.usage import Price, Usage, cost_of
 from treadle.engine.ports import Model
 from treadle.protocols.text_calls.text_call_recovery import RepairRules
-from treadle.providers.cassettes import Cassette, Player, Recorder, Secrets, TapedClient, load_cassette
+from treadle.providers.cassettes import Cassette, CassetteClient, Player, Recorder, Secrets, load_cassette
 from treadle.providers.demo_model import DemoModel
 from treadle.providers.direct_call_model import DIRECT_MODEL, DirectModel
 from treadle.providers.model_router import ModelRoute, Router, match_pattern
 from treadle.providers.provider_client import RESPONSE_BYTES_MAX, HttpClient
 from treadle.providers.provider_endpoint import Endpoint, Secret
-from treadle.providers.resilience import BreakerRules, EndpointGuard, RetryRules, WardRules
+from treadle.providers.resilience import BreakerRules, EndpointGuard, GuardRules, RetryRules
 from treadle.runtime.injected_parts import Parts
 
 
 class Prices:
-    """What models cost, as far as the settings say; the first `[[price]]` that matches a name holds."""
+    """Prices of models from the settings; the first `[[price]]` whose pattern matches is used."""
 
     def __init__(self, settings: Settings) -> None:
         self._prices = settings.price
 
     def price(self, model: str) -> Price | None:
-        """Return the price of a model, if it is known."""
+        """Return the price of a model, or None if it is unknown."""
         if not self._prices:
             return None
         found = next((row for row in self._prices if match_pattern(row.model, model) is not None), None)
@@ -38,13 +38,13 @@ class Prices:
         return Price(input=found.input, output=found.output, cached=found.cached, cache_write=found.cache_write)
 
     def cost(self, model: str, usage: Usage | None) -> float | None:
-        """Return what a usage of a model costs in US dollars, if both are known."""
+        """Return the cost of a usage in US dollars, or None if the price or the usage is unknown."""
         price = self.price(model)
         return None if price is None or usage is None else cost_of(usage, price)
 
 
 def open_cassettes(settings: Settings) -> dict[str, Cassette]:
-    """Load the recordings that upstreams play, by upstream."""
+    """Load the cassettes of the upstreams that replay one, by upstream."""
     return {
         upstream.name: load_cassette(Path(upstream.base_url.removeprefix(CASSETTE)).expanduser(), upstream.name)
         for upstream in settings.upstream
@@ -55,7 +55,7 @@ def open_cassettes(settings: Settings) -> dict[str, Cassette]:
 def make_endpoint(
     upstream: Upstream, env: Mapping[str, str], settings: Settings, cassette: Cassette | None = None
 ) -> Endpoint:
-    """Return an upstream as an endpoint; one that plays a cassette is what was recorded."""
+    """Return the endpoint of an upstream; one that replays a cassette takes address and protocol from it."""
     value = env.get(upstream.key_env, "") if upstream.key_env else ""
     if cassette is not None:
         recorded = cassette.header
@@ -85,7 +85,7 @@ def make_endpoint(
 
 
 def repair_rules(chosen: tuple[str, ...] | None, settings: Settings) -> RepairRules:
-    """Return which calls in text are looked for in answers: the tiers and dialects chosen, else those of all."""
+    """Return which tool calls are recovered from text: the chosen tiers and dialects, else the global ones."""
     section = settings.repair
     if chosen is None:
         return RepairRules(tiers=section.tiers, dialects=section.dialects, held_chars_max=section.held_chars_max)
@@ -99,10 +99,10 @@ def repair_rules(chosen: tuple[str, ...] | None, settings: Settings) -> RepairRu
 def make_client(
     settings: Settings, endpoints: Sequence[Endpoint], cassettes: Mapping[str, Cassette], clock: Clock
 ) -> HttpClient:
-    """Return the client that asks the endpoints, plays the cassettes and records, as far as any of that is wanted."""
+    """Return the HTTP client for providers, with cassette replay and recording if they are configured."""
     chosen = settings.upstreams
     connections_max, env_proxies = chosen.connections_max, chosen.env_proxies
-    # Told piece by piece an answer is several times as long.
+    # The framing of a stream makes a response several times as long as its answer.
     response_bytes_max = max(RESPONSE_BYTES_MAX, 4 * chosen.answer_bytes_max)
     if not cassettes and not settings.record:
         return HttpClient(
@@ -116,7 +116,7 @@ def make_client(
     }
     folder = Path(settings.record).expanduser()
     recorder = Recorder(folder, secrets, now=clock.now, monotonic=clock.monotonic) if settings.record else None
-    return TapedClient(
+    return CassetteClient(
         players=players,
         recorder=recorder,
         connections_max=connections_max,
@@ -133,7 +133,7 @@ def make_router(
     parts: Parts,
     meter: Meter | None = None,
 ) -> Router:
-    """Route to the configured endpoints, to the models brought along, and to the demo model where there is no other."""
+    """Return the router to the configured endpoints, the injected models, and the demo model if there is no other."""
     models = dict(parts.models)
     default = settings.model
     if model is not None:
@@ -151,9 +151,9 @@ def make_router(
         )
         for route in settings.route
     ]
-    make_ward = _ward_maker(settings, parts.clock, meter)
+    make_guard = _guard_maker(settings, parts.clock, meter)
     return Router(
-        [make_ward(endpoint) for endpoint in endpoints],
+        [make_guard(endpoint) for endpoint in endpoints],
         client=client,
         ids=parts.ids,
         routes=routes,
@@ -162,8 +162,8 @@ def make_router(
     )
 
 
-def _ward_maker(settings: Settings, clock: Clock, meter: Meter | None) -> Callable[[Endpoint], EndpointGuard]:
-    """Return what makes the ward of an endpoint."""
+def _guard_maker(settings: Settings, clock: Clock, meter: Meter | None) -> Callable[[Endpoint], EndpointGuard]:
+    """Return the factory of endpoint guards."""
     chosen = settings.upstreams
     retry = RetryRules(
         retries=chosen.retries,
@@ -180,21 +180,21 @@ def _ward_maker(settings: Settings, clock: Clock, meter: Meter | None) -> Callab
     )
 
     def make(endpoint: Endpoint) -> EndpointGuard:
-        rules = WardRules(retry=retry, breaker=breaker, streams_max=endpoint.streams_max, queue_s=chosen.queue_s)
+        rules = GuardRules(retry=retry, breaker=breaker, streams_max=endpoint.streams_max, queue_s=chosen.queue_s)
         return EndpointGuard(endpoint, rules, clock=clock, meter=meter)
 
     return make
 
 
 class ConfiguredModels:
-    """The models of the router, and the one that stands behind calls made without any, where such are served."""
+    """The router's models, and the model of direct calls if they are served."""
 
     def __init__(self, router: Router, *, serves_calls: bool) -> None:
         self._router = router
         self._serves_calls = serves_calls
 
     def model_for(self, name: str) -> Model:
-        """Return the model that answers to a name. Raises: NotFound."""
+        """Return the model of a name. Raises: NotFound."""
         if name != DIRECT_MODEL:
             return self._router.model_for(name)
         if not self._serves_calls:

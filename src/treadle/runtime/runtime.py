@@ -1,4 +1,4 @@
-"""One process's Treadle: opened, used and closed as a whole."""
+"""One process's runtime: builds all parts from the settings, and opens, uses and closes them together."""
 
 import asyncio
 import os
@@ -39,7 +39,7 @@ from treadle.runtime.provider_setup import (
 from treadle.runtime.replica_comparison import Facts, Replicas, facts_of
 from treadle.runtime.store_and_limits import (
     account_limits,
-    desk_rules,
+    approver_rules,
     known_secrets,
     make_limiter,
     make_runner,
@@ -73,14 +73,14 @@ SESSION_NAME_CHARS_MAX = 200
 QUEUED_TEXT = "Writes that wait for the store; past 1,000 runs wait for it."
 SKEW_TEXT = "How far this machine's clock is ahead of the database's, whose time holds."
 RELOAD_S = 0.5
-"""How often `serve --reload` looks whether files of tools changed."""
+"""How often `serve --reload` checks tool files for changes."""
 
 
 class Runtime:
-    """One process's Treadle: use it as an async context manager.
+    """Everything one process needs; use it as an async context manager.
 
-    `tools` are functions decorated with `@tool`; they join those of the settings. `model` answers every request.
-    Without settings, `treadle.toml` and the environment are read as `treadle serve` does.
+    `tools` are functions decorated with `@tool`, added to those of the settings. `model` answers every request.
+    Without settings, `treadle.toml` and the environment are read as by `treadle serve`.
     """
 
     def __init__(
@@ -119,9 +119,9 @@ class Runtime:
         self.workspaces = Workspaces(self.store, ids=self.ids, clock=self.clock.now, expires_s=space.expires_s)
         modules = guest_modules(self.settings, env)
         compiler, live_max = Compiler(compiled_folder(self.settings, env)), self.settings.guests.live_max
-        self._quarters = GuestPool(compiler, live_max=live_max, meter=self.metrics, tracer=tracer)
+        self._guest_pool = GuestPool(compiler, live_max=live_max, meter=self.metrics, tracer=tracer)
         self._add_tools(modules)
-        self.mcp = mcp.make_servers(self.settings, env, self.registry, self._know_tools, self.own_ports.closed)
+        self.mcp = mcp.make_servers(self.settings, env, self.registry, self._publish_tools, self.own_ports.closed)
         client = make_client(self.settings, endpoints, cassettes, self.clock)
         self.router = make_router(self.settings, endpoints, client, model, parts, self.metrics)
         self.metrics.show_upstreams(self.router.health)
@@ -131,8 +131,8 @@ class Runtime:
             self.registry,
             clock=self.clock,
             limits=runner_limits(self.settings),
-            keep=self._keep,
-            report=self._tell,
+            keep=self._store_blob,
+            report=self._report_progress,
         )
         self.approvals = Approvals(
             self.store, self.clock, self.ids, arguments_bytes_max=self.settings.limits.arguments_bytes_max
@@ -146,15 +146,15 @@ class Runtime:
             options = msgspec.structs.replace(options, owner=parts.owner)
         self.health = StoreHealth(self.store, self.clock, self.metrics)
         self.replicas = Replicas(self.store, self.clock, self.metrics, options.owner, self._facts)
-        self.runs = Runs(self._rooms(parts, env, tracer), options)
-        desk = ConversationRuns(
+        self.runs = Runs(self._run_dependencies(parts, env, tracer), options)
+        conversation_runs = ConversationRuns(
             self.runs, self.registry, self._runner, options.limits, default_model=self.settings.model
         )
-        self.guests = Guests(self._quarters, desk, modules)
+        self.guests = Guests(self._guest_pool, conversation_runs, modules)
 
-    def _rooms(self, parts: Parts, env: Mapping[str, str], tracer: Tracer | None) -> RunDependencies:
-        """Return what runs are made with here."""
-        rules = desk_rules(self.settings, is_attended=parts.is_attended)
+    def _run_dependencies(self, parts: Parts, env: Mapping[str, str], tracer: Tracer | None) -> RunDependencies:
+        """Return the dependencies of runs."""
+        rules = approver_rules(self.settings, is_attended=parts.is_attended)
         return RunDependencies(
             store=self.store,
             quotas=self.accounts,
@@ -167,11 +167,11 @@ class Runtime:
             ids=self.ids,
             metrics=self.metrics,
             tracer=tracer,
-            elsewhere=self.replicas.have,
+            elsewhere=self.replicas.are_tools_elsewhere,
         )
 
     def _add_tools(self, modules: Sequence[GuestModule]) -> None:
-        """Add the tools that this process makes itself: on files and the web, on workspaces, and of WASM guests."""
+        """Add the built-in tools: local files and shell, web, workspaces, and WASM guests."""
         for each in make_local_tools(self.settings.tools, self.sandbox, self.store, self.own_ports, self._own_paths):
             self.registry.add(each)
         space = self.settings.workspace
@@ -181,8 +181,8 @@ class Runtime:
                 self.registry.add(each)
         for module in modules:
             if module.kind == "tools" and self.settings.tools.enabled:
-                add_guest_tools(self.registry, self._quarters, module)
-        self._know_tools()
+                add_guest_tools(self.registry, self._guest_pool, module)
+        self._publish_tools()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -194,9 +194,9 @@ class Runtime:
         await self.close()
 
     async def open(self) -> None:
-        """Open the store and take up what a dead process left, once; where that fails nothing stays open.
+        """Open everything and recover the runs of dead processes. Allowed once; on failure everything is closed.
 
-        Raises: StoreError, ConfigError, saying what to do; RuntimeError the second time.
+        Raises: StoreError, ConfigError; RuntimeError the second time.
         """
         if self._was_opened:
             raise RuntimeError("A Runtime is opened once, and is of one event loop: make another one.")
@@ -204,7 +204,7 @@ class Runtime:
         try:
             await self.store.open()
             if await self.clock.measure(self.store.server_time):
-                measuring = self.clock.keep_measuring(self.store.server_time)
+                measuring = self.clock.measure_forever(self.store.server_time)
                 self._measuring = asyncio.create_task(measuring, name="treadle-clock")
             if self.mcp is not None:
                 await self.mcp.open()
@@ -217,7 +217,7 @@ class Runtime:
             raise
 
     async def close(self, grace_s: float = 0.0) -> None:
-        """End what is going on, properly, and let go of everything."""
+        """End active runs and close everything."""
         await self.guests.close()
         await self.runs.close(grace_s)
         if self._measuring is not None:
@@ -239,7 +239,7 @@ class Runtime:
     async def run(
         self, prompt: str, *, model: str | None = None, session: str | None = None
     ) -> AsyncGenerator[RunEvent, None]:
-        """Run a prompt and yield the same events as the server; leaving early cancels the run.
+        """Run a prompt and yield its events; leaving the iteration early cancels the run.
 
         Raises: RequestError, StoreError.
         """
@@ -259,9 +259,9 @@ class Runtime:
                 await handle.cancel()
 
     async def session(self, name: str, *, key_id: str = "") -> str:
-        """Return the id of a key's session of that name, made now if there is none.
+        """Return the id of a key's session by name, creating it if needed.
 
-        Raises: RequestError for a name that cannot be one.
+        Raises: RequestError for an invalid name.
         """
         found = await self.store.find_session(name, key_id=key_id)
         if found is not None:
@@ -273,7 +273,7 @@ class Runtime:
         try:
             await self.store.create_session(row)
         except Conflict:
-            # Somebody else made it just now, and it is theirs as well.
+            # A concurrent request of the same key created it.
             made = await self.store.find_session(name, key_id=key_id)
             if made is None:
                 raise
@@ -283,9 +283,9 @@ class Runtime:
     async def call(
         self, tool: str, arguments: dict[str, Any], heard: Callable[[str], None], client: Client = LOCAL
     ) -> ResultItem:
-        """Make one call in a run of its own, without a model; `heard` is told of its progress. Leaving cancels it.
+        """Call one tool in its own run, without a model; `heard` receives its progress. Cancelling cancels the run.
 
-        Raises: RequestError, StoreError; ToolFailed, when the run ended without a result.
+        Raises: RequestError, StoreError; ToolFailed, if the run ended without a result.
         """
         instead = RunOverrides(model=DirectModel(), allowed=client.tools)
         handle = await self.runs.start(direct_request(tool, arguments), key_id=client.key_id, instead=instead)
@@ -312,19 +312,19 @@ class Runtime:
             raise ToolFailed(f"The call was not made: {why} (run {handle.run_id}).")
         return result
 
-    def _tell(self, context: CallContext, text: str) -> None:
-        """Pass on what a tool says of its progress, to whoever listens."""
+    def _report_progress(self, context: CallContext, text: str) -> None:
+        """Pass a progress message of a tool to its listeners."""
         if self._parts.report is not None:
             self._parts.report(context, text)
-        if (heard := self._listeners.get(context.run_id)) is not None:
-            heard(text)
+        if (listener := self._listeners.get(context.run_id)) is not None:
+            listener(text)
 
     async def watch_tools(self, told: Callable[[str, list[str] | ConfigError], None]) -> None:
-        """Load files and modules of tools again when they change, for ever; `told` hears what came of it."""
+        """Reload tool files and modules when they change, forever; `told` receives the outcome of each reload."""
 
         def swap(names: Iterable[str], tools: Sequence[Tool]) -> None:
             self.registry.swap(names, tools)
-            self._know_tools()
+            self._publish_tools()
 
         reloader = Reloader(self.settings.tools.load, swap)
         while True:
@@ -332,15 +332,15 @@ class Runtime:
             for place, outcome in reloader.look().items():
                 told(place, outcome)
 
-    def _know_tools(self) -> None:
-        """Let metrics name the tools there are now, and replicas know them."""
-        self.metrics.know_tools(tool.name for tool in self.registry.tools())
+    def _publish_tools(self) -> None:
+        """Publish the current tools to metrics and replicas."""
+        self.metrics.set_tool_names(tool.name for tool in self.registry.tools())
         if self._was_opened:
-            self.replicas.look_again()
+            self.replicas.compare_soon()
 
     def _facts(self, secret: str) -> Facts:
         is_local = self._parts.is_local or not self._parts.is_attended
         return facts_of(self.settings, self.registry.tools(), secret, is_local=is_local)
 
-    async def _keep(self, data: bytes, context: CallContext) -> str:
+    async def _store_blob(self, data: bytes, context: CallContext) -> str:
         return await self.store.put_blob(data, run_id=context.run_id)

@@ -1,4 +1,4 @@
-"""From settings to the store, to what a run may do, and to what no log may show."""
+"""Builds from the settings the store, limits, runner and tracer, and lists the secrets that logs must not show."""
 
 import os
 import secrets
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 SECRET_VARIABLES = ("TREADLE_SECRET", "TREADLE_LOGIN_SECRET")
 OTLP_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 LIMIT_NOTICE_BYTES = 256
-"""What is left free in a result, so that it may also name a limit and still keep to the cap."""
+"""Room reserved in a result for a notice about a limit, so that both fit into the cap."""
 STORE_NAME = "treadle.db"
 
 
@@ -52,7 +52,7 @@ def make_store(settings: Settings, clock: Clock, env: Mapping[str, str]) -> Stor
 
 
 def known_secrets(settings: Settings, endpoints: Sequence[Endpoint], env: Mapping[str, str]) -> list[str]:
-    """Return what no log may show: keys of upstreams, and the password of the store."""
+    """Return the secrets that logs must not show: provider keys, passwords, and Treadle's own secrets."""
     keys = [endpoint.key.reveal() for endpoint in endpoints if endpoint.key is not None]
     keys += mcp.secrets_of(settings, env)
     keys += [env[name] for name in (settings.rates.password_env, *SECRET_VARIABLES) if env.get(name)]
@@ -62,8 +62,8 @@ def known_secrets(settings: Settings, endpoints: Sequence[Endpoint], env: Mappin
     return [*keys, *address.secrets]
 
 
-def desk_rules(settings: Settings, *, is_attended: bool) -> ApproverRules:
-    """Return how people are asked; where nobody can be, only remembered rules answer."""
+def approver_rules(settings: Settings, *, is_attended: bool) -> ApproverRules:
+    """Return how approvals are asked for; if no person can be asked, only stored rules decide."""
     asked = settings.approvals
     return ApproverRules(
         wait_s=asked.wait_s,
@@ -74,7 +74,7 @@ def desk_rules(settings: Settings, *, is_attended: bool) -> ApproverRules:
 
 
 def account_limits(settings: Settings) -> KeyRates:
-    """Return how much a key may ask at a time that says nothing itself."""
+    """Return the default rates of a key."""
     rates = settings.rates
     return KeyRates(
         requests_per_min=rates.requests_per_min, tokens_per_min=rates.tokens_per_min, runs_max=rates.runs_max
@@ -84,11 +84,11 @@ def account_limits(settings: Settings) -> KeyRates:
 def make_limiter(
     settings: Settings, clock: Clock, metrics: Metrics, env: Mapping[str, str], workers: int = 1
 ) -> RateLimiter:
-    """Return what counts requests and tokens: alone, or with others where the settings name a Redis.
+    """Return the rate limiter: local, or shared through the Redis of the settings.
 
-    Of several workers without one each keeps to its part of a limit.
+    Without Redis each of several workers gets an equal part of a limit.
 
-    Raises: ConfigError, where the library for that is missing.
+    Raises: ConfigError, if the Redis library is missing.
     """
     rates, local = settings.rates, SlidingWindow(clock.monotonic)
     if not rates.url:
@@ -100,14 +100,14 @@ def make_limiter(
         raise ConfigError(message, param="rates.url", hint="pip install 'treadle[redis]'") from error
     shared = RedisCounter(rates.url, env.get(rates.password_env, ""))
     return RateLimiter(
-        local, clock.monotonic, shared=shared, replicas=rates.replicas * workers, fell_back=metrics.counted_alone
+        local, clock.monotonic, shared=shared, replicas=rates.replicas * workers, fell_back=metrics.rates_fell_back
     )
 
 
 def make_tracer(settings: Settings, env: Mapping[str, str]) -> "Spans | None":
-    """Return what makes spans and sends them where the settings or the environment say; nothing unless asked for.
+    """Return the span exporter, or None if spans are off.
 
-    Raises: ConfigError, where nobody says where to send them, or the library for that is missing.
+    Raises: ConfigError, if there is no endpoint, or the OpenTelemetry library is missing.
     """
     telemetry = settings.telemetry
     if not telemetry.spans:
@@ -127,7 +127,7 @@ def make_tracer(settings: Settings, env: Mapping[str, str]) -> "Spans | None":
 
 
 def runner_limits(settings: Settings) -> RunnerLimits:
-    """Return what arguments and results of tools may weigh."""
+    """Return the size limits of tool arguments and results."""
     limits = settings.limits
     return RunnerLimits(
         arguments_bytes_max=limits.arguments_bytes_max,
@@ -137,9 +137,9 @@ def runner_limits(settings: Settings) -> RunnerLimits:
 
 
 def make_runner(settings: Settings, env: Mapping[str, str], workers: int = 1) -> RunsRunner:
-    """Return who drives runs in the background.
+    """Return the runner of background runs.
 
-    Raises: ConfigError, where the library for that is missing.
+    Raises: ConfigError, if the Temporal library or key is missing.
     """
     wanted = settings.runner
     kind = wanted.kind
@@ -168,7 +168,7 @@ def make_runner(settings: Settings, env: Mapping[str, str], workers: int = 1) ->
 
 
 def runs_options(settings: Settings) -> RunsOptions:
-    """Return how runs are kept, limited and offered tools."""
+    """Return the options of runs: storage, limits and offered tools."""
     limits, cache = settings.limits, settings.cache
     return RunsOptions(
         owner=f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}",

@@ -1,4 +1,4 @@
-"""From settings to tools: functions, local and web tools, WASM guests, the workspace."""
+"""Builds the tools from the settings: functions, local and web tools, and WASM guests."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,11 +26,11 @@ from treadle.wasm.tool_modules import ToolGuest
 LEVEL_OF_MASKS = 3
 
 
-def make_registry(settings: Settings, brought: Sequence[Tool], demo: Sequence[Tool]) -> ToolRegistry:
-    """Collect the server tools: those brought along, those of the settings, and the demo's where there are no own."""
+def make_registry(settings: Settings, given: Sequence[Tool], demo: Sequence[Tool]) -> ToolRegistry:
+    """Return the server tools: the given ones and those of the settings; without any, the demo tools."""
     chosen = settings.tools
     registry = ToolRegistry(enabled=("*",) if chosen.enabled else (), policies=make_policies(settings))
-    own = [*brought, *(loaded for place in chosen.load for loaded in load(place))]
+    own = [*given, *(loaded for place in chosen.load for loaded in load(place))]
     for each in own or demo:
         registry.add(each)
     return registry
@@ -39,7 +39,7 @@ def make_registry(settings: Settings, brought: Sequence[Tool], demo: Sequence[To
 def make_sandbox(
     section: LocalSection, env: Mapping[str, str], own_ports: OwnPorts, hidden: Sequence[str]
 ) -> CommandSandbox:
-    """Return the sandbox that local tools run their programs in."""
+    """Return the sandbox for the commands of local tools."""
     rules = SandboxRules(
         level=section.sandbox, network=section.network, env=section.env, read=section.read, write=section.write
     )
@@ -49,9 +49,9 @@ def make_sandbox(
 def make_local_tools(
     section: ToolsSection, sandbox: CommandSandbox, store: Store, own_ports: OwnPorts, hidden: Sequence[str] = ()
 ) -> list[Tool]:
-    """Return the tools on this machine's files and the web that the settings name.
+    """Return the local and web tools that the settings enable.
 
-    Raises: ConfigError, also for a shell that nothing would confine.
+    Raises: ConfigError, also for a shell without a sandbox.
     """
     local, web = section.local, section.web
     tools: list[Tool] = []
@@ -64,7 +64,7 @@ def make_local_tools(
             )
 
         if "bash" in local.enabled and sandbox.found.level:
-            _check_apart(local, sandbox.found, hidden)
+            _check_isolated_from_treadle(local, sandbox.found, hidden)
 
         async def put(data: bytes, run_id: str) -> str:
             return await store.put_blob(data, run_id=run_id)
@@ -81,7 +81,7 @@ def make_local_tools(
             caps=LocalCaps(**{name: getattr(local, name) for name in LocalCaps.__struct_fields__}),
         )
     if web.enabled:
-        # It brings a client and TLS, which few need.
+        # Imported late: it loads an HTTP client and TLS, which few installations need.
         from treadle.tools.web import GuardedClient, web_tools
         from treadle.tools.web import WebPolicy as WebPolicy
 
@@ -92,8 +92,8 @@ def make_local_tools(
     return tools
 
 
-def _check_apart(local: LocalSection, found: FoundLevel, hidden: Sequence[str]) -> None:
-    """Look whether commands can be kept from Treadle itself: who can write the journal, or ask the server, approves.
+def _check_isolated_from_treadle(local: LocalSection, found: FoundLevel, hidden: Sequence[str]) -> None:
+    """Check that commands cannot reach Treadle itself: writing the journal or calling the server means approving.
 
     Raises: ConfigError.
     """
@@ -115,7 +115,7 @@ def _check_apart(local: LocalSection, found: FoundLevel, hidden: Sequence[str]) 
 
 
 def _journal_names(store: Store) -> tuple[str, ...]:
-    """Return the names of the files that hold everybody's runs, as far as the journal is a file: no tool opens them."""
+    """Return glob patterns of the journal's files, which tools must not open; none if it is not a file."""
     if is_postgres(store.path):
         return ()
     name = "".join(f"[{each}]" if each in "*?[" else each for each in Path(store.path).name.casefold())
@@ -123,7 +123,7 @@ def _journal_names(store: Store) -> tuple[str, ...]:
 
 
 def guest_modules(settings: Settings, env: Mapping[str, str]) -> list[GuestModule]:
-    """Return the configured WASM guests with the limits that hold for each. Raises: ConfigError."""
+    """Return the configured WASM guests with their limits. Raises: ConfigError."""
     own = own_paths(settings, env)
     return [
         GuestModule(
@@ -145,7 +145,7 @@ def guest_modules(settings: Settings, env: Mapping[str, str]) -> list[GuestModul
 
 
 def _check_granted(grant: WasiGrant | None, hidden: Sequence[str]) -> None:
-    """Refuse a folder in which Treadle's own files lie, or that lies among them.
+    """Refuse a folder that contains Treadle's own files or is inside one of their folders.
 
     Raises: ConfigError.
     """
@@ -171,7 +171,7 @@ def _guest_grant(guest: Guest, env: Mapping[str, str], hidden: Sequence[str]) ->
 
 
 def guest_limits(settings: Settings, *, is_tool: bool) -> SandboxLimits:
-    """Return what one WASM guest may use."""
+    """Return the limits of one WASM guest."""
     chosen = settings.guests
     return SandboxLimits(
         cpu_s=chosen.tool_cpu_s if is_tool else chosen.cpu_s,
@@ -184,14 +184,14 @@ def guest_limits(settings: Settings, *, is_tool: bool) -> SandboxLimits:
 
 
 def compiled_folder(settings: Settings, env: Mapping[str, str]) -> Path | None:
-    """Return where compiled guests are kept, if they are."""
+    """Return the folder of the compiled guest cache; None if it is off."""
     return data_directory(env) / "guests" if settings.guests.cache else None
 
 
-def add_guest_tools(registry: ToolRegistry, quarters: GuestPool, module: GuestModule) -> None:
+def add_guest_tools(registry: ToolRegistry, pool: GuestPool, module: GuestModule) -> None:
     """Add the tools of a WASM guest. Raises: ConfigError."""
     try:
-        for each in ToolGuest(quarters, module).tools():
+        for each in ToolGuest(pool, module).tools():
             registry.add(each)
     except RequestError as error:
         raise ConfigError(f"the guest {module.name!r}: {error.message}", param="guest", hint=error.hint) from None

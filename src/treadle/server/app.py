@@ -16,7 +16,7 @@ from treadle.server.request_guard import RequestGuard, sane_request_id
 from treadle.server.route import HttpRoute
 from treadle.server.route_table import Routes
 from treadle.server.server_state import Service
-from treadle.telemetry import REFUSALS, say, trace_parent
+from treadle.telemetry import REFUSALS, log_line, trace_parent
 
 log = logging.getLogger(__name__)
 
@@ -130,7 +130,7 @@ def _log_request(level: int, exchange: Exchange, pattern: str, lasted_s: float) 
         "duration_s": round(lasted_s, 6),
         "key_id": exchange.client.key_id,
     }
-    say(log, level, details, "%s %s: %d", exchange.method, pattern, exchange.status)
+    log_line(log, level, details, "%s %s: %d", exchange.method, pattern, exchange.status)
 
 
 def _break_off(exchange: Exchange, code: str) -> None:

@@ -19,15 +19,15 @@ from treadle.access.sliding_window import Hit
 from treadle.core.errors import ErrorInfo, LimitExceeded, ProtocolError, RequestError
 from treadle.core.json import type_errors, write_json
 from treadle.http.asgi import (
-    BEHIND_IN_SCOPE,
+    DISCONNECT_IN_SCOPE,
     EDGE_IN_SCOPE,
-    GONE_IN_SCOPE,
+    PENDING_BYTES_IN_SCOPE,
     WHOLE_IN_SCOPE,
     Application,
     AsgiMessage,
-    Behind,
     Edge,
     Header,
+    PendingBytes,
     Receive,
     Scope,
     Send,
@@ -141,7 +141,7 @@ class Exchange:
         self.request_id = request_id
         self._scope: dict[str, Any] = scope  # type: ignore[assignment]  # what the edge adds has no type
         edge: Edge | None = self._scope.get(EDGE_IN_SCOPE)
-        self.edge = edge if edge is not None and edge.is_asked_by(receive, send) else None
+        self.edge = edge if edge is not None and edge.is_direct(receive, send) else None
         self._receive = receive
         self._send = send
 
@@ -191,7 +191,7 @@ class Exchange:
         Raises: LimitExceeded when it is longer than `bytes_max`, HttpError when it is cut off or too slow, or when
             `count` refuses it.
         """
-        body = None if self.edge is None else self.edge.take_now()
+        body = None if self.edge is None else self.edge.try_take_body_now()
         if body is None:
             body = await self._read_within(bytes_max, timeout_s, count)
         elif len(body) > bytes_max:
@@ -244,17 +244,17 @@ class Exchange:
             if not message.get("more_body", False):
                 return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
-    def watch_client(self, gone: Callable[[], None] | None, behind: Behind | None = None) -> bool:
+    def watch_client(self, gone: Callable[[], None] | None, behind: PendingBytes | None = None) -> bool:
         """Have our own HTTP server call `gone` when the client disconnects, and `behind` while it does not read.
 
         None ends the watch. Returns False under another server, where a task must await `disconnected`.
         """
         scope = self._scope
-        scope[BEHIND_IN_SCOPE] = behind
-        if GONE_IN_SCOPE not in scope:
+        scope[PENDING_BYTES_IN_SCOPE] = behind
+        if DISCONNECT_IN_SCOPE not in scope:
             return False
-        if scope[GONE_IN_SCOPE] is not True:
-            scope[GONE_IN_SCOPE] = gone
+        if scope[DISCONNECT_IN_SCOPE] is not True:
+            scope[DISCONNECT_IN_SCOPE] = gone
         elif gone is not None:
             asyncio.get_running_loop().call_soon(gone)
         return True
@@ -281,7 +281,7 @@ class Exchange:
         length = (b"content-length", b"%d" % len(body))
         typed = ((b"content-type", content_type), length) if status not in (204, 304) else ()
         headers = self._response_headers(status, (*typed, *headers))
-        if self.edge is None or not self.edge.begin_now(status, headers, body, is_whole=True):
+        if self.edge is None or not self.edge.try_start_now(status, headers, body, is_whole=True):
             await self._begin(status, headers, b"" if self.method == "HEAD" else body, is_whole=True)
 
     async def answer_json(self, status: int, value: object, headers: tuple[Header, ...] = ()) -> None:
@@ -300,7 +300,7 @@ class Exchange:
     ) -> None:
         """Start a stream, of server-sent events unless `content_type` differs, and send its first bytes."""
         headers = self._response_headers(200, ((b"content-type", content_type), *_STREAM, *headers))
-        if self.edge is None or not self.edge.begin_now(200, headers, data, is_whole=False):
+        if self.edge is None or not self.edge.try_start_now(200, headers, data, is_whole=False):
             await self._begin(200, headers, data, is_whole=False)
 
     async def write(self, data: bytes) -> None:

@@ -1,6 +1,6 @@
-"""Counters and histograms that cost next to nothing to count with: a request counts some fifteen times.
+"""Counters and histograms that are cheap to update: a request updates about fifteen.
 
-They are collected whenever somebody looks. They are counted with on the event loop alone, so they need no lock.
+They are collected when metrics are read. Only the event loop updates them, so they need no lock.
 """
 
 from bisect import bisect_left
@@ -13,9 +13,9 @@ from treadle.telemetry.prometheus import MetricRegistry, MetricSample, Series, w
 
 
 class Counter:
-    """A number for each value of its labels, which only grows; one without labels is there from the beginning.
+    """A number for each combination of label values, which only grows; without labels it is shown from the start.
 
-    Who counts most adds to `counts` itself.
+    Hot paths add to `counts` directly, which saves a call.
     """
 
     def __init__(self, name: str, text: str, labels: Sequence[str], registry: MetricRegistry) -> None:
@@ -24,14 +24,14 @@ class Counter:
         registry.register(self)
 
     def inc(self, *values: str, by: float = 1) -> None:
-        """Count for these values of the labels. Raises: ValueError for what would take something back."""
+        """Add to the number of these label values. Raises: ValueError for a negative amount."""
         if by < 0:
             raise ValueError("a counter only grows")
         assert len(values) == len(self._labels), f"{self._name} has the labels {self._labels}"
         self.counts[values] += by
 
     def collect(self) -> Iterable[Series]:
-        """Return all numbers as they are now."""
+        """Return the current numbers."""
         name = f"{self._name}_total"
         samples = [
             MetricSample(name, dict(zip(self._labels, values, strict=True)), count)
@@ -40,8 +40,8 @@ class Counter:
         yield Series(self._name, "counter", self._text, tuple(samples), self._labels)
 
 
-class Times:
-    """How often something took how long: within which bound, and altogether."""
+class DurationBuckets:
+    """Durations counted by the smallest bound they are within, and their sum."""
 
     __slots__ = ("_bounds", "counts", "sum")
 
@@ -51,38 +51,38 @@ class Times:
         self.sum = 0.0
 
     def add(self, seconds: float) -> None:
-        """Count one that took so long."""
+        """Count a duration."""
         self.counts[bisect_left(self._bounds, seconds)] += 1
         self.sum += seconds
 
 
 class Histogram:
-    """Times for each value of its labels, counted by how many were within which bound.
+    """Duration buckets for each combination of label values.
 
-    Who counts most adds to `times` itself.
+    Hot paths add to `times` directly, which saves a call.
     """
 
     def __init__(
         self, name: str, text: str, labels: Sequence[str], bounds: tuple[float, ...], registry: MetricRegistry
     ) -> None:
         self._name, self._text, self._labels = name, text, tuple(labels)
-        self._shown = (*map(write_number, bounds), "+Inf")
-        make = partial(Times, bounds)
-        self.times: defaultdict[tuple[str, ...], Times] = defaultdict(make, {} if labels else {(): make()})
+        self._bucket_labels = (*map(write_number, bounds), "+Inf")
+        make = partial(DurationBuckets, bounds)
+        self.times: defaultdict[tuple[str, ...], DurationBuckets] = defaultdict(make, {} if labels else {(): make()})
         registry.register(self)
 
     def observe(self, seconds: float, *values: str) -> None:
-        """Count one that took so long, for these values of the labels."""
+        """Count a duration for these label values."""
         assert len(values) == len(self._labels), f"{self._name} has the labels {self._labels}"
         self.times[values].add(seconds)
 
     def collect(self) -> Iterable[Series]:
-        """Return all numbers as they are now."""
+        """Return the current numbers."""
         samples: list[MetricSample] = []
         for values, times in self.times.items():
             labels = dict(zip(self._labels, values, strict=True))
             within = list(accumulate(times.counts))
-            bounded = zip(self._shown, within, strict=True)
+            bounded = zip(self._bucket_labels, within, strict=True)
             samples += [
                 MetricSample(f"{self._name}_bucket", {**labels, "le": bound}, count) for bound, count in bounded
             ]
@@ -94,7 +94,7 @@ class Histogram:
 
 
 class CounterValue:
-    """A number that is asked for whenever somebody looks. Who shows it anew asks for another one."""
+    """A gauge whose value is read when metrics are read; `value` may be replaced."""
 
     def __init__(self, name: str, text: str, value: Callable[[], float], registry: MetricRegistry) -> None:
         self._name, self._text = name, text
@@ -102,5 +102,5 @@ class CounterValue:
         registry.register(self)
 
     def collect(self) -> Iterable[Series]:
-        """Return the number as it is now."""
+        """Return the current value."""
         yield Series(self._name, "gauge", self._text, (MetricSample(self._name, {}, float(self.value())),))

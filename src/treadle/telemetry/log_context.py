@@ -1,4 +1,4 @@
-"""What is known of the work that a task does, for whoever logs or measures it there. Each task has its own."""
+"""Context variables about a task's work, for its logs and metrics: model call, provider request id, parent span."""
 
 from contextvars import ContextVar
 
@@ -7,14 +7,14 @@ import msgspec
 from treadle.core.usage import Usage
 
 upstream_request: ContextVar[str] = ContextVar("treadle_upstream_request", default="")
-"""The id that the provider gave the last model call of the run this task works for: it is in the logs of its tools."""
+"""The provider's id of the last model call of this task's run; the logs of its tools include it."""
 
 trace_parent: ContextVar[str] = ContextVar("treadle_trace_parent", default="")
-"""The W3C `traceparent` under which a run that is started here is to be seen."""
+"""The W3C `traceparent` that becomes the parent of a run started in this task."""
 
 
 class ModelCall(msgspec.Struct, kw_only=True):
-    """A model call as the room that made it knows it; `ended_at`, on the monotonic clock, is 0 while it lasts."""
+    """What is known of a model call; `ended_at`, on the monotonic clock, is 0 while it is running."""
 
     upstream: str
     protocol: str = ""
@@ -26,4 +26,4 @@ class ModelCall(msgspec.Struct, kw_only=True):
 
 
 model_call: ContextVar[ModelCall | None] = ContextVar("treadle_model_call", default=None)
-"""The last model call of the run this task works for; nothing, where a model of this process or a cache answers."""
+"""The last model call of this task's run; None if a model in this process or the cache answered."""

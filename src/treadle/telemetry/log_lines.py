@@ -1,5 +1,7 @@
-"""The form of log lines, and how they are written. What tools are given and give is never logged, nor keys; sizes and
-names are."""
+"""The format of log lines, and a handler that writes them in batches.
+
+Arguments and results of tools and API keys are never logged; names and sizes are.
+"""
 
 import asyncio
 import contextlib
@@ -13,19 +15,21 @@ from typing import TextIO
 from treadle.telemetry.redaction import Redactor
 
 WAIT_S = 0.02
-"""How long a line waits for others to be written with it."""
+"""How long a line waits for others before the batch is written."""
 WAITING_MAX = 64
-"""So many are written at once: it takes less than a millisecond, in which nothing else is done."""
-PAGE_BYTES = 4_096
-"""What a pipe takes in one piece: workers share one, and a line must not end in the middle of another's."""
+"""How many lines are written at once: this blocks the event loop for less than a millisecond."""
+PIPE_BYTES = 4_096
+"""What a pipe writes atomically (PIPE_BUF): workers share one, and must not interleave their lines."""
 
 _BLANK = vars(logging.LogRecord("", logging.NOTSET, "", 0, "", (), None))
-"""What every record has, before its `extra`."""
+"""The attributes that every record has before its `extra`."""
 
 
 class Line(logging.LogRecord):
-    """A record for what is logged with every request. It does not say which thread, process or place in the code it is
-    from: to find that out takes longer than all the rest. Its `fields` are its `extra`."""
+    """A record for a line that every request logs; its `fields` are its `extra`.
+
+    It has no thread, process or source location: finding those takes longer than everything else about the line.
+    """
 
     __slots__ = ("fields",)
 
@@ -47,20 +51,20 @@ class Line(logging.LogRecord):
         self.__dict__ = _BLANK | own | fields
 
 
-def say(logger: logging.Logger, level: int, fields: dict[str, object], message: str, *args: object) -> None:
-    """Log what is logged with every request; whoever asks knows that the level is enabled."""
+def log_line(logger: logging.Logger, level: int, fields: dict[str, object], message: str, *args: object) -> None:
+    """Log a line that every request logs, with less overhead; the caller has checked that the level is enabled."""
     logger.handle(Line(logger, level, message, args, fields))
 
 
 class JsonLines(logging.Formatter):
-    """Log records as one JSON object a line: time, level, logger, message, and the fields given as `extra`."""
+    """Formats a record as one line of JSON: time, level, logger, message, and the fields of `extra`."""
 
     def __init__(self, redactor: Redactor | None = None) -> None:
         super().__init__()
         self._redactor = redactor or Redactor()
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write one record."""
+        """Format one record."""
         line: dict[str, object] = {
             "at": round(record.created * 1000) / 1000,
             "level": record.levelname.lower(),
@@ -75,7 +79,7 @@ class JsonLines(logging.Formatter):
 
 
 _OWN = frozenset(_BLANK) | {"message", "asctime", "taskName", "at", "level", "logger"}
-"""What is no field, whoever says so: parts of every line, and what every record has or formatters add to it."""
+"""Names that `extra` cannot set: the standard parts of a line, and attributes of records and formatters."""
 
 
 def _is_field(name: str) -> bool:
@@ -84,14 +88,14 @@ def _is_field(name: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _are_fields(names: tuple[str, ...]) -> bool:
-    """Tell whether all of them are; lines of one kind have the same."""
+    """Return whether all names are fields. Cached, because lines of one kind have the same names."""
     return all(map(_is_field, names))
 
 
-class Gathered(logging.Handler):
-    """Writes the lines of some milliseconds at once, and a warning at once with whatever waits.
+class BatchedLogHandler(logging.Handler):
+    """Writes lines in batches of some milliseconds; a warning flushes the batch at once.
 
-    To make and write one line between other work takes twice as long as among its like.
+    Formatting and writing a line between other work takes twice as long as in a batch.
     """
 
     def __init__(self, stream: TextIO, formatter: logging.Formatter) -> None:
@@ -103,7 +107,7 @@ class Gathered(logging.Handler):
         self._writer.setFormatter(formatter)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Take a record."""
+        """Add a record to the batch."""
         self._waiting.append(record)
         count = len(self._waiting)
         if count >= WAITING_MAX or record.levelno >= logging.WARNING:
@@ -112,41 +116,41 @@ class Gathered(logging.Handler):
             try:
                 asyncio.get_running_loop().call_later(WAIT_S, self.flush)
             except RuntimeError:
-                self.flush()  # nobody would come back to it
+                self.flush()  # without an event loop no timer would flush it
 
     def flush(self) -> None:
-        """Write what waits. Where nothing can be written nobody can be told."""
+        """Write the batch. A stream that cannot be written is ignored: there is nowhere left to report it."""
         assert self.lock is not None
         with self.lock:
             waiting, self._waiting = self._waiting, []
             for record in waiting:
                 self._writer.emit(record)
-            for page in _pages(self._lines):
+            for text in _join_writes(self._lines):
                 with contextlib.suppress(OSError, ValueError):
-                    self._stream.write(page)
+                    self._stream.write(text)
                     self._stream.flush()
             self._lines.clear()
 
     def close(self) -> None:
-        """Write what waits, and leave."""
+        """Flush and close."""
         self.flush()
         super().close()
 
 
 class _Lines(list[str]):
-    """Where a handler writes lines: they stay there, each by itself."""
+    """A stream for a `StreamHandler` that collects its lines in a list."""
 
     def write(self, line: str) -> None:
-        """Keep one."""
+        """Add a line."""
         self.append(line)
 
 
-def _pages(lines: list[str]) -> Iterator[str]:
-    """Join lines, whole, to pieces that are written at once."""
+def _join_writes(lines: list[str]) -> Iterator[str]:
+    """Join whole lines to writes of at most `PIPE_BYTES`, unless one line is longer."""
     first = size = 0
     for place, line in enumerate(lines):
         length = len(line.encode("utf-8", "replace"))
-        if size and size + length > PAGE_BYTES:
+        if size and size + length > PIPE_BYTES:
             yield "".join(lines[first:place])
             first, size = place, 0
         size += length

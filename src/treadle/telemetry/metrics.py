@@ -1,4 +1,4 @@
-"""Names of metrics, and what is counted from a run's events: all in one place.
+"""All metrics of a process: their names, labels and help texts, and the methods that count.
 
 Labels come from closed sets: a tool's name only if it is registered, a result code only if it is in the list or a
 small number.
@@ -20,10 +20,10 @@ _INPUT, _OUTPUT, _CACHED, _REASONING = ("input",), ("output",), ("cached",), ("r
 """The directions of tokens, as labels."""
 
 _LABELS_MAX = 256
-"""Values of a label that come from code and not from a closed list: past so many they are counted as `other`."""
+"""Bound on the values of a label that has no closed list; values beyond it are counted as `other`."""
 
 BREAKER_STATES = {"closed": 0, "half_open": 1, "open": 2}
-"""How a breaker's state is shown as a number: the higher, the worse."""
+"""A circuit breaker's state as a number: higher is worse."""
 
 _LATENCY_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
@@ -43,26 +43,26 @@ REFUSALS = (
 
 
 class UpstreamHealth(Protocol):
-    """What is shown of an upstream: its name, its breaker, the calls under way there, and those that wait."""
+    """What metrics read of an upstream."""
 
     @property
     def name(self) -> str:
-        """Return its name in the settings."""
+        """Its name in the settings."""
         ...
 
     @property
     def breaker(self) -> str:
-        """Return the state of its breaker."""
+        """The state of its circuit breaker."""
         ...
 
     @property
     def live(self) -> int:
-        """Return how many calls are under way."""
+        """How many calls are running."""
         ...
 
     @property
     def waiting(self) -> int:
-        """Return how many calls wait for a place."""
+        """How many calls are queued."""
         ...
 
 
@@ -82,7 +82,7 @@ class Metrics:
         self._limits = self._counter("treadle_run_limits", "Runs that reached a limit, by limit.", "limit")
         self._tokens = self._counter("treadle_tokens", "Tokens reported by upstreams, by direction.", "direction")
         for direction in (_INPUT, _OUTPUT, _CACHED, _REASONING):
-            # All of them are there from the beginning, so that a rate can be taken of the first count.
+            # All directions exist from the start: Prometheus computes no rate over a series' first sample.
             self._tokens.inc(*direction, by=0)
         self._repairs = self._counter("treadle_notes", "Repairs, coercions and drops, by code.", "code")
         self._recovered = self._counter("treadle_recovered_calls", "Calls that models wrote as text.", "dialect")
@@ -90,8 +90,10 @@ class Metrics:
         self.requests = self._counter("treadle_http_requests", "HTTP requests, by route and status.", "route", "status")
         self.request_latency = self._histogram("treadle_http_request_duration_seconds", "Time to the last byte.")
         self._cached = self._counter("treadle_cached_answers", "Model calls looked for in the cache.", "outcome")
-        self._turned_away = self._counter("treadle_refused_requests", "Requests refused for who or how much.", "code")
-        self._alone = self._counter("treadle_rate_fallbacks", "Counts made alone while the shared limits were away.")
+        self._refused_http = self._counter("treadle_refused_requests", "Requests refused for who or how much.", "code")
+        self._local_limits = self._counter(
+            "treadle_rate_fallbacks", "Counts made alone while the shared limits were away."
+        )
         self._store_s = self._histogram("treadle_store_latency_seconds", "Time the store took to answer a probe.")
         self._taken_over = self._counter(
             "treadle_leases_taken_over", "Runs gone on with here after the process that drove them died."
@@ -104,7 +106,7 @@ class Metrics:
         self._upstream = self._counter(
             "treadle_upstream_calls", "Calls of upstreams, by outcome.", "upstream", "outcome"
         )
-        self._again = self._counter(
+        self._retries = self._counter(
             "treadle_upstream_retries", "Calls made again, there or elsewhere.", "upstream", "where"
         )
         self.run_s = self._histogram("treadle_run_duration_seconds", "Time from a run's start to its end.")
@@ -120,12 +122,12 @@ class Metrics:
         self._codes: set[str] = set()
         self._shown: dict[str, CounterValue] = {}
 
-    def know_tools(self, names: Iterable[str]) -> None:
-        """Name the tools that may appear as a label; all others are counted as `unknown`."""
+    def set_tool_names(self, names: Iterable[str]) -> None:
+        """Set the tools that may appear as a label; all others are counted as `unknown`."""
         self._tools = frozenset(names)
 
     def tool_finished(self, event: ToolFinished) -> None:
-        """Count a call that was answered."""
+        """Count a finished call."""
         name = event.call.name
         self._calls.counts[(name if name in self._tools else "unknown",)] += 1
         self._output.counts[()] += event.output_bytes
@@ -161,7 +163,7 @@ class Metrics:
                 tokens[_REASONING] += max(0, usage.reasoning_tokens)
 
     def _code(self, code: str) -> str:
-        """Return a code as a label, as long as there are not too many of them."""
+        """Return a code as a label, or `other` if there are too many."""
         if code not in self._codes:
             if len(self._codes) >= _LABELS_MAX:
                 return _OTHER
@@ -169,52 +171,52 @@ class Metrics:
         return code
 
     def reader_dropped(self) -> None:
-        """Count a reader that was cut off because it did not keep up."""
+        """Count a reader that was disconnected because it was too slow."""
         self._dropped.inc()
 
     def show_upstreams(self, health: Callable[[], Iterable[UpstreamHealth]]) -> None:
-        """Show how every upstream does, as it is whenever somebody looks."""
-        self.registry.register(_Upstreams(health))
+        """Export the state of every upstream, read when metrics are read."""
+        self.registry.register(_UpstreamsCollector(health))
 
     def show_store(self, stats: Callable[[], "StoreNumbers"]) -> None:
-        """Show what a store has counted, as it is whenever somebody looks."""
-        self.registry.register(_Store(stats))
+        """Export the numbers of a store, read when metrics are read."""
+        self.registry.register(_StoreCollector(stats))
 
     def show_differences(self, counts: Callable[[], Mapping[str, float]]) -> None:
-        """Show from how many replicas this process differs, by kind."""
-        self.registry.register(_Differences(counts))
+        """Export how many replicas differ from this process, by kind."""
+        self.registry.register(_DifferencesCollector(counts))
 
     def show(self, name: str, text: str, value: Callable[[], float]) -> None:
-        """Show a number as it is whenever somebody looks."""
+        """Export a gauge, read when metrics are read; a second call with the same name replaces its function."""
         shown = self._shown.get(name)
         if shown is None:
             self._shown[name] = CounterValue(name, text, value, self.registry)
         else:
             shown.value = value
 
-    def cache_looked(self, outcome: str) -> None:
-        """Count a model call that was looked for in the cache: a hit or a miss."""
+    def cache_checked(self, outcome: str) -> None:
+        """Count a cache lookup of a model call: a hit or a miss."""
         self._cached.inc(outcome)
 
     def refused(self, code: str) -> None:
-        """Count a request that was refused because of its key, or of what it had used up."""
-        self._turned_away.inc(code if code in REFUSALS else "other")
+        """Count a request that was refused for its key, its rate or its budget."""
+        self._refused_http.inc(code if code in REFUSALS else "other")
 
     def store_answered(self, seconds: float) -> None:
-        """Count that the store answered whoever looks after it, and how long that took."""
+        """Count a health check that the store answered, and how long that took."""
         self._store_s.observe(seconds)
 
     def lease_taken_over(self) -> None:
-        """Count a run that goes on here after the process that drove it died."""
+        """Count a run that this process recovered after its owner died."""
         self._taken_over.inc()
 
     def lease_lost(self) -> None:
-        """Count a run that another process took from this one."""
+        """Count a run whose lease another process took."""
         self._lost_leases.inc()
 
-    def counted_alone(self) -> None:
-        """Count that a limit was counted in this process alone, because what is shared is away."""
-        self._alone.inc()
+    def rates_fell_back(self) -> None:
+        """Count a rate limit that was applied locally because the shared counters were unavailable."""
+        self._local_limits.inc()
 
     def guest_ended(self, code: str, cpu_s: float) -> None:
         """Count the end of a WASM guest, by its stop code or `ok`, and the CPU it used."""
@@ -233,8 +235,8 @@ class Metrics:
         self._upstream.counts[upstream, outcome] += 1
 
     def upstream_retried(self, upstream: str, *, elsewhere: bool) -> None:
-        """Count a call that is made again."""
-        self._again.inc(upstream, "elsewhere" if elsewhere else "there")
+        """Count a retry, at the same upstream or at a fallback."""
+        self._retries.inc(upstream, "elsewhere" if elsewhere else "there")
 
     def _counter(self, name: str, text: str, *labels: str) -> Counter:
         return Counter(name, text, labels, self.registry)
@@ -244,31 +246,31 @@ class Metrics:
 
 
 class StoreNumbers(Protocol):
-    """What is shown of a store: its errors by code, its connections, and how often its listener began anew."""
+    """What metrics read of a store."""
 
     @property
     def errors(self) -> Mapping[str, int]:
-        """Return errors since the store was opened, by code."""
+        """Errors since the store was opened, by code."""
         ...
 
     @property
     def pool_in_use(self) -> int:
-        """Return how many connections are taken."""
+        """How many connections are in use."""
         ...
 
     @property
     def pool_waiting(self) -> int:
-        """Return how many wait for a connection."""
+        """How many operations wait for a connection."""
         ...
 
     @property
     def reconnects(self) -> int:
-        """Return how often it began to listen again."""
+        """How often its listener reconnected."""
         ...
 
 
-class _Store:
-    """How the store does: read when somebody looks."""
+class _StoreCollector:
+    """Collects the series of the store."""
 
     def __init__(self, stats: Callable[[], StoreNumbers]) -> None:
         self._stats = stats
@@ -280,15 +282,15 @@ class _Store:
         counts = [MetricSample(f"{name}_total", {"code": code}, count) for code, count in sorted(stats.errors.items())]
         yield Series(name, "counter", "Reads and writes of the store that failed, by code.", tuple(counts), ("code",))
         in_use = "Connections to the database in use."
-        yield _alone("treadle_store_pool_in_use", "gauge", in_use, stats.pool_in_use)
+        yield _single_sample("treadle_store_pool_in_use", "gauge", in_use, stats.pool_in_use)
         waiting = "Reads and writes that wait for a connection."
-        yield _alone("treadle_store_pool_waiting", "gauge", waiting, stats.pool_waiting)
+        yield _single_sample("treadle_store_pool_waiting", "gauge", waiting, stats.pool_waiting)
         again = "Times the listener for changes lost its connection and made another."
-        yield _alone("treadle_store_listener_reconnects", "counter", again, stats.reconnects)
+        yield _single_sample("treadle_store_listener_reconnects", "counter", again, stats.reconnects)
 
 
-class _Differences:
-    """From how many replicas this process differs."""
+class _DifferencesCollector:
+    """Collects how many replicas differ from this process."""
 
     def __init__(self, counts: Callable[[], Mapping[str, float]]) -> None:
         self._counts = counts
@@ -300,13 +302,13 @@ class _Differences:
         yield Series(name, "gauge", "Replicas that differ from this process, by kind.", tuple(samples), ("kind",))
 
 
-def _alone(name: str, kind: str, text: str, value: float) -> Series:
+def _single_sample(name: str, kind: str, text: str, value: float) -> Series:
     sample = MetricSample(f"{name}_total" if kind == "counter" else name, {}, float(value))
     return Series(name, kind, text, (sample,))
 
 
-class _Upstreams:
-    """How upstreams do: read when somebody looks, so that nothing need be kept up to date."""
+class _UpstreamsCollector:
+    """Collects the series of upstreams, so that no gauge has to be updated on every call."""
 
     def __init__(self, health: Callable[[], Iterable[UpstreamHealth]]) -> None:
         self._health = health

@@ -1,4 +1,4 @@
-"""Sends spans to a collector, as OTLP over HTTP, in a thread of the library's own. Imported only where asked for."""
+"""Exports spans to a collector as OTLP over HTTP, in the library's own thread. Imported only if spans are enabled."""
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -8,13 +8,16 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from treadle.telemetry.spans import Spans
 
 SEND_S = 5.0
-"""How long one sending may take, and so how long a process that ends may wait for its last."""
+"""Time limit of one export, and so the longest wait for the last one at shutdown."""
 
 TRACES_PATH = "/v1/traces"
 
 
 def open_spans(endpoint: str, service_name: str) -> Spans:
-    """Return spans that are sent there; headers, sampling and sizes are read from the standard `OTEL_` variables."""
+    """Return spans that are exported to this endpoint.
+
+    Headers, sampling and batch sizes are read from the standard `OTEL_` variables.
+    """
     url = endpoint if endpoint.endswith(TRACES_PATH) else f"{endpoint.rstrip('/')}{TRACES_PATH}"
     provider = TracerProvider(resource=Resource.create({"service.name": service_name}), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint=url, timeout=SEND_S)))

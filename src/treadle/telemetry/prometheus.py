@@ -1,6 +1,6 @@
-"""What a process shows to Prometheus: series of numbers, collected whenever somebody looks, and their text form.
+"""The metrics registry of a process, and the Prometheus text format (version 0.0.4).
 
-The form is version 0.0.4 of the text exposition format. Tests hold it to what the official library writes and reads.
+Tests compare the text with what the official library writes and parses.
 """
 
 from collections.abc import Iterable, Mapping
@@ -14,11 +14,11 @@ _IN_LABEL = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 _IN_TEXT = str.maketrans({"\\": r"\\", "\n": r"\n"})
 _ODD = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}
 _SURROGATES = "replace"
-"""What becomes of half a character in a label: no text can hold it."""
+"""How a lone surrogate in a label is encoded: UTF-8 cannot represent it."""
 
 
 class MetricSample(msgspec.Struct, frozen=True, array_like=True):
-    """One number."""
+    """One sample."""
 
     name: str
     labels: Mapping[str, str]
@@ -26,12 +26,12 @@ class MetricSample(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def key(self) -> tuple[str, tuple[tuple[str, str], ...]]:
-        """Return what tells it from all others of its series."""
+        """The identity of the sample within its series."""
         return self.name, tuple(self.labels.items())
 
 
 class Series(msgspec.Struct, frozen=True, array_like=True):
-    """All numbers of one name, which are a `counter`, a `gauge` or a `histogram`, and the labels that they have."""
+    """All samples of one `counter`, `gauge` or `histogram`, and the names of its labels."""
 
     name: str
     kind: str
@@ -41,35 +41,35 @@ class Series(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Collector(Protocol):
-    """Whoever has numbers to show."""
+    """A source of series."""
 
     def collect(self) -> Iterable[Series]:
-        """Return all numbers as they are now."""
+        """Return the current series."""
         ...
 
 
 class MetricRegistry:
-    """Everything that one process shows."""
+    """All metrics of one process."""
 
     def __init__(self) -> None:
         self._collectors: list[Collector] = []
 
     def register(self, collector: Collector) -> None:
-        """Show what somebody has, too."""
+        """Add a collector."""
         self._collectors.append(collector)
 
     def collect(self) -> list[Series]:
-        """Return all numbers as they are now."""
+        """Return the current series of all collectors."""
         return [series for collector in self._collectors for series in collector.collect()]
 
     def value(self, name: str, labels: Mapping[str, str] = _NO_LABELS) -> float | None:
-        """Return one number, None if there is none of that name with just these labels."""
+        """Return the value of one sample; None if none has this name and exactly these labels."""
         samples = [sample for series in self.collect() for sample in series.samples]
         return next((each.value for each in samples if each.name == name and each.labels == labels), None)
 
 
 def write_text(found: Iterable[Series]) -> bytes:
-    """Write series in Prometheus' text form."""
+    """Encode series in the Prometheus text format."""
     lines: list[str] = []
     for series in found:
         name = f"{series.name}_total" if series.kind == "counter" else series.name
@@ -79,7 +79,7 @@ def write_text(found: Iterable[Series]) -> bytes:
 
 
 def write_number(value: float) -> str:
-    """Write a number, as a sample has it or as the bound of a bucket."""
+    """Format the value of a sample or the bound of a bucket."""
     written = repr(float(value))
     return _ODD.get(written, written)
 

@@ -1,6 +1,6 @@
-"""The one observer of a run: hears its events, and makes numbers, log lines and spans of them.
+"""Turns the events of a run into metrics, log lines and spans.
 
-Names, sizes and times, never arguments or results. What happens most (deltas) is looked up once and costs nothing else.
+It records names, sizes and times, never arguments or results. Deltas, the most frequent events, cost one lookup.
 """
 
 import logging
@@ -26,17 +26,17 @@ from treadle.core.events import (
 from treadle.core.items import CallItem
 from treadle.core.shared_ports import Clock
 from treadle.telemetry.log_context import ModelCall, model_call, upstream_request
-from treadle.telemetry.log_lines import say
+from treadle.telemetry.log_lines import log_line
 from treadle.telemetry.metrics import Metrics
 
 log = logging.getLogger("treadle.runs")
 
 _LOCAL = "local"
-"""How a model of this process is counted, which is behind no upstream."""
+"""The upstream label of a model in this process."""
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
-    """What every number, line and span of a run may say of it."""
+    """The identity of a run, for its numbers, log lines and spans."""
 
     run_id: str
     response_id: str
@@ -46,34 +46,34 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunSpansPort(Protocol):
-    """The spans of one run. Times are those of the wall clock."""
+    """The spans of one run. Times are wall clock times."""
 
     def call_began(self, event: RoundStarted, at: float) -> None:
-        """Hear that a model is asked."""
+        """A model call started."""
         ...
 
     def call_ended(self, at: float, call: ModelCall | None, *, first_s: float | None, error: str) -> None:
-        """Hear that its answer is there, how long that took to begin, or what it failed with."""
+        """The model call ended: `first_s` is the time to its first event, `error` what it failed with."""
         ...
 
     def tool_began(self, event: ToolStarted, at: float) -> None:
-        """Hear that a tool begins to run."""
+        """A tool started."""
         ...
 
     def tool_ended(self, event: ToolFinished, at: float) -> None:
-        """Hear that a call has its result."""
+        """A tool call has its result."""
         ...
 
     def approval_asked(self, event: ApprovalRequested, at: float) -> None:
-        """Hear that a person is asked."""
+        """A person was asked for approval."""
         ...
 
     def approval_decided(self, event: ApprovalDecided, at: float) -> None:
-        """Hear what the person said."""
+        """The person decided."""
         ...
 
     def run_ended(self, event: RunEnded | None, at: float) -> None:
-        """Hear how the run ended; None, when it goes on elsewhere."""
+        """The run ended; None if it continues in another process."""
         ...
 
 
@@ -82,7 +82,7 @@ class GuestSpanPort(Protocol):
 
     @property
     def parent(self) -> str:
-        """Return under what the guest's runs are to be seen, as a `traceparent`."""
+        """The `traceparent` that is the parent of the guest's runs."""
         ...
 
     def end(self, code: str, cpu_s: float) -> None:
@@ -94,21 +94,21 @@ class Tracer(Protocol):
     """Makes spans."""
 
     def run(self, about: About, at: float) -> RunSpansPort:
-        """Begin the spans of a run."""
+        """Start the spans of a run."""
         ...
 
     def guest(self, name: str) -> GuestSpanPort:
-        """Begin the span of a guest's session."""
+        """Start the span of a guest's session."""
         ...
 
 
 class RunObserver:
-    """Watches one run, from wherever it is live in this process."""
+    """Observes one run while it is active in this process."""
 
     _spans: RunSpansPort | None = None
-    _asked_at: float | None = None
+    _call_started_at: float | None = None
     _first_s: float | None = None
-    _waits: dict[str, float] | None = None
+    _approvals_asked_at: dict[str, float] | None = None
     round = 0
 
     def __init__(self, about: About, metrics: Metrics, clock: Clock, tracer: Tracer | None = None) -> None:
@@ -116,42 +116,42 @@ class RunObserver:
         self._metrics = metrics
         self._clock = clock
         self._tracer = tracer
-        self._began = clock.monotonic()
+        self._started_at = clock.monotonic()
 
-    def see(self, event: RunEvent) -> None:
-        """Take one event in."""
-        take = self._takes.get(type(event))
-        if self._tracer is not None and self._spans is None and (take is not None or type(event) is RunStarted):
+    def observe(self, event: RunEvent) -> None:
+        """Handle one event."""
+        handler = self._handlers.get(type(event))
+        if self._tracer is not None and self._spans is None and (handler is not None or type(event) is RunStarted):
             self._spans = self._tracer.run(self._about, self._clock.now())
-        if take is not None:
-            take(self, event)
+        if handler is not None:
+            handler(self, event)
 
     def close(self) -> None:
-        """Leave a run that did not end here."""
+        """Stop observing a run that did not end here."""
         if self._spans is not None:
             self._spans.run_ended(None, self._clock.now())
             self._spans = None
 
     def _round_started(self, event: RoundStarted) -> None:
-        if self._asked_at is not None:
+        if self._call_started_at is not None:
             self._end_call()
         self._metrics.rounds.counts[()] += 1
         self.round = event.round
-        self._asked_at, self._first_s = self._clock.monotonic(), None
+        self._call_started_at, self._first_s = self._clock.monotonic(), None
         model_call.set(None)
         if self._spans is not None:
             self._spans.call_began(event, self._clock.now())
         if log.isEnabledFor(logging.DEBUG):
-            said = {"run_id": self._about.run_id, "iteration": event.round, "plan": event.fingerprint}
-            log.debug("round", extra=said)
+            fields = {"run_id": self._about.run_id, "iteration": event.round, "plan": event.fingerprint}
+            log.debug("round", extra=fields)
 
     def _item_added(self, event: ItemAdded) -> None:
-        """Take the first thing that a model says; of what comes after it only calls are told."""
+        """Measure the time to the first item of an answer; log every call."""
         if type(event.item) is CallItem and log.isEnabledFor(logging.DEBUG):
             log.debug("call started", extra=self._call(event.item))
-        if self._asked_at is None or self._first_s is not None:
+        if self._call_started_at is None or self._first_s is not None:
             return
-        self._first_s = self._clock.monotonic() - self._asked_at
+        self._first_s = self._clock.monotonic() - self._call_started_at
         call = model_call.get()
         self._metrics.first_s.times[(_LOCAL if call is None else call.upstream,)].add(self._first_s)
 
@@ -166,27 +166,27 @@ class RunObserver:
         return {"run_id": run_id, "tool_name": name, "tool_call_id": call.call_id, "side": call.side}
 
     def _end_call(self, error: str = "") -> None:
-        """Take the end of a model call, which no event tells: whatever else happens comes after it."""
-        if self._asked_at is None:
+        """Record the end of a model call. No event marks it, so every event that can only follow it calls this."""
+        if self._call_started_at is None:
             return
         call = model_call.get()
         ended = call.ended_at if call is not None and call.ended_at else self._clock.monotonic()
         upstream = _LOCAL if call is None else call.upstream
-        self._metrics.call_s.times[(upstream,)].add(max(0.0, ended - self._asked_at))
+        self._metrics.call_s.times[(upstream,)].add(max(0.0, ended - self._call_started_at))
         if self._spans is not None:
             failed = error if call is None or not call.stop else ""
             at = self._clock.now() - (self._clock.monotonic() - ended)
             self._spans.call_ended(at, call, first_s=self._first_s, error=failed)
-        self._asked_at = None
+        self._call_started_at = None
 
     def _tool_started(self, event: ToolStarted) -> None:
-        if self._asked_at is not None:
+        if self._call_started_at is not None:
             self._end_call()
         if self._spans is not None:
             self._spans.tool_began(event, self._clock.now())
 
     def _tool_finished(self, event: ToolFinished) -> None:
-        if self._asked_at is not None:
+        if self._call_started_at is not None:
             self._end_call()
         self._metrics.tool_finished(event)
         if self._spans is not None:
@@ -195,7 +195,7 @@ class RunObserver:
             self._log_tool(event)
 
     def _log_tool(self, event: ToolFinished) -> None:
-        said: dict[str, object] = {
+        fields: dict[str, object] = {
             "run_id": self._about.run_id,
             "iteration": self.round,
             "upstream_request_id": upstream_request.get(),
@@ -205,14 +205,14 @@ class RunObserver:
             "duration_s": round(event.duration_s, 6),
             "output_bytes": event.output_bytes,
         }
-        say(log, logging.INFO, said, "tool %s: %s", event.call.name, event.result.rc)
+        log_line(log, logging.INFO, fields, "tool %s: %s", event.call.name, event.result.rc)
 
     def _approval_requested(self, event: ApprovalRequested) -> None:
         self._end_call()
         self._metrics.asked.inc()
-        if self._waits is None:
-            self._waits = {}
-        self._waits[event.approval_id] = self._clock.monotonic()
+        if self._approvals_asked_at is None:
+            self._approvals_asked_at = {}
+        self._approvals_asked_at[event.approval_id] = self._clock.monotonic()
         if self._spans is not None:
             self._spans.approval_asked(event, self._clock.now())
         log.info("approval of %s asked for", event.call.name, extra=self._approval(event))
@@ -220,7 +220,7 @@ class RunObserver:
     def _approval_decided(self, event: ApprovalDecided) -> None:
         self._end_call()
         self._metrics.decided.inc(event.status)
-        asked_at = None if self._waits is None else self._waits.pop(event.approval_id, None)
+        asked_at = None if self._approvals_asked_at is None else self._approvals_asked_at.pop(event.approval_id, None)
         if asked_at is not None:
             self._metrics.wait_s.observe(self._clock.monotonic() - asked_at)
         if self._spans is not None:
@@ -239,7 +239,7 @@ class RunObserver:
         error = event.error
         self._end_call("" if error is None else error.code)
         self._metrics.run_ended(event, self._about.protocol)
-        lasted_s = self._clock.monotonic() - self._began
+        lasted_s = self._clock.monotonic() - self._started_at
         self._metrics.run_s.times[()].add(lasted_s)
         if self._spans is not None:
             self._spans.run_ended(event, self._clock.now())
@@ -249,7 +249,7 @@ class RunObserver:
 
     def _log_end(self, event: RunEnded, lasted_s: float) -> None:
         about, error = self._about, event.error
-        said: dict[str, object] = {
+        fields: dict[str, object] = {
             "run_id": about.run_id,
             "model": about.model,
             "protocol": about.protocol,
@@ -261,16 +261,16 @@ class RunObserver:
             "duration_s": round(lasted_s, 6),
         }
         if event.usage is not None:
-            said |= {"input_tokens": event.usage.input_tokens, "output_tokens": event.usage.output_tokens}
+            fields |= {"input_tokens": event.usage.input_tokens, "output_tokens": event.usage.output_tokens}
         if error is None:
-            say(log, logging.INFO, said, "run %s", event.status)
+            log_line(log, logging.INFO, fields, "run %s", event.status)
         else:
-            log.warning("run %s: %s: %s", event.status, error.code, error.message, extra={**said, "code": error.code})
+            log.warning("run %s: %s: %s", event.status, error.code, error.message, extra={**fields, "code": error.code})
 
     def _round_broken(self, event: RoundBroken) -> None:
         self._end_call("interrupted")
 
-    _takes: ClassVar[dict[type, Callable[..., None]]] = {
+    _handlers: ClassVar[dict[type, Callable[..., None]]] = {
         RoundStarted: _round_started,
         RoundBroken: _round_broken,
         ItemAdded: _item_added,
@@ -282,4 +282,4 @@ class RunObserver:
         ApprovalDecided: _approval_decided,
         RunEnded: _run_ended,
     }
-    """What is done with an event; of all others nothing is said."""
+    """The handlers by type of event; other events are ignored."""

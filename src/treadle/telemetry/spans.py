@@ -1,7 +1,6 @@
-"""Spans of runs, model calls, tools, approvals and guests, in the words of OpenTelemetry's GenAI conventions.
+"""OpenTelemetry spans of runs, model calls, tools, approvals and guests, named by the GenAI conventions.
 
-Imported only where the settings ask for spans. Names, sizes, times and codes are recorded; what was said, called with
-or answered never is.
+Imported only if spans are enabled. Names, sizes, times and codes are recorded, never content, arguments or results.
 """
 
 import time
@@ -27,7 +26,7 @@ from treadle.telemetry.run_observer import About
 
 AGENT = "treadle"
 NAME_CHARS_MAX = 128
-"""How much of a name that a model invented is shown."""
+"""Bound on a tool name, which a model may have invented."""
 
 _PROVIDERS: tuple[tuple[str, str], ...] = (
     ("api.openai.com", "openai"),
@@ -44,7 +43,7 @@ _PROVIDERS: tuple[tuple[str, str], ...] = (
     ("api.perplexity.ai", "perplexity"),
     ("api.cohere.com", "cohere"),
 )
-"""Whose an address is, by the end of its host: the well-known values of `gen_ai.provider.name`."""
+"""Providers by the end of their host: the well-known values of `gen_ai.provider.name`."""
 
 _STOPS = {
     "done": "stop",
@@ -57,14 +56,14 @@ _NS = 1_000_000_000
 
 
 class Spans:
-    """Fits `watch.Tracer`. Whoever has a provider of their own may bring it."""
+    """A `Tracer` on an OpenTelemetry provider, which embedders may bring."""
 
     def __init__(self, provider: TracerProvider) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("treadle")
 
     def run(self, about: About, at: float) -> "RunSpans":
-        """Begin the span of a run, under whatever asked for it."""
+        """Start the span of a run, under the parent of its request."""
         attributes = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": AGENT,
@@ -80,13 +79,13 @@ class Spans:
         return RunSpans(span, about, self._child)
 
     def guest(self, name: str) -> "GuestSpan":
-        """Begin the span of a guest's session; its runs come under it."""
+        """Start the span of a guest's session, the parent of its runs."""
         attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name, "treadle.guest.name": name}
         span = self._tracer.start_span(f"invoke_agent {name}", _parent(), attributes=attributes)
         return GuestSpan(span)
 
     def shutdown(self) -> None:
-        """Send what is left, and stop. Blocks for a bounded time."""
+        """Export what is left and stop. Blocks for a bounded time."""
         self._provider.shutdown()
 
     def _child(self, name: str, parent: Span, kind: SpanKind, attributes: Mapping[str, Any], at: float) -> Span:
@@ -98,7 +97,7 @@ MakeChild = Callable[[str, Span, SpanKind, Mapping[str, Any], float], Span]
 
 
 class RunSpans:
-    """Fits `watch.RunSpans`."""
+    """The spans of one run: a `RunSpansPort`."""
 
     def __init__(self, span: Span, about: About, child: MakeChild) -> None:
         self._span = span
@@ -109,7 +108,7 @@ class RunSpans:
         self._waits: dict[str, Span] = {}
 
     def call_began(self, event: RoundStarted, at: float) -> None:
-        """Begin the span of a model call."""
+        """Start the span of a model call."""
         attributes = {
             "gen_ai.operation.name": "chat",
             "gen_ai.request.model": self._about.model,
@@ -121,7 +120,7 @@ class RunSpans:
         self._call = self._child(f"chat {self._about.model}", self._span, SpanKind.CLIENT, attributes, at)
 
     def call_ended(self, at: float, call: ModelCall | None, *, first_s: float | None, error: str) -> None:
-        """End it, with what only its end tells."""
+        """End the span, with the attributes that are known only now."""
         span, self._call = self._call, None
         if span is None:
             return
@@ -133,7 +132,7 @@ class RunSpans:
         _end(span, at, error)
 
     def tool_began(self, event: ToolStarted, at: float) -> None:
-        """Begin the span of a tool."""
+        """Start the span of a tool call."""
         attributes = {
             "gen_ai.operation.name": "execute_tool",
             "gen_ai.tool.name": event.call.name[:NAME_CHARS_MAX],
@@ -145,7 +144,7 @@ class RunSpans:
         self._tools[event.call.call_id] = self._child(name, self._span, SpanKind.INTERNAL, attributes, at), at
 
     def tool_ended(self, event: ToolFinished, at: float) -> None:
-        """End it where the tool did, which is not when all calls of its wave had their results."""
+        """End the span when the tool ended: the event comes later, once all calls of its batch have results."""
         span, began = self._tools.pop(event.call.call_id, (None, at))
         if span is None:
             return
@@ -156,7 +155,7 @@ class RunSpans:
         _end(span, min(at, began + event.duration_s), event.result.rc if event.result.is_error else "")
 
     def approval_asked(self, event: ApprovalRequested, at: float) -> None:
-        """Begin the span of a wait for a person."""
+        """Start the span of a wait for approval."""
         attributes = {
             "gen_ai.tool.name": event.call.name[:NAME_CHARS_MAX],
             "gen_ai.tool.call.id": event.call.call_id,
@@ -167,14 +166,14 @@ class RunSpans:
         self._waits[event.approval_id] = self._child(name, self._span, SpanKind.INTERNAL, attributes, at)
 
     def approval_decided(self, event: ApprovalDecided, at: float) -> None:
-        """End it, with what was decided and not by whom."""
+        """End the span with the decision, but not who made it."""
         span = self._waits.pop(event.approval_id, None)
         if span is not None:
             span.set_attribute("treadle.approval.status", event.status)
             _end(span, at)
 
     def run_ended(self, event: RunEnded | None, at: float) -> None:
-        """End the run's span and whatever is open under it."""
+        """End the run's span and all open spans under it."""
         for span in (*self._waits.values(), *(span for span, _ in self._tools.values())):
             _end(span, at)
         self.call_ended(at, None, first_s=None, error="" if event is None else "cancelled")
@@ -198,17 +197,17 @@ class GuestSpan:
         carrier: dict[str, str] = {}
         TraceContextTextMapPropagator().inject(carrier, set_span_in_context(span))
         self.parent = carrier.get("traceparent", "")
-        """Under what the guest's runs are to be seen."""
+        """The `traceparent` of the guest's runs."""
 
     def end(self, code: str, cpu_s: float) -> None:
-        """End it by its stop code or `ok`."""
+        """End the span with a stop code or `ok`."""
         self._span.set_attribute("treadle.guest.stop", code)
         self._span.set_attribute("treadle.guest.cpu_s", cpu_s)
         _end(self._span, time.time(), "" if code == "ok" else code)
 
 
 def provider_of(call: ModelCall) -> str:
-    """Return whose model it is, by a well-known name; for other addresses what the settings call the upstream."""
+    """Return the well-known name of a model's provider; for other hosts the upstream's name in the settings."""
     host = call.host.rpartition(":")[0] or call.host
     return next((name for end, name in _PROVIDERS if host == end or host.endswith(f".{end}")), call.upstream)
 
@@ -219,14 +218,14 @@ def _answered(call: ModelCall) -> dict[str, Any]:
         "gen_ai.provider.name": provider_of(call),
         "gen_ai.response.model": call.model,
         "server.address": host or call.host,
-        "treadle.providers.name": call.upstream,
-        "treadle.providers.protocol": call.protocol,
+        "treadle.upstream.name": call.upstream,
+        "treadle.upstream.protocol": call.protocol,
         **_used(call.usage),
     }
     if host and port.isdigit():
         attributes["server.port"] = int(port)
     if request_id := upstream_request.get():
-        attributes["treadle.providers.request_id"] = request_id
+        attributes["treadle.upstream.request_id"] = request_id
     if call.stop:
         attributes["gen_ai.response.finish_reasons"] = (_STOPS.get(call.stop, call.stop),)
     return attributes
@@ -248,7 +247,7 @@ def _used(usage: Usage | None) -> dict[str, Any]:
 
 
 def _parent() -> Context | None:
-    """Return under what the work of this task is seen: what a request said, else what is going on here."""
+    """Return the parent from the request's `traceparent`; None means the active span, if any."""
     given = trace_parent.get()
     return TraceContextTextMapPropagator().extract({"traceparent": given}) if given else None
 

@@ -19,7 +19,7 @@ import pytest
 
 from treadle.http import client_connection as connection
 from treadle.http import client_pool as pool
-from treadle.http.client_errors import BrokenOff, NoConnection, NoTls, NoTurn, TooLarge
+from treadle.http.client_errors import BodyTooLarge, ConnectionBroken, NoConnection, NoTls, PoolTimeout
 from treadle.http.client_pool import ClientPool, ClientReply, write_head
 from treadle.http.dialing import target_of
 
@@ -138,7 +138,7 @@ async def test_a_body_may_end_with_its_connection() -> None:
 async def test_a_cut_is_told_from_an_end(cut: bytes) -> None:
     """A body that is shorter than it said is no answer."""
     async with serving(Server(cut, closes=True)) as (server, connections):
-        with pytest.raises(BrokenOff):
+        with pytest.raises(ConnectionBroken):
             await read_all(await get(connections, server.url))
 
 
@@ -268,7 +268,7 @@ async def _endless(head: bytes, piece: bytes) -> tuple[str, int]:
     connections = ClientPool(1)
     try:
         reply = await get(connections, f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1")
-        with pytest.raises(BrokenOff) as broken:
+        with pytest.raises(ConnectionBroken) as broken:
             await read_all(reply)
     finally:
         await connections.close()
@@ -315,7 +315,7 @@ async def test_a_packed_body_that_is_cut_is_broken() -> None:
     packed = gzip.compress(b"hello")[:-9]
     cut = b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: %d\r\n\r\n%b" % (len(packed), packed)
     async with serving(Server(cut)) as (server, connections):
-        with pytest.raises(BrokenOff, match="the packed body is cut off"):
+        with pytest.raises(ConnectionBroken, match="the packed body is cut off"):
             await read_all(await get(connections, server.url))
 
 
@@ -383,7 +383,7 @@ async def test_a_body_is_broken_off_where_it_is_larger_than_it_may_be() -> None:
     """Whoever reads it hears so, however it is cut; the next answer has its own bound."""
     async with serving(Server(WHOLE)) as (server, _):
         narrow = ClientPool(1, body_bytes_max=4)
-        with pytest.raises(TooLarge):
+        with pytest.raises(BodyTooLarge):
             await read_all(await get(narrow, server.url))
         await narrow.close()
         wide = ClientPool(1, body_bytes_max=5)
@@ -408,7 +408,7 @@ async def test_a_full_pool_lets_the_next_one_wait() -> None:
     async with serving(Server(WHOLE)) as (server, _):
         narrow = ClientPool(1)
         held = await get(narrow, server.url)
-        with pytest.raises(NoTurn):
+        with pytest.raises(PoolTimeout):
             await narrow.request("GET", server.url, {}, connect_s=0.01, idle_s=5.0)
         waiting = asyncio.create_task(get(narrow, server.url))
         await asyncio.sleep(0)

@@ -8,7 +8,7 @@ import weakref
 import pytest
 
 from treadle.http.client_connection import ClientConnection
-from treadle.http.client_errors import BrokenOff
+from treadle.http.client_errors import ConnectionBroken
 from unit.http.test_client_pool import CHUNKED, Server, get, on_both_loops, read_all, serving
 
 BROKEN = b"HTTP/1.1 200 OK\r\ncontent-length: 50\r\n\r\nhello"
@@ -27,7 +27,7 @@ async def read_to_the_break(server: Server, made: "list[weakref.ref[object]]") -
     made.append(weakref.ref(taken))
     async with serving(server) as (_, connections):
         reply = await get(connections, server.url)
-        with contextlib.suppress(BrokenOff):
+        with contextlib.suppress(ConnectionBroken):
             await reply.read_into(taken.take)
             pytest.fail("the answer was whole")
         reply.close()

@@ -144,11 +144,11 @@ async def test_a_path_is_read_once_and_a_query_each_time() -> None:
 
     asked = [b"/a%20b", b"/a%20b?key=one", b"/a%20b?key=two", b"/a%20b"]
     requests = b"".join(b"GET %b HTTP/1.1\r\nhost: localhost\r\n\r\n" % url for url in asked[:-1])
-    protocol._known_url.cache_clear()  # pyright: ignore[reportPrivateUsage]
+    protocol._parse_url_cached.cache_clear()  # pyright: ignore[reportPrivateUsage]
     async with serving(app=app) as port:
         await exchange(port, requests + b"GET /a%20b HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n")
     assert seen == [("/a b", b"/a%20b", query) for query in (b"", b"key=one", b"key=two", b"")]
-    known = protocol._known_url.cache_info()  # pyright: ignore[reportPrivateUsage]
+    known = protocol._parse_url_cached.cache_info()  # pyright: ignore[reportPrivateUsage]
     assert (known.currsize, known.hits, known.misses) == (1, 1, 1)
 
 

@@ -10,7 +10,7 @@ import pytest
 import uvicorn
 
 from treadle.http import server_protocol as protocol
-from treadle.http.asgi import BEHIND_IN_SCOPE
+from treadle.http.asgi import PENDING_BYTES_IN_SCOPE
 from treadle.http.server_protocol import BEHIND_BYTES_MAX, bounded
 
 BOUND_S = 30.0
@@ -31,7 +31,7 @@ class Endless:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if self._behind is not None:
-            scope[BEHIND_IN_SCOPE] = self._behind
+            scope[PENDING_BYTES_IN_SCOPE] = self._behind
         await send({"type": "http.response.start", "status": 200, "headers": []})
         writing = asyncio.create_task(self._write(send))
         await receive()

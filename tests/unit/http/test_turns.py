@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from treadle.http.client_connection import UNPACKED_BYTES, ClientConnection
-from treadle.http.client_errors import BrokenOff, TooLarge
+from treadle.http.client_errors import BodyTooLarge, ConnectionBroken
 
 HEAD = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n%b\r\n"
 END = b"0\r\n\r\n"
@@ -38,7 +38,7 @@ async def asked(headers: bytes = b"", bytes_max: int = 1_000, idle_s: float = 5.
     """Return a connection with an answer whose head has come."""
     connection = ClientConnection(lambda _: None, bytes_max)
     connection.connection_made(cast("asyncio.Transport", Line()))
-    asking = asyncio.create_task(connection.ask(b"GET / HTTP/1.1\r\n\r\n", idle_s))
+    asking = asyncio.create_task(connection.send_request(b"GET / HTTP/1.1\r\n\r\n", idle_s))
     await asyncio.sleep(0)
     connection.data_received(HEAD % headers)
     await asking
@@ -124,7 +124,7 @@ async def test_the_next_answer_is_given_to_nobody_who_read_the_one_before() -> N
     task = await reading(connection, take)
     connection.data_received(chunk(b"a") + END)
     assert await task is None
-    asking = asyncio.create_task(connection.ask(b"GET / HTTP/1.1\r\n\r\n", 5.0))
+    asking = asyncio.create_task(connection.send_request(b"GET / HTTP/1.1\r\n\r\n", 5.0))
     await asyncio.sleep(0)
     connection.data_received(HEAD % b"" + chunk(b"b"))
     async with asyncio.timeout(1.0):
@@ -139,7 +139,7 @@ async def test_a_cut_is_raised_behind_what_came_before_it() -> None:
     task = await reading(connection, take)
     connection.data_received(chunk(b"a"))
     connection.connection_lost(None)
-    with pytest.raises(BrokenOff):
+    with pytest.raises(ConnectionBroken):
         await task
     assert take.taken == [b"a"]
 
@@ -163,9 +163,9 @@ async def test_a_body_larger_than_it_may_be_is_broken_off() -> None:
     connection, take = await asked(bytes_max=3), Taker()
     task = await reading(connection, take)
     connection.data_received(chunk(b"abc"))
-    with pytest.raises(TooLarge):
+    with pytest.raises(BodyTooLarge):
         connection.data_received(chunk(b"d"))
-    with pytest.raises(TooLarge):
+    with pytest.raises(BodyTooLarge):
         await task
     assert take.taken == [b"abc"]
 
@@ -243,7 +243,7 @@ class Slow:
 async def test_silence_is_counted_from_what_was_taken_last() -> None:
     """Though nobody goes on for what is taken; and it ends the wait."""
     connection, take, loop = await asked(idle_s=10.0), Taker(), Slow()
-    connection._stop_looking()
+    connection._stop_silence_timer()
     connection.loop = cast("asyncio.AbstractEventLoop", loop)
     task = await reading(connection, take)
     for _ in range(4):

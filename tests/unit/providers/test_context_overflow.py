@@ -11,7 +11,7 @@ from treadle.core.json import write_json
 from treadle.providers.context_overflow import find_context_overflow
 from treadle.providers.error_mapping import clean_failure, read_failure
 from treadle.providers.provider_endpoint import Endpoint
-from treadle.providers.resilience.retry_backoff import is_sickness
+from treadle.providers.resilience.retry_backoff import is_endpoint_fault
 
 ENDPOINT = Endpoint(name="local", base_url="http://127.0.0.1:8080/v1")
 
@@ -30,7 +30,7 @@ def test_an_overflow_is_one_error_for_clients_with_the_sizes_that_the_server_nam
     status, body, used, limit = ANSWERS[server].values()
     error = read_failure(ENDPOINT, status, {}, write_json(body), now=0.0)
     assert (error.info.code, error.http_status, error.is_retryable) == ("context_length_exceeded", 400, False)
-    assert not is_sickness(error)
+    assert not is_endpoint_fault(error)
     assert error.message.startswith(words(used, limit))
     assert f"Upstream 'local' answered {status}: " in error.message
 

@@ -12,7 +12,7 @@ from treadle.providers.error_mapping import (
     read_retry_after,
 )
 from treadle.providers.provider_endpoint import Endpoint, Secret
-from treadle.providers.resilience.retry_backoff import is_sickness
+from treadle.providers.resilience.retry_backoff import is_endpoint_fault
 
 KEY = "sk-very-secret-0001"
 ENDPOINT = Endpoint(name="openai", base_url="https://api.example.org/v1", key=Secret(KEY), key_env="OPENAI_API_KEY")
@@ -125,7 +125,7 @@ def test_message_and_code_are_found_in_the_shapes_providers_use(body, message, c
 def test_a_500_that_follows_from_the_request_is_the_request_s_fault(said):
     """llama.cpp answers so. It is neither retried nor held against the endpoint, and the client hears 400."""
     error = fail(500, write_json({"error": {"code": 500, "message": said, "type": "server_error"}}))
-    assert (error.http_status, error.is_retryable, is_sickness(error)) == (400, False, False)
+    assert (error.http_status, error.is_retryable, is_endpoint_fault(error)) == (400, False, False)
     assert (error.info.code, error.message) == ("upstream_refused_request", f"upstream 'openai' answered 500: {said}")
 
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from treadle.core.errors import UpstreamError
-from treadle.http.client_errors import BrokenOff
+from treadle.http.client_errors import ConnectionBroken
 from treadle.providers.provider_client import HttpAnswer, HttpClient
 from treadle.providers.provider_endpoint import Endpoint, Secret
 
@@ -22,7 +22,7 @@ class Listener(HttpClient):
     ) -> HttpAnswer:
         """Send nothing."""
         self.heard = headers
-        raise BrokenOff
+        raise ConnectionBroken
 
 
 async def sent(configured: dict[str, str], *said: tuple[str, str]) -> dict[str, str]:

@@ -18,7 +18,7 @@ from treadle.core.tool_definitions import AUTO, ToolSpec
 from treadle.protocols.decoding.answer_meter import AnswerBounds
 from treadle.providers.error_mapping import clean_failure
 from treadle.providers.provider_endpoint import Endpoint
-from treadle.providers.provider_model import AnswerRules, BegunCall, Unguarded, decode, open_call
+from treadle.providers.provider_model import AnswerRules, StartedCall, Unguarded, decode, open_call
 from treadle.providers.quirk_table import profile_of
 from unit.core import strategies
 
@@ -309,8 +309,8 @@ async def test_what_is_heard_in_the_turn_of_its_bytes_is_not_yielded():
     """What is not taken is, in its place; the first batch, which may have notes before it, is offered to nobody."""
     source, heard = Pushed(), list[list[ModelEvent]]()
 
-    async def begin() -> BegunCall:
-        return BegunCall(source, open_call("chat", PLAN, CountingIds(), "up").decoder, (NOTE,))
+    async def begin() -> StartedCall:
+        return StartedCall(source, open_call("chat", PLAN, CountingIds(), "up").decoder, (NOTE,))
 
     def on_batch(batch: list[ModelEvent]) -> bool:
         if any(isinstance(event, Finished) for event in batch):

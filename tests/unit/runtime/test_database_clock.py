@@ -92,7 +92,7 @@ async def test_it_keeps_asking_and_a_database_that_is_away_changes_nothing() -> 
         raise answers.pop(0)
 
     with pytest.raises(RuntimeError, match="enough"):
-        await clock.keep_measuring(away)
+        await clock.measure_forever(away)
     assert machine.slept == [MEASURE_S] * 3
     assert clock.now() == DATABASE_S + machine.at
 

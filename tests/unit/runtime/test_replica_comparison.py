@@ -189,7 +189,7 @@ async def test_others_have_a_tool_only_with_its_effect_and_source() -> None:
         await two.beat()
         await one.beat()
         asked = (["a write python"], ["a write python", "b read python"], ["a read python"], ["c read python"])
-        assert [one.have(each) for each in asked] == [True, True, False, False]
-        assert not two.have(["a write python"])
+        assert [one.are_tools_elsewhere(each) for each in asked] == [True, True, False, False]
+        assert not two.are_tools_elsewhere(["a write python"])
     finally:
         await store.close()

@@ -85,15 +85,15 @@ async def test_an_outage_is_known_after_a_while_and_its_end_at_once(
     health: StoreHealth, store: FailingStore, clock: Clock, metrics: Metrics
 ) -> None:
     """It is not ready from the first failure on; requests are refused when it lasts, and no longer than it does."""
-    await health.look()
+    await health.check()
     assert (_code(health), metrics.registry.value("treadle_store_up")) == (None, 1.0)
     store.error = StoreError("the store at db.internal: gone")
-    await health.look()
+    await health.check()
     assert (_code(health), metrics.registry.value("treadle_store_up")) == ("store_unavailable", 0.0)
     clock.value += AWAY_S
-    await health.look()
+    await health.check()
     store.error = None
-    await health.look()
+    await health.check()
     assert (_code(health), metrics.registry.value("treadle_store_up")) == (None, 1.0)
     assert store.held == [None, None, "store_unavailable", None]
 
@@ -101,9 +101,9 @@ async def test_an_outage_is_known_after_a_while_and_its_end_at_once(
 async def test_a_full_disk_refuses_no_reads(health: StoreHealth, store: FailingStore, clock: Clock) -> None:
     """What can still be read is; each write finds out by itself."""
     store.error = StoreError("full", code="store_full")
-    await health.look()
+    await health.check()
     clock.value += 10 * AWAY_S
-    await health.look()
+    await health.check()
     assert (_code(health), store.held) == ("store_full", [None, None])
 
 
@@ -115,10 +115,10 @@ async def test_a_write_that_found_no_room_counts_for_a_while(
     store.counted.errors["store_unavailable"] = 3
     health.open()
     try:
-        await health.look()
+        await health.check()
         assert _code(health) == "store_full"
         clock.value += FAILED_S
-        await health.look()
+        await health.check()
         assert _code(health) is None
     finally:
         await health.close()
@@ -145,7 +145,7 @@ async def test_a_probe_that_breaks_is_a_failure_and_ends_nothing(
 
     with monkeypatch.context() as patched:
         patched.setattr(store, "probe", broken)
-        await health.look()
+        await health.check()
         assert _code(health) == "store_unavailable"
-    await health.look()
+    await health.check()
     assert _code(health) is None

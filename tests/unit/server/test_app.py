@@ -224,12 +224,12 @@ async def test_a_broken_store_is_not_ready(app: App, monkeypatch: pytest.MonkeyP
 
     runtime = app.service.runtime
     monkeypatch.setattr(runtime.store, "probe", probe)
-    await runtime.health.look()
+    await runtime.health.check()
     visit = await Visit(app, "GET", "/readyz").run()
     assert (visit.status, visit.json()["reason"]) == (503, "store: The disk of the journal is full.")
     assert (visit.headers["retry-after"], "treadle.db" in str(visit.body)) == ("1", False)
     monkeypatch.undo()
-    await runtime.health.look()
+    await runtime.health.check()
     assert (await Visit(app, "GET", "/readyz").run()).status == 200
 
 

@@ -112,17 +112,17 @@ class Edge:
         self._visit = visit
         self.takes = True
 
-    def is_asked_by(self, receive: object, send: object) -> bool:
+    def is_direct(self, receive: object, send: object) -> bool:
         return True
 
-    def take_now(self) -> bytes | None:
+    def try_take_body_now(self) -> bytes | None:
         return None
 
     @property
     def is_flowing(self) -> bool:
         return self.takes and self._visit.status != 0
 
-    def begin_now(self, status: int, headers: object, data: bytes, *, is_whole: bool) -> bool:
+    def try_start_now(self, status: int, headers: object, data: bytes, *, is_whole: bool) -> bool:
         return False
 
     def write_now(self, data: bytes) -> None:

@@ -8,8 +8,8 @@ import sys
 import msgspec
 import pytest
 
-from treadle.telemetry import REDACTED, Gathered, JsonLines, Redactor, say
-from treadle.telemetry.log_lines import PAGE_BYTES, WAITING_MAX
+from treadle.telemetry import REDACTED, BatchedLogHandler, JsonLines, Redactor, log_line
+from treadle.telemetry.log_lines import PIPE_BYTES, WAITING_MAX
 
 
 class Paper(io.StringIO):
@@ -37,7 +37,7 @@ def logger_to(handler: logging.Handler) -> logging.Logger:
 async def test_lines_are_written_together_soon() -> None:
     """Those of a few milliseconds in one write, in their order; then those after it."""
     paper = Paper()
-    logger = logger_to(Gathered(paper, JsonLines()))
+    logger = logger_to(BatchedLogHandler(paper, JsonLines()))
     for said in (["one", "two", "three"], ["four", "five"]):
         paper.written.clear()
         for word in said:
@@ -49,7 +49,7 @@ async def test_lines_are_written_together_soon() -> None:
 async def test_a_warning_does_not_wait() -> None:
     """Whatever comes after it, perhaps the end of the process, it is written, behind what waited."""
     paper = Paper()
-    logger = logger_to(Gathered(paper, JsonLines()))
+    logger = logger_to(BatchedLogHandler(paper, JsonLines()))
     logger.info("before")
     assert paper.writes == []
     logger.warning("beware")
@@ -59,7 +59,7 @@ async def test_a_warning_does_not_wait() -> None:
 def test_where_no_loop_runs_every_line_is_written_at_once() -> None:
     """Nobody would come back to it."""
     paper = Paper()
-    logger = logger_to(Gathered(paper, JsonLines()))
+    logger = logger_to(BatchedLogHandler(paper, JsonLines()))
     logger.info("one")
     logger.info("two")
     assert paper.writes == [["one"], ["two"]]
@@ -68,7 +68,7 @@ def test_where_no_loop_runs_every_line_is_written_at_once() -> None:
 async def test_only_so_many_lines_wait() -> None:
     """A busy loop must not gather them without end."""
     paper = Paper()
-    logger = logger_to(Gathered(paper, JsonLines()))
+    logger = logger_to(BatchedLogHandler(paper, JsonLines()))
     for number in range(WAITING_MAX):
         logger.info("%d", number)
     assert sum(len(lines) for lines in paper.writes) == WAITING_MAX
@@ -77,7 +77,7 @@ async def test_only_so_many_lines_wait() -> None:
 async def test_what_waits_is_written_when_logging_ends() -> None:
     """A process that leaves has said everything."""
     paper = Paper()
-    handler = Gathered(paper, JsonLines())
+    handler = BatchedLogHandler(paper, JsonLines())
     logger_to(handler).info("last")
     handler.close()
     assert paper.writes == [["last"]]
@@ -87,7 +87,7 @@ async def test_a_line_that_cannot_be_made_is_no_loss_to_others(monkeypatch: pyte
     """It is told of where logging tells of such things."""
     paper, told = Paper(), io.StringIO()
     monkeypatch.setattr(sys, "stderr", told)
-    logger = logger_to(Gathered(paper, JsonLines()))
+    logger = logger_to(BatchedLogHandler(paper, JsonLines()))
     logger.info("one")
     logger.info("%d", "no number")
     logger.warning("two")
@@ -99,7 +99,7 @@ def test_a_broken_stream_breaks_nothing_else() -> None:
     """Whoever logs goes on, though nobody reads the log any more."""
     paper = io.StringIO()
     paper.close()
-    logger_to(Gathered(paper, JsonLines())).info("into nothing")
+    logger_to(BatchedLogHandler(paper, JsonLines())).info("into nothing")
 
 
 def test_what_is_said_with_every_request_is_a_record_like_others(caplog: pytest.LogCaptureFixture) -> None:
@@ -107,7 +107,7 @@ def test_what_is_said_with_every_request_is_a_record_like_others(caplog: pytest.
     logger = logging.getLogger("treadle.x")
     with caplog.at_level(logging.INFO, "treadle.x"):
         logger.info("%s: %d", "usual", 1)
-        say(logger, logging.INFO, {"run_id": "run_1"}, "%s: %d", "quick", 2)
+        log_line(logger, logging.INFO, {"run_id": "run_1"}, "%s: %d", "quick", 2)
     usual, quick = caplog.records
     assert vars(quick).keys() - vars(usual).keys() == {"run_id"}
     assert vars(usual).keys() <= vars(quick).keys()
@@ -145,11 +145,11 @@ async def test_what_is_written_at_once_is_whole_lines_and_fits_into_a_pipe() -> 
         return real(text)
 
     paper.write = write  # type: ignore[method-assign]
-    logger = logger_to(Gathered(paper, JsonLines()))
+    logger = logger_to(BatchedLogHandler(paper, JsonLines()))
     for number in range(WAITING_MAX):
         logger.info("%d %s", number, "ü" * 100)
     assert [message.split()[0] for lines in paper.writes for message in lines] == [*map(str, range(WAITING_MAX))]
-    assert max(pieces) <= PAGE_BYTES
+    assert max(pieces) <= PIPE_BYTES
     assert len(pieces) < WAITING_MAX / 4
-    logger.warning("x" * 2 * PAGE_BYTES)
+    logger.warning("x" * 2 * PIPE_BYTES)
     assert len(paper.writes[-1]) == 1

@@ -50,7 +50,7 @@ def watched(*events: RunEvent | float) -> Metrics:
         if isinstance(event, float):
             time.at += event
         else:
-            watch.see(event)
+            watch.observe(event)
     return metrics
 
 
@@ -76,13 +76,13 @@ def test_a_call_of_an_upstream_is_counted_to_it_and_ends_when_it_did() -> None:
     """The tool that ran afterwards is no part of it, and the next round does not count to the last one's upstream."""
     time, metrics = Time(), Metrics()
     watch = RunObserver(ABOUT, metrics, time)
-    watch.see(ROUND)
+    watch.observe(ROUND)
     model_call.set(ModelCall(upstream="far", stop="calls", ended_at=103.0))
     time.at = 104.0
-    watch.see(ToolStarted(index=0, call=CALL))
-    watch.see(RoundStarted(round=2, fingerprint="g"))
+    watch.observe(ToolStarted(index=0, call=CALL))
+    watch.observe(RoundStarted(round=2, fingerprint="g"))
     time.at = 105.0
-    watch.see(SAYS)
+    watch.observe(SAYS)
     assert sample(metrics, "treadle_model_call_duration_seconds_sum", upstream="far") == 3.0
     assert sample(metrics, "treadle_model_first_event_seconds_sum", upstream="local") == 1.0
 
@@ -136,8 +136,8 @@ def test_what_others_name_does_not_grow_the_series() -> None:
     for number in range(10_000):
         call = CallItem(call_id=f"c{number}", name=f"tool_{number}")
         result = ResultItem(call_id=f"c{number}", is_error=True, rc=f"odd_{number}")
-        watch.see(ToolFinished(index=0, call=call, result=result))
-        watch.see(Noted(note=Note(code=f"note_{number}", action="repaired", message="m")))
+        watch.observe(ToolFinished(index=0, call=call, result=result))
+        watch.observe(Noted(note=Note(code=f"note_{number}", action="repaired", message="m")))
         metrics.guest_ended(f"stop_{number}", 0.0)
         metrics.refused(f"refusal_{number}")
     series = [(each.name, *each.labels.values()) for family in metrics.registry.collect() for each in family.samples]

@@ -146,12 +146,12 @@ async def test_a_tool_that_fails_is_an_error_by_its_code(
 
 def test_a_model_call_says_whose_model_it_was_and_what_it_used(watch: RunObserver, kept: InMemorySpanExporter) -> None:
     """What only the upstream's answer tells is on the span of the call, and the run has the sum."""
-    watch.see(ROUND)
+    watch.observe(ROUND)
     usage = Usage(input_tokens=5, output_tokens=7, cached_tokens=2)
     call = ModelCall(upstream="mine", protocol="messages", host="api.anthropic.com", model="big", ended_at=1_000.0)
     call.usage, call.stop = usage, "calls"
     model_call.set(call)
-    watch.see(RunEnded(status="completed", usage=usage))
+    watch.observe(RunEnded(status="completed", usage=usage))
     found = by_name(kept)
     said = attributes(found["chat m"])
     assert said["gen_ai.provider.name"] == "anthropic"
@@ -160,14 +160,16 @@ def test_a_model_call_says_whose_model_it_was_and_what_it_used(watch: RunObserve
     assert said["gen_ai.usage.cache_read.input_tokens"] == 2
     assert "gen_ai.usage.reasoning.output_tokens" not in said
     assert said["server.address"] == "api.anthropic.com"
+    assert said["treadle.upstream.name"] == "mine"
+    assert said["treadle.upstream.protocol"] == "messages"
     assert attributes(found["invoke_agent treadle"])["gen_ai.usage.output_tokens"] == 7
 
 
 def test_a_call_that_failed_has_its_code_and_not_its_words(watch: RunObserver, kept: InMemorySpanExporter) -> None:
     """An upstream's message may quote what it was sent."""
     model_call.set(None)
-    watch.see(ROUND)
-    watch.see(RunEnded(status="failed", error=ErrorInfo(code="upstream_status", message="hidden words")))
+    watch.observe(ROUND)
+    watch.observe(RunEnded(status="failed", error=ErrorInfo(code="upstream_status", message="hidden words")))
     for span in kept.get_finished_spans():
         assert attributes(span)["error.type"] == "upstream_status"
         assert span.status.description is None
@@ -176,21 +178,21 @@ def test_a_call_that_failed_has_its_code_and_not_its_words(watch: RunObserver, k
 
 def test_a_wait_for_a_person_is_a_span(watch: RunObserver, kept: InMemorySpanExporter) -> None:
     """From the question to the decision, which it says; who decided is nobody's business."""
-    watch.see(ApprovalRequested(index=0, call=CALL, approval_id="a1", reasons=("effect",)))
-    watch.see(ApprovalDecided(index=0, call=CALL, approval_id="a1", status="denied", by="somebody", reason="hidden"))
+    watch.observe(ApprovalRequested(index=0, call=CALL, approval_id="a1", reasons=("effect",)))
+    watch.observe(ApprovalDecided(index=0, call=CALL, approval_id="a1", status="denied", by="ada", reason="hidden"))
     [span] = kept.get_finished_spans()
     assert span.name == "await_approval look"
     assert attributes(span)["treadle.approval.status"] == "denied"
-    assert "somebody" not in repr(span.to_json())
+    assert "ada" not in repr(span.to_json())
 
 
 def test_what_is_open_when_a_run_ends_or_goes_elsewhere_is_ended(
     watch: RunObserver, kept: InMemorySpanExporter
 ) -> None:
     """No span is lost because its end was never told."""
-    watch.see(ROUND)
-    watch.see(ToolStarted(index=0, call=CALL))
-    watch.see(ApprovalRequested(index=0, call=CALL, approval_id="a1"))
+    watch.observe(ROUND)
+    watch.observe(ToolStarted(index=0, call=CALL))
+    watch.observe(ApprovalRequested(index=0, call=CALL, approval_id="a1"))
     watch.close()
     watch.close()
     names = sorted(span.name for span in kept.get_finished_spans())
@@ -201,7 +203,7 @@ def test_what_is_open_when_a_run_ends_or_goes_elsewhere_is_ended(
 def test_a_run_is_seen_under_what_asked_for_it(watch: RunObserver, kept: InMemorySpanExporter) -> None:
     """By the W3C header; one that is not a header is as good as none."""
     token = trace_parent.set(PARENT)
-    watch.see(RunEnded(status="completed"))
+    watch.observe(RunEnded(status="completed"))
     trace_parent.reset(token)
     [span] = kept.get_finished_spans()
     assert span.parent is not None
@@ -212,7 +214,7 @@ def test_a_run_is_seen_under_what_asked_for_it(watch: RunObserver, kept: InMemor
 def test_a_parent_that_is_nonsense_is_none(watch: RunObserver, kept: InMemorySpanExporter) -> None:
     """Whatever a client writes into the header."""
     token = trace_parent.set("00-zz\r\nx: y")
-    watch.see(RunEnded(status="completed"))
+    watch.observe(RunEnded(status="completed"))
     trace_parent.reset(token)
     [span] = kept.get_finished_spans()
     assert span.parent is None
@@ -222,7 +224,7 @@ def test_a_guest_is_a_span_and_its_runs_are_under_it(spans: Spans, kept: InMemor
     """Its parent is handed on as text, since its sends come from another thread or process."""
     guest = spans.guest("poet")
     token = trace_parent.set(guest.parent)
-    RunObserver(ABOUT, Metrics(), Time(), spans).see(RunEnded(status="completed"))
+    RunObserver(ABOUT, Metrics(), Time(), spans).observe(RunEnded(status="completed"))
     trace_parent.reset(token)
     guest.end("fuel", 0.25)
     run, poet = kept.get_finished_spans()

@@ -187,10 +187,12 @@ def greeting(runtime: "Runtime", url: str, login: str = "") -> list[str]:
 
 def _log_to_stderr(level: str, redactor: "Redactor") -> None:
     """Log for a person on a terminal, and as JSON lines for everything else."""
-    from treadle.telemetry import Gathered, JsonLines
+    from treadle.telemetry import BatchedLogHandler, JsonLines
 
     logger = logging.getLogger("treadle")
-    logger.addHandler(Gathered(sys.stderr, StartupLines(redactor) if sys.stderr.isatty() else JsonLines(redactor)))
+    logger.addHandler(
+        BatchedLogHandler(sys.stderr, StartupLines(redactor) if sys.stderr.isatty() else JsonLines(redactor))
+    )
     logger.setLevel(level.upper())
     logger.propagate = False
     # No line names the thread, process or source line, so logging need not look them up for each record.

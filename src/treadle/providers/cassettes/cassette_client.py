@@ -1,4 +1,4 @@
-"""The HTTP client with tapes in it: some endpoints are played from cassettes, and calls may be recorded."""
+"""The HTTP client with cassettes: replays some endpoints from recordings, and can record every call."""
 
 import asyncio
 from collections.abc import Mapping
@@ -10,8 +10,8 @@ from treadle.providers.provider_client import RESPONSE_BYTES_MAX, HttpAnswer, Ht
 from treadle.providers.provider_endpoint import Endpoint
 
 
-class TapedClient(HttpClient):
-    """Answers for the endpoints that have a player; everything else goes to the network. Both may be recorded."""
+class CassetteClient(HttpClient):
+    """Replays the endpoints that have a player; sends everything else to the network. Both can be recorded."""
 
     def __init__(
         self,
@@ -31,9 +31,9 @@ class TapedClient(HttpClient):
     async def send(
         self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str
     ) -> HttpAnswer:
-        """Make one request, or play it.
+        """Send one request, or replay it.
 
-        Raises: OSError; BrokenStream for what a cassette does not have.
+        Raises: OSError; BrokenStream if the cassette has no matching call.
         """
         if self._recorder is None:
             return await self._answer(endpoint, path, body, headers, run_id)
@@ -50,7 +50,7 @@ class TapedClient(HttpClient):
         return RecordedAnswer(inner=answer, recording=recording)
 
     async def get(self, endpoint: Endpoint, path: str, timeout_s: float) -> bytes:
-        """Fetch something small; a cassette knows only which models it has.
+        """Fetch something small; a cassette only has the list of its models.
 
         Raises: UpstreamError.
         """

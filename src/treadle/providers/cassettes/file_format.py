@@ -1,7 +1,7 @@
-"""The format of a cassette: JSON Lines, a header and then each call as request, response, chunks and end.
+"""The file format of a cassette: JSON Lines with a header, and then each call as request, response, chunks and end.
 
-Bytes are written as text where they are UTF-8, else as base64, so that they come back exactly. Times are seconds since
-the line before. Reading is strict and names the line that is wrong; it runs nothing and follows no reference.
+Bytes are written as text if they are UTF-8, else as base64, so that they are restored exactly. Times are seconds since
+the line before. Reading is strict and reports the invalid line; it executes nothing and follows no references.
 """
 
 import base64
@@ -21,21 +21,21 @@ from treadle.protocols.protocol_registry import ProtocolName
 VERSION = 1
 SUFFIX = ".jsonl"
 CASSETTE_BYTES_MAX = 268_435_456
-"""What is read at once, of one file or of all the files of a folder."""
+"""Bound on the size of one file, or of all files of a folder."""
 SHOWN_CHARS_MAX = 120
 
 How = Literal["eof", "reset", "timeout", "refused", "closed"]
-"""How a call ended: at its end, cut off, fallen silent, never answered, or given up by Treadle itself."""
+"""How a call ended: complete, connection reset, timed out, no response, or closed by Treadle."""
 
 Seconds = Annotated[float, Meta(ge=0)]
 
 
 class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type", forbid_unknown_fields=True):
-    """One line."""
+    """A line of the file."""
 
 
 class Header(Line, frozen=True, kw_only=True, tag="cassette"):
-    """The first line: the version of the format, and whose calls these are."""
+    """The first line: the version of the format, and the upstream of the calls."""
 
     version: int
     upstream: str
@@ -45,7 +45,7 @@ class Header(Line, frozen=True, kw_only=True, tag="cassette"):
 
 
 class CassetteRequest(Line, frozen=True, kw_only=True, omit_defaults=True, tag="request"):
-    """A request as it was sent, without secrets. `path` is the part of its address after the base URL."""
+    """A request as it was sent, without secrets. `path` is the part of its URL after the base URL."""
 
     path: str
     at: float = 0.0
@@ -56,7 +56,7 @@ class CassetteRequest(Line, frozen=True, kw_only=True, omit_defaults=True, tag="
 
 
 class CassetteResponse(Line, frozen=True, kw_only=True, omit_defaults=True, tag="response"):
-    """The head of the answer."""
+    """The head of the response."""
 
     status: int
     after_s: Seconds = 0.0
@@ -64,7 +64,7 @@ class CassetteResponse(Line, frozen=True, kw_only=True, omit_defaults=True, tag=
 
 
 class Chunk(Line, frozen=True, kw_only=True, omit_defaults=True, tag="chunk"):
-    """The bytes of one read of the network."""
+    """The bytes of one network read."""
 
     after_s: Seconds = 0.0
     text: str | None = None
@@ -79,7 +79,7 @@ class CassetteEnd(Line, frozen=True, kw_only=True, omit_defaults=True, tag="end"
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One call: a request, and what came of it."""
+    """One call: a request, its response and its end."""
 
     asked: CassetteRequest
     ended: CassetteEnd
@@ -93,7 +93,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> tuple[str, bytes]:
-        """Return what a request is found by."""
+        """Return what a request is matched by."""
         return self.asked.path, canonical_body(self.body)
 
 
@@ -105,7 +105,7 @@ class Cassette(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Return the names of the models that were asked."""
+        """Return the names of the called models."""
         return tuple(dict.fromkeys(name for call in self.calls if (name := _model_of(call))))
 
 
@@ -122,14 +122,14 @@ def text_or_base64(data: bytes) -> dict[str, str]:
 
 
 def data_of(line: CassetteRequest | Chunk) -> bytes:
-    """Return the bytes of a line; `load_cassette` has made sure that they can be read."""
+    """Return the bytes of a line, which `load_cassette` has validated."""
     if line.base64 is not None:
         return base64.b64decode(line.base64, validate=True)
     return (line.text or "").encode()
 
 
 def canonical_body(body: bytes) -> bytes:
-    """Return what bodies are compared by: canonical JSON, or the bytes themselves where they are none."""
+    """Return the form in which bodies are compared: canonical JSON, or the bytes if they are not JSON."""
     try:
         return canonical_json(read_json(body))
     except BadJson:
@@ -153,7 +153,7 @@ def write_cassette(cassette: Cassette) -> bytes:
 
 
 def load_cassette(path: Path, upstream: str = "") -> Cassette:
-    """Read a file, or all files of a folder as one; of a folder with several upstreams only the calls of this one.
+    """Read a file, or all files of a folder as one; with several upstreams, only the calls of this one.
 
     Raises: ConfigError, naming the file and the line.
     """
@@ -206,7 +206,7 @@ def _read_line(raw: bytes, name: str, number: int) -> AnyLine:
 
 
 def _calls(lines: Iterable[tuple[int, AnyLine]], name: str) -> Iterable[Call]:
-    """Put the lines of each call together, in the only order there is."""
+    """Combine the lines of each call, and check their order."""
     asked: CassetteRequest | None = None
     answered: CassetteResponse | None = None
     chunks: list[Chunk] = []
@@ -245,7 +245,7 @@ def _join(read: Sequence[Cassette], path: Path) -> Cassette:
 
 
 def _model_of(call: Call) -> str:
-    """Return the model that a request names: in its body, or in its path as Gemini does."""
+    """Return the model of a request, from its body, or from its path for Gemini."""
     if call.asked.path.startswith("/models/"):
         return call.asked.path.removeprefix("/models/").partition(":")[0]
     try:
@@ -257,7 +257,7 @@ def _model_of(call: Call) -> str:
 
 
 def first_difference(recorded: bytes, asked: bytes) -> str:
-    """Say where two bodies differ first, by its place in the JSON."""
+    """Describe the first difference of two bodies, with its JSON path."""
     try:
         return _difference(read_json(recorded), read_json(asked), "$") or "nothing differs"
     except BadJson:
@@ -266,14 +266,14 @@ def first_difference(recorded: bytes, asked: bytes) -> str:
 
 
 def _difference(left: object, right: object, place: str) -> str | None:
-    pairs = _inner(left, right, place)
+    pairs = _paired_members(left, right, place)
     if pairs is None:
         return _leaf_difference(left, right, place)
     return next((found for where, a, b in pairs if (found := _difference(a, b, where)) is not None), None)
 
 
-def _inner(left: object, right: object, place: str) -> list[tuple[str, object, object]] | None:
-    """Pair what two objects, or two arrays, hold at the same places."""
+def _paired_members(left: object, right: object, place: str) -> list[tuple[str, object, object]] | None:
+    """Pair the members of two objects, or of two arrays."""
     if isinstance(left, dict) and isinstance(right, dict):
         ours, theirs = cast("dict[str, object]", left), cast("dict[str, object]", right)
         keys = sorted(ours.keys() | theirs.keys())

@@ -1,7 +1,7 @@
-"""Playing: answers requests from a cassette, with the chunks as they were cut, and refuses what was never recorded.
+"""Replays recorded calls, with the chunks as they were read, and refuses requests that were not recorded.
 
-Ends as the network ended: a reset and a silence are raised as the network would raise them, so that what reads
-them is the same code. Every recorded call is played once, equal ones in the order in which they were made.
+Recorded resets and timeouts are raised as the network would raise them, so the same code handles both. Every recorded
+call is played once, equal ones in the order in which they were made.
 """
 
 import asyncio
@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from treadle.core.errors import BrokenStream
-from treadle.http.client_connection import Take
-from treadle.http.client_errors import BrokenOff
+from treadle.http.client_connection import BytesConsumer
+from treadle.http.client_errors import ConnectionBroken
 from treadle.providers.cassettes.file_format import Call, Cassette, canonical_body, data_of, first_difference
 from treadle.providers.cassettes.recorder import Secrets
 from treadle.providers.provider_client import HttpAnswer, read_into
@@ -21,13 +21,13 @@ Sleep = Callable[[float], Awaitable[None]]
 
 
 class _Unrecorded(BrokenStream):
-    """The cassette has no answer, however often it is asked."""
+    """The cassette has no matching call, so a retry is useless."""
 
     retryable = False
 
 
 class Player:
-    """Plays one cassette. `speed` 0 plays at once, 1 with the pauses as recorded, 2 twice as fast."""
+    """Plays one cassette. `speed` 0 plays without pauses, 1 with the recorded ones, 2 twice as fast."""
 
     def __init__(
         self,
@@ -55,30 +55,30 @@ class Player:
         return sum(map(len, self._waiting.values()))
 
     async def send(self, path: str, body: bytes) -> HttpAnswer:
-        """Answer a request.
+        """Return the recorded response of a request.
 
         Raises: BrokenStream (code `cassette_mismatch`); OSError as recorded.
         """
-        call = self._take(path, self._secrets.blank(body))
+        call = self._take_call(path, self._secrets.blank(body))
         if call.answered is None:
             await self._pause(call.ended.after_s)
             raise _failure(call)
         await self._pause(call.answered.after_s)
         return PlayedAnswer(call, self._pause)
 
-    def _take(self, path: str, body: bytes) -> Call:
+    def _take_call(self, path: str, body: bytes) -> Call:
         key = (path, canonical_body(body))
         waiting = self._waiting.get(key)
         if waiting:
             return waiting.popleft()
         if key in self._counts:
             count = self._counts[key]
-            often = "once" if count == 1 else f"{count} times"
-            raise self._mismatch(f"this request was recorded {often} and has been asked once more")
-        raise self._mismatch(self._nearest(path, body))
+            times = "once" if count == 1 else f"{count} times"
+            raise self._mismatch(f"this request was recorded {times} and has been asked once more")
+        raise self._mismatch(self._describe_mismatch(path, body))
 
-    def _nearest(self, path: str, body: bytes) -> str:
-        """Say how a request differs from the first one that was expected and has not come."""
+    def _describe_mismatch(self, path: str, body: bytes) -> str:
+        """Describe how a request differs from the first recorded one that was not played yet."""
         waiting = {id(call) for calls in self._waiting.values() for call in calls}
         calls = [(number, call) for number, call in enumerate(self.cassette.calls, 1) if id(call) in waiting]
         same_path = [(number, call) for number, call in calls if call.asked.path == path]
@@ -102,7 +102,7 @@ class Player:
 
 
 class PlayedAnswer:
-    """The answer of one recorded call; it is its own body."""
+    """The response of one recorded call; also its own body."""
 
     def __init__(self, call: Call, pause: Sleep) -> None:
         assert call.answered is not None, "a call that was never answered has no answer to play"
@@ -115,11 +115,11 @@ class PlayedAnswer:
 
     @property
     def content(self) -> "PlayedAnswer":
-        """Return its body."""
+        """Return the body: this object."""
         return self
 
     async def readany(self) -> bytes:
-        """Return the next chunk as it was read; nothing at the end.
+        """Return the next chunk as it was read; empty at the end.
 
         Raises: OSError.
         """
@@ -132,12 +132,12 @@ class PlayedAnswer:
             return b""
         raise _failure(self._call)
 
-    def read_into(self, take: Take) -> Awaitable[Any]:
-        """Play on until `take` makes something of it. Raises: OSError."""
+    def read_into(self, take: BytesConsumer) -> Awaitable[Any]:
+        """Play chunks until `take` returns a value. Raises: OSError."""
         return read_into(self.readany, take)
 
     async def end(self) -> None:
-        """Stop playing: what is left says nothing."""
+        """Stop playing; the remaining chunks are not needed."""
         self._chunks.clear()
 
     def close(self) -> None:
@@ -146,11 +146,11 @@ class PlayedAnswer:
 
 
 def _failure(call: Call) -> OSError:
-    """Return what the network raises when a call ends like this."""
+    """Return the error that the network raises for such an end."""
     match call.ended.how:
         case "timeout":
             return TimeoutError()
         case "refused" | "closed" | "eof":
-            return BrokenOff("recorded end")
+            return ConnectionBroken("recorded end")
         case "reset":
-            return BrokenOff("recorded reset")
+            return ConnectionBroken("recorded reset")

@@ -1,7 +1,7 @@
-"""Recording: what the network really carried, chunk by chunk, into one file for each run.
+"""Records calls as the network carried them, chunk by chunk, into one file per run.
 
-A call is kept in memory until it has ended and then written in one piece, because only then can a secret be found that
-was cut in two by the network. A disk that fails never fails a call: it is logged, and that call is not recorded.
+A call stays in memory until it has ended and is then written in one piece, because only then can a secret that was
+split between two reads be found. A disk error never fails a call: it is logged, and the call is not recorded.
 """
 
 import logging
@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from treadle.core.errors import ConfigError
-from treadle.http.client_connection import Take
+from treadle.http.client_connection import BytesConsumer
 from treadle.providers.cassettes.file_format import (
     SUFFIX,
     VERSION,
@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 
 class Secrets:
-    """The values that no cassette may hold: the keys of all endpoints, and what their configured headers say."""
+    """The values that no cassette may contain: the keys and the configured header values of all endpoints."""
 
     def __init__(self, endpoints: Iterable[Endpoint] = ()) -> None:
         found: set[str] = set()
@@ -58,12 +58,12 @@ class Secrets:
         return data if self._pattern is None else self._pattern.sub(REDACTED.encode(), data)
 
     def blank_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Return the headers without those that carry a secret, and without the secrets in others."""
-        kept = {name.lower(): value for name, value in headers.items() if not _SECRET_HEADER.search(name)}
-        return {name: self.blank(value.encode("utf-8", "replace")).decode() for name, value in kept.items()}
+        """Return the headers without secret ones, and without secrets in the others."""
+        public = {name.lower(): value for name, value in headers.items() if not _SECRET_HEADER.search(name)}
+        return {name: self.blank(value.encode("utf-8", "replace")).decode() for name, value in public.items()}
 
     def blank_chunks(self, chunks: Sequence[bytes]) -> list[bytes]:
-        """Return the chunks without the secrets, also those that were cut in two; each stays where it was."""
+        """Return the chunks without secrets, even ones split between chunks; chunk boundaries stay."""
         whole = b"".join(chunks)
         spans = [] if self._pattern is None else [match.span() for match in self._pattern.finditer(whole)]
         if not spans:
@@ -78,18 +78,18 @@ class Secrets:
 
 
 def _without(whole: bytes, start: int, end: int, spans: Sequence[tuple[int, int]]) -> bytes:
-    """Return a piece of the whole without the spans; the word for one stands where it begins."""
-    kept, place = b"", start
+    """Return a part of the whole without the spans; each is replaced where it starts."""
+    text, place = b"", start
     for left, right in spans:
         if right <= start or left >= end:
             continue
-        kept += whole[place : max(left, place)] + (REDACTED.encode() if left >= start else b"")
+        text += whole[place : max(left, place)] + (REDACTED.encode() if left >= start else b"")
         place = min(right, end)
-    return kept + whole[place:end]
+    return text + whole[place:end]
 
 
 class Recorder:
-    """Writes the calls of each run to a file of its own in one folder, readable by its owner only."""
+    """Writes the calls of each run to its own file in one folder, readable by its owner only."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Recorder:
             raise ConfigError(f"can not record to {folder}: {error.strerror or error}", param="record") from None
 
     def begin(self, endpoint: Endpoint, path: str, body: bytes, headers: Mapping[str, str], run_id: str) -> "Recording":
-        """Begin to record a call."""
+        """Start recording a call."""
         asked = CassetteRequest(
             at=self._now(),
             path=path,
@@ -130,7 +130,7 @@ class Recorder:
 
 
 def recorded_file(folder: Path, run_id: str, endpoint: Endpoint) -> Path:
-    """Return where the calls of a run to an endpoint are recorded."""
+    """Return the file for a run's calls to an endpoint."""
     name = _ODD.sub("_", f"{run_id or 'calls'}.{endpoint.name}")
     return folder / f"{name}{SUFFIX}"
 
@@ -146,7 +146,7 @@ def _header(endpoint: Endpoint) -> Header:
 
 
 class Recording:
-    """One call while it lasts."""
+    """One call that is being recorded."""
 
     def __init__(
         self, asked: CassetteRequest, secrets: Secrets, monotonic: Callable[[], float], write: Callable[[Call], None]
@@ -161,16 +161,16 @@ class Recording:
         self._is_over = False
 
     def answer(self, status: int, headers: Mapping[str, str]) -> None:
-        """Take the head of the answer."""
-        kept = self._secrets.blank_headers(headers)
-        self._answered = CassetteResponse(status=status, headers=kept, after_s=self._passed())
+        """Record the head of the response."""
+        recorded = self._secrets.blank_headers(headers)
+        self._answered = CassetteResponse(status=status, headers=recorded, after_s=self._elapsed_s())
 
     def chunk(self, data: bytes) -> None:
-        """Take what one read of the network gave."""
-        self._chunks.append((self._passed(), data))
+        """Record one network read."""
+        self._chunks.append((self._elapsed_s(), data))
 
     def end(self, how: How) -> None:
-        """Write the call down; without effect the second time."""
+        """Write the call; a second time has no effect."""
         if self._is_over:
             return
         self._is_over = True
@@ -180,43 +180,43 @@ class Recording:
             for (after_s, _), data in zip(self._chunks, blanked, strict=True)
             if data
         ]
-        ended = CassetteEnd(how=how, after_s=self._passed())
+        ended = CassetteEnd(how=how, after_s=self._elapsed_s())
         self._write(Call(asked=self._asked, answered=self._answered, chunks=tuple(chunks), ended=ended))
 
-    def _passed(self) -> float:
+    def _elapsed_s(self) -> float:
         now = self._monotonic()
-        passed, self._last = now - self._last, now
-        return round(max(0.0, passed), 6)
+        elapsed_s, self._last = now - self._last, now
+        return round(max(0.0, elapsed_s), 6)
 
 
 class RecordedAnswer(msgspec.Struct, kw_only=True):
-    """An answer that is recorded while it is read; it is its own body."""
+    """A response that is recorded while it is read; also its own body."""
 
     inner: HttpAnswer
     recording: Recording
 
     @property
     def status(self) -> int:
-        """Return its status."""
+        """Return the status code."""
         return self.inner.status
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """Return its headers."""
+        """Return the headers."""
         return self.inner.headers
 
     @property
     def content_type(self) -> str:
-        """Return its type without parameters."""
+        """Return the media type without parameters."""
         return self.inner.content_type
 
     @property
     def content(self) -> "RecordedAnswer":
-        """Return its body."""
+        """Return the body: this object."""
         return self
 
     async def readany(self) -> bytes:
-        """Read on, and note what came and when.
+        """Read the next bytes, and record them with their time.
 
         Raises: OSError.
         """
@@ -231,18 +231,18 @@ class RecordedAnswer(msgspec.Struct, kw_only=True):
             self.recording.end("eof")
         return data
 
-    def read_into(self, take: Take) -> Awaitable[Any]:
-        """Read on until `take` makes something of it. Raises: OSError."""
+    def read_into(self, take: BytesConsumer) -> Awaitable[Any]:
+        """Pass reads to `take` until it returns a value. Raises: OSError."""
         return read_into(self.readany, take)
 
     async def end(self) -> None:
-        """Read on to the end, for it is recorded."""
+        """Read the response to its end, so that the recording is complete."""
         try:
             await drain(self.readany)
         finally:
             self.close()
 
     def close(self) -> None:
-        """Give it up; what was read until now is kept."""
+        """Close the response; what was read so far is recorded."""
         self.recording.end("closed")
         self.inner.close()

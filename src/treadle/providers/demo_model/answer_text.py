@@ -1,6 +1,6 @@
-"""Sentences: what the demo model says of results, of failures, and of itself. Markdown, short, and always the same.
+"""The sentences of the demo model: about results, failures and itself. Short Markdown, always the same.
 
-Results come from anywhere, so every text is cut and fenced; nothing here decides about calls.
+Results come from untrusted tools, so every text is cut and fenced. Which tool is called is decided elsewhere.
 """
 
 from collections.abc import Sequence
@@ -30,12 +30,12 @@ _TEXT = ("output", "text", "result", "content")
 
 
 def answer(pairs: Sequence[tuple[CallItem | None, ResultItem]]) -> str:
-    """Say what the results are, one paragraph each."""
+    """Describe the results, one paragraph each."""
     return "\n\n".join(_result(call, result) for call, result in pairs)
 
 
 def introduce(tools: Sequence[ToolSpec], *, may_call: bool) -> str:
-    """Say what this model is, and which prompts make it call which tool."""
+    """Introduce the model, with an example prompt for each tool."""
     lines = [
         "Hello! I am Treadle's **demo model**: scripted, offline and always the same. "
         "I do not understand language, but I call a tool when a prompt fits one, and answer from its result."
@@ -53,7 +53,7 @@ def introduce(tools: Sequence[ToolSpec], *, may_call: bool) -> str:
 
 
 def ask_for(tool: ToolSpec, missing: Sequence[str]) -> str:
-    """Ask for what a fitting tool needs and the prompt did not say."""
+    """Ask for the arguments of a matching tool that are missing in the prompt."""
     names = " and ".join(f"`{name}`" for name in missing)
     return f"I would call **{tool.name}**, but what is {names}? Try: *{example(tool)}*"
 
@@ -144,7 +144,7 @@ def _inline(value: Any) -> str:
 
 
 def _block(text: str) -> str:
-    """Show a short text in the sentence, a longer one fenced by more backticks than it holds itself."""
+    """Show a short text inline, a longer one in a fence with more backticks than it contains."""
     text = text.strip()
     if "\n" not in text and len(text) <= INLINE_BYTES_MAX:
         return f"**{text}**" if text else "nothing"

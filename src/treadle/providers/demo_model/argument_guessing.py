@@ -1,7 +1,7 @@
-"""Arguments for a tool, filled from its JSON Schema and what a prompt holds; only what is required.
+"""Fills the required arguments of a tool from its JSON Schema and the values found in a prompt.
 
-The schema may come from any client, so nothing in it is trusted to be of the right shape. What the prompt does
-not say is filled with something the schema allows, and named as missing.
+The schema may come from any client, so nothing in it is assumed to have the right type. What the prompt does not
+contain is filled with a value that the schema allows, and reported as missing.
 """
 
 import re
@@ -15,9 +15,9 @@ from treadle.providers.demo_model.prompt_parsing import Prompt, words_of
 DEPTH_MAX = 4
 
 _WORD = re.compile(r"[\w'-]+")
-_SPOKEN = re.compile(r"[\w'./#@-]*\w")
+_PROMPT_WORD = re.compile(r"[\w'./#@-]*\w")
 _BETWEEN = frozenset({"number", "no", "nr", "id", "code", "called", "named", "is"})
-"""Words that may stand between the name of a thing and its value: `article number A7`."""
+"""Words that may stand between a name and its value: `article number A7`."""
 
 Schema = dict[str, Any]
 _NO = frozenset({"no", "not", "without", "false", "off", "never", "don't"})
@@ -88,7 +88,7 @@ class Filler:
         self._quoted = list(prompt.quoted)
         self._chosen: set[str] = set()
         self._found = {kind: list(find(prompt)) for kind, find in _EVIDENCE.items()}
-        self._spoken = _SPOKEN.findall(prompt.text)
+        self._prompt_words = _PROMPT_WORD.findall(prompt.text)
 
     def fill(self, schema: Schema, root: Schema, depth: int = 0) -> dict[str, Any]:
         """Return a value for every required property of an object schema."""
@@ -118,13 +118,13 @@ class Filler:
                 return self._string(name, schema)
 
     def _choose(self, choices: list[Any]) -> Any:
-        """Take the choice that is spoken of first and was not taken yet, else the first."""
-        said = f" {' '.join(_WORD.findall(self._prompt.text.lower()))} "
-        spoken = [one for one in choices if isinstance(one, str) and f" {one.lower()} " in said]
-        fresh = [one for one in spoken if one not in self._chosen] or spoken
-        if not fresh:
+        """Return the choice mentioned first in the prompt that was not used yet, else the first choice."""
+        words = f" {' '.join(_WORD.findall(self._prompt.text.lower()))} "
+        mentioned = [one for one in choices if isinstance(one, str) and f" {one.lower()} " in words]
+        unused = [one for one in mentioned if one not in self._chosen] or mentioned
+        if not unused:
             return choices[0]
-        taken = min(fresh, key=lambda one: said.index(f" {one.lower()} "))
+        taken = min(unused, key=lambda one: words.index(f" {one.lower()} "))
         self._chosen.add(taken)
         return taken
 
@@ -155,12 +155,12 @@ class Filler:
         return EXAMPLES[kind]
 
     def _named(self, name: str) -> str | None:
-        """Find what stands behind the parameter's own name, if it looks like a value: `article A7`, `customer Ada`."""
+        """Return the value after the parameter's own name in the prompt: `article A7`, `customer Ada`."""
         wanted = words_of(name)
-        spoken = iter(self._spoken)
-        for word in spoken:
+        prompt_words = iter(self._prompt_words)
+        for word in prompt_words:
             if words_of(word) & wanted:
-                value = next((each for each in spoken if each.lower() not in _BETWEEN), "")
+                value = next((each for each in prompt_words if each.lower() not in _BETWEEN), "")
                 return value if value[:1].isupper() or any(map(str.isdigit, value)) else None
         return None
 
@@ -202,7 +202,7 @@ def resolve(schema: object, root: Schema) -> Schema:
 
 
 def type_of(schema: Schema) -> str:
-    """Return the type a value shall have: the first that is not null."""
+    """Return the type of a value: the first one that is not null."""
     kind: Any = schema.get("type")
     if isinstance(kind, list):
         kind = next((one for one in cast("list[Any]", kind) if one != "null"), "null")
@@ -210,13 +210,13 @@ def type_of(schema: Schema) -> str:
 
 
 def kind_of(name: str) -> str:
-    """Tell from a parameter's name what its text should hold."""
+    """Return the kind of text that a parameter's name suggests."""
     words = words_of(name)
     return next((kind for word, kind in _KIND_OF_WORD.items() if word in words), "name")
 
 
 def evidence(tool: ToolSpec, prompt: Prompt) -> int:
-    """Count the required parameters whose name asks for something that the prompt unmistakably holds."""
+    """Count the required parameters whose kind clearly occurs in the prompt."""
     schema = parameters_of(tool)
     kinds = {kind_of(name) for name in required_of(schema, schema)} - {PLACE}
     return sum(1 for kind in kinds if kind in _EVIDENCE and _EVIDENCE[kind](prompt))
@@ -232,7 +232,7 @@ def _at(root: Schema, reference: str) -> Any:
 
 
 def _phrase(prompt: Prompt) -> str:
-    """Return what follows `for` or `about`, else everything that was said."""
+    """Return what follows `for`, `about` or a colon, else the whole prompt."""
     text = prompt.text.rstrip(" ?!.")
     for word in (" for ", " about ", ": "):
         _, found, rest = text.partition(word)

@@ -1,6 +1,6 @@
-"""The demo model itself: from a plan to a reply, and the reply streamed word by word through the real decoder.
+"""The demo model: from a plan to a reply, streamed word by word through the real decoder.
 
-The same plan always gives the same bytes. It waits between words only to make streaming visible.
+The same plan always gives the same bytes. It pauses between words only to make streaming visible.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ class DemoModel:
         self._protocol: ProtocolName = protocol
 
     def stream(self, plan: Plan, run_id: str) -> Batches:
-        """Yield the events of the reply to this plan, a batch for each piece of it."""
+        """Yield the events of the reply to this plan, a batch for each frame."""
         call = open_call(self._protocol, plan, self._ids.of(run_id, plan.fingerprint), NAME)
         return decode(self._send(plan, call.adapted), call.decoder, call.notes)
 
@@ -54,7 +54,7 @@ class DemoModel:
 
 
 def reply_to(plan: Plan) -> Reply:
-    """Decide what to say: calls that the last prompt asks for and that were not made yet, else an answer."""
+    """Return the reply: the calls that the last prompt asks for and that were not made yet, else an answer."""
     start = _last_prompt(plan)
     prompt = plan.items[start] if start is not None else None
     text = text_of(prompt.content) if isinstance(prompt, MessageItem) else ""
@@ -71,12 +71,12 @@ def reply_to(plan: Plan) -> Reply:
         return _with_usage(plan, Reply(calls=_with_ids(plan, wanted)))
     if results:
         by_id = {call.call_id: call for call in made}
-        said = answer([(by_id.get(result.call_id), result) for result in results])
+        answer_text = answer([(by_id.get(result.call_id), result) for result in results])
     elif chosen.tool is not None:
-        said = ask_for(chosen.tool, chosen.missing)
+        answer_text = ask_for(chosen.tool, chosen.missing)
     else:
-        said = introduce(plan.tools, may_call=plan.tool_choice.mode != "none")
-    return _with_usage(plan, _bounded(plan, said))
+        answer_text = introduce(plan.tools, may_call=plan.tool_choice.mode != "none")
+    return _with_usage(plan, _bounded(plan, answer_text))
 
 
 def _last_prompt(plan: Plan) -> int | None:
@@ -89,7 +89,7 @@ def _is_prompt(item: AnyItem) -> bool:
 
 
 def _with_ids(plan: Plan, calls: tuple[ReplyCall, ...]) -> tuple[ReplyCall, ...]:
-    """Number the calls over the whole conversation, so that no id comes twice in it."""
+    """Number the calls over the whole conversation, so that ids in it are unique."""
     before = sum(1 for item in plan.items if isinstance(item, CallItem))
     return tuple(
         msgspec.structs.replace(call, id=f"call_demo_{number}") for number, call in enumerate(calls, before + 1)
@@ -97,7 +97,7 @@ def _with_ids(plan: Plan, calls: tuple[ReplyCall, ...]) -> tuple[ReplyCall, ...]
 
 
 def _bounded(plan: Plan, text: str) -> Reply:
-    """Stop at the plan's bound on output, counting words as tokens."""
+    """Cut the text at the plan's bound on output, counting words as tokens."""
     bound = plan.options.max_output_tokens
     if bound is None or len(text.split()) <= bound:
         return Reply(text=text)
@@ -105,9 +105,9 @@ def _bounded(plan: Plan, text: str) -> Reply:
 
 
 def _with_usage(plan: Plan, reply: Reply) -> Reply:
-    said = len(reply.text.split()) + sum(1 + len(call.arguments.split()) for call in reply.calls)
+    output_words = len(reply.text.split()) + sum(1 + len(call.arguments.split()) for call in reply.calls)
     return msgspec.structs.replace(
-        reply, usage=Usage(input_tokens=sum(map(_words, plan.items)), output_tokens=said, estimated=True)
+        reply, usage=Usage(input_tokens=sum(map(_words, plan.items)), output_tokens=output_words, estimated=True)
     )
 
 

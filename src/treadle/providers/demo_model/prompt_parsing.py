@@ -1,6 +1,6 @@
-"""What can be read out of a person's sentence without understanding it: places, numbers, paths, quotes, words.
+"""Extracts places, numbers, paths, quotes and words from a prompt with regular expressions.
 
-Pure and linear; only the first characters of a long text are looked at.
+Pure and linear; only the first characters of a long text are read.
 """
 
 import re
@@ -54,12 +54,12 @@ _SYNONYMS = {
     "open": "read",
     "cat": "read",
 }
-"""The words that people use for what the tools of a first run are called."""
+"""Words that people use for the names of the demo tools."""
 _KINDS_OF_FILE = {"python": "**/*.py", "markdown": "**/*.md", "toml": "**/*.toml", "json": "**/*.json"}
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
-    """A sentence, taken apart."""
+    """A parsed prompt."""
 
     text: str
     words: frozenset[str]
@@ -75,7 +75,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_prompt(text: str) -> Prompt:
-    """Take a sentence apart."""
+    """Parse a prompt."""
     text = text[:PROMPT_CHARS_MAX].strip()
     urls = tuple(url.rstrip(".,;:!?)") for url in _URL.findall(text))
     bare = _EMAIL.sub(" ", _URL.sub(" ", text))
@@ -99,7 +99,7 @@ def read_prompt(text: str) -> Prompt:
 
 
 def words_of(text: str) -> frozenset[str]:
-    """Return the words that carry meaning, in lower case and in the singular; names are split at their seams."""
+    """Return the meaningful words in lower case and singular; identifiers are split into their words."""
     words = _SPLIT.split(_CAMEL.sub(" ", text[:PROMPT_CHARS_MAX]))
     return frozenset(_singular(word.lower()) for word in words) - _STOP_WORDS - {""}
 
@@ -119,7 +119,7 @@ def _singular(word: str) -> str:
 
 
 def _patterns(text: str) -> tuple[str, ...]:
-    """Find file patterns: `src/*.py`, else the kind of file that is spoken of."""
+    """Find file patterns such as `src/*.py`, else the pattern of a mentioned file type."""
     tokens = [token.strip("\"'`“”‘’,;:!?()") for token in text.split()]
     found = [token for token in tokens if "*" in token and any(char.isalpha() or char in "./" for char in token)]
     found = found or [token for token in tokens if token in ("*", "**")]
@@ -140,9 +140,9 @@ def _places(tokens: list[str]) -> Iterable[str]:
 
 
 def _names(tokens: list[str]) -> list[str]:
-    """Read `Paris, New York and Rome` up to the first word that can belong to no name.
+    """Read names such as `Paris, New York and Rome` up to the first word that cannot be part of one.
 
-    Who writes capitals writes them everywhere; else a name is at most three words in small letters.
+    If the first name is capitalised, all are; otherwise a name is at most three words in lower case.
     """
     names: list[list[str]] = [[]]
     is_upper = bool(tokens) and tokens[0][0].isupper()
@@ -153,5 +153,5 @@ def _names(tokens: list[str]) -> list[str]:
             break
         else:
             names[-1].append(token)
-    kept = [" ".join(words) for words in names if 1 <= len(words) <= (6 if is_upper else 3)]
-    return kept if is_upper else [name.title() for name in kept]
+    complete = [" ".join(words) for words in names if 1 <= len(words) <= (6 if is_upper else 3)]
+    return complete if is_upper else [name.title() for name in complete]

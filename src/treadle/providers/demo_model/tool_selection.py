@@ -1,6 +1,6 @@
-"""Which tool fits a prompt, if any: words of the prompt against the tool's name, description and parameters.
+"""Selects the tool that matches a prompt, if any, by comparing words with its name, description and parameters.
 
-A greeting fits nothing. `tool_choice` is obeyed: none calls nothing, required and named always call.
+A greeting matches no tool. `tool_choice` is respected: `none` calls nothing, `required` and named always call.
 """
 
 from collections import Counter
@@ -32,7 +32,7 @@ CALLS_MAX = 8
 
 
 class DemoChoice(msgspec.Struct, frozen=True, kw_only=True):
-    """What the prompt asks for: calls, or a tool that fits but whose arguments the prompt does not say."""
+    """The decision: calls, or a matching tool whose arguments are missing in the prompt."""
 
     tool: ToolSpec | None = None
     calls: tuple[ReplyCall, ...] = ()
@@ -40,7 +40,7 @@ class DemoChoice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose(text: str, tools: tuple[ToolSpec, ...], choice: ToolChoice) -> DemoChoice:
-    """Pick a tool and write the calls that the text asks for."""
+    """Select a tool and return the calls that the text asks for."""
     offered = [tool for tool in tools if choice.allowed is None or tool.name in choice.allowed]
     if choice.mode == "named":
         offered = [tool for tool in offered if tool.name == choice.name]
@@ -56,7 +56,7 @@ def choose(text: str, tools: tuple[ToolSpec, ...], choice: ToolChoice) -> DemoCh
 
 
 def points(tool: ToolSpec, prompt: Prompt) -> int:
-    """Score how well a tool fits: its name counts most, then what it needs and the prompt holds."""
+    """Score how well a tool matches: its name counts most, then parameters that occur in the prompt."""
     name = words_of(tool.name)
     others = words_of(tool.description) | words_of(" ".join(required_of(schema := parameters_of(tool), schema)))
     return (
@@ -86,7 +86,7 @@ def example(tool: ToolSpec) -> str:
 
 
 def _example_value(number: int, name: str, schema: Schema) -> str:
-    """Write a value that `Filler` reads back; `number` keeps those of one kind apart."""
+    """Return a value that `Filler` finds again; `number` makes values of one kind different."""
     choices: Any = schema.get("enum")
     if isinstance(choices, list) and choices:
         return str(cast("list[Any]", choices)[number % len(cast("list[Any]", choices))])
@@ -102,7 +102,7 @@ def _example_value(number: int, name: str, schema: Schema) -> str:
 
 
 def _calls(tool: ToolSpec, prompt: Prompt) -> tuple[tuple[ReplyCall, ...], tuple[str, ...]]:
-    """Write one call, or one for each place where the tool takes one and the prompt names several."""
+    """Return one call, or one for each place if the tool takes one and the prompt names several."""
     if tool.kind == "custom":
         return (ReplyCall(name=tool.name, raw=prompt.quoted[0] if prompt.quoted else prompt.text),), ()
     schema = parameters_of(tool)

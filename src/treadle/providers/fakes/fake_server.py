@@ -1,7 +1,7 @@
-"""Scripts, the demo model and canned bytes, served as a real HTTP server of every protocol on loopback.
+"""A real HTTP server on loopback that serves scripts, the demo model or fixed bytes in every protocol.
 
-For black-box tests and foreign clients: it keeps what it was asked, notices a client that goes away, and can refuse,
-stop half-way, or hang up, always by events and byte counts and never by time. It must not be reachable from outside.
+For black-box tests and foreign clients: it stores requests, detects disconnected clients, and can refuse, pause or hang
+up, always triggered by events and byte counts, never by time. It must not be reachable from outside.
 """
 
 import argparse
@@ -35,7 +35,7 @@ MODELS = "/v1/models"
 
 
 class Canned(msgspec.Struct, frozen=True, kw_only=True):
-    """One answer as bytes.
+    """A fixed response.
 
     After `hold_after` bytes it waits for the server's `release`, or for `hold_s`; after `abort_after` it hangs up.
     """
@@ -50,13 +50,13 @@ class Canned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CannedTable(msgspec.Struct, frozen=True, kw_only=True):
-    """Answers by the name of the model that is asked."""
+    """Fixed responses by model name."""
 
     models: dict[str, Canned]
 
 
 class Received(msgspec.Struct, frozen=True, kw_only=True):
-    """One request as it came."""
+    """One received request."""
 
     path: str
     headers: dict[str, str]
@@ -64,11 +64,11 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Source = Script | CannedTable | Callable[[Plan], Reply]
-"""A script, canned bytes, or a function that replies, such as the demo's."""
+"""A script, fixed responses, or a function from plan to reply, such as the demo model's."""
 
 
 class ScriptServer:
-    """Serves one source at `url` while it is entered; `chunk_bytes` cuts what it streams."""
+    """Serves one source at `url` while it is entered; `chunk_bytes` is the size of its writes."""
 
     def __init__(self, source: Source, *, port: int = 0, chunk_bytes: int | None = None) -> None:
         self.url = ""
@@ -88,25 +88,25 @@ class ScriptServer:
         return self
 
     def base_url(self, protocol: ProtocolName) -> str:
-        """Return what an endpoint of that protocol has to be configured with."""
+        """Return the base URL for an endpoint with that protocol."""
         return self.url.removesuffix("v1") + (PROTOCOLS[protocol].version or "v1")
 
     async def __aexit__(self, *_: object) -> None:
         self.release.set()
         await self._listener.close()
 
-    async def _handle(self, asked: LoopbackRequest, answer: LoopbackAnswer) -> None:
-        if asked.path == MODELS and asked.method == "GET":
+    async def _handle(self, request: LoopbackRequest, answer: LoopbackAnswer) -> None:
+        if request.path == MODELS and request.method == "GET":
             await answer.send(200, self._models())
             return
-        row = _route(asked.path)
-        if row is None or asked.method != "POST":
+        row = _route(request.path)
+        if row is None or request.method != "POST":
             await answer.send(404 if row is None else 405, b"")
             return
-        self.received.append(Received(path=unquote(asked.path), headers=asked.headers, body=asked.body))
-        self.connections.add(asked.peer)
+        self.received.append(Received(path=unquote(request.path), headers=request.headers, body=request.body))
+        self.connections.add(request.peer)
         try:
-            canned = self._answer(row.read_posted(asked.path, asked.body))
+            canned = self._answer(row.read_posted(request.path, request.body))
         except (TreadleError, ScriptMismatch) as error:
             await _refuse(answer, row.name, error)
             return
@@ -126,15 +126,15 @@ class ScriptServer:
     def _answer(self, request: Request) -> Canned:
         match self._source:
             case CannedTable():
-                return _take(self._source, request.model)
+                return _find_canned(self._source, request.model)
             case Script():
                 assert self.player is not None
-                return _can(self.player.reply(plan_of(request)), request, self._chunk_bytes)
+                return _encode_reply(self.player.reply(plan_of(request)), request, self._chunk_bytes)
             case _:
-                return _can(self._source(plan_of(request)), request, self._chunk_bytes)
+                return _encode_reply(self._source(plan_of(request)), request, self._chunk_bytes)
 
     async def _send(self, answer: LoopbackAnswer, canned: Canned) -> None:
-        """Send the bytes, holding and hanging up where they say so."""
+        """Send the bytes, pausing and hanging up where configured."""
         answer.start(canned.status, canned.headers)
         stops = sorted(
             {len(canned.body), *(stop for stop in (canned.hold_after, canned.abort_after) if stop is not None)}
@@ -153,12 +153,12 @@ class ScriptServer:
 
 
 def _route(path: str) -> ProtocolRow | None:
-    """Return the protocol whose path it is."""
+    """Return the protocol of a path."""
     return next((row for row in PROTOCOLS.values() if row.posted_path.fullmatch(path)), None)
 
 
 def plan_of(request: Request) -> Plan:
-    """Return what a model is asked by this request, as the plan of one call."""
+    """Return the plan of the model call that this request makes."""
     leading = (text_message("system", request.instructions),) if request.instructions else ()
     return Plan(
         items=(*leading, *request.items),
@@ -169,14 +169,14 @@ def plan_of(request: Request) -> Plan:
     )
 
 
-def _take(table: CannedTable, model: str) -> Canned:
+def _find_canned(table: CannedTable, model: str) -> Canned:
     if model not in table.models:
         raise NotFound(f"nothing is canned for the model {model!r}", param="model")
     return table.models[model]
 
 
-def _can(reply: Reply, request: Request, chunk_bytes: int | None) -> Canned:
-    """Spell a reply as the request wants it, whole or as a stream, with the faults that a network can have."""
+def _encode_reply(reply: Reply, request: Request, chunk_bytes: int | None) -> Canned:
+    """Encode a reply as the request wants it, whole or as a stream, with its network faults."""
     faults = reply.faults
     protocol = cast("ProtocolName", request.protocol)
     if faults.status is not None:

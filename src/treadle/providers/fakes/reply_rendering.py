@@ -1,6 +1,6 @@
-"""Replies spelled as a provider would send them: canonical events through the protocol's own encoder.
+"""Encodes scripted replies as a provider would: events through the protocol's own encoder.
 
-It only makes bytes: sending them, cutting off and stalling belong to whoever has the connection.
+It only returns bytes; sending, cutting off and stalling is done by the caller.
 """
 
 import re
@@ -42,25 +42,25 @@ _STATUS_OF_STOP: dict[Stop, Status] = {"length": "incomplete", "filtered": "inco
 def write_frames(
     reply: Reply, *, model: str, protocol: ProtocolName = CHAT, tools: tuple[ToolSpec, ...] = ()
 ) -> list[bytes]:
-    """Spell the reply as the frames of a stream, faults of shape included; `tools` are those the model was offered."""
+    """Encode the reply as the frames of a stream, with its shape faults; `tools` are those offered to the model."""
     surface = Surface(stream=True, include_usage=True)
     request = Request(protocol=protocol, model=model, surface=surface, tools=tools)
     encoder = PROTOCOLS[protocol].codec.encoder(request, CountingIds(namespace="u"))
-    spoken, malformed = _marked(reply) if protocol == MESSAGES else (reply, {})
-    frames = [frame for event in events_of(spoken, model) for frame in encoder.feed(event)]
+    encodable, malformed = _marked(reply) if protocol == MESSAGES else (reply, {})
+    frames = [frame for event in events_of(encodable, model) for frame in encoder.feed(event)]
     for mark, text in malformed.items():
-        # The encoder sends the closing brace in a piece of its own.
+        # The encoder sends the closing brace in a separate frame.
         at = next(number for number, frame in enumerate(frames) if write_json(mark[:-1])[1:-1] in frame)
         frames[at : at + 2] = [frames[at].replace(write_json(mark[:-1])[1:-1], write_json(text)[1:-1])]
     return spoil(frames, reply.faults, protocol)
 
 
 def _marked(reply: Reply) -> tuple[Reply, dict[str, str]]:
-    """Put marks in the place of arguments that are no object: a provider streams them, but our encoder refuses to."""
+    """Replace arguments that are not an object by marks: providers stream such text, but our encoder refuses it."""
     malformed: dict[str, str] = {}
     calls: list[ReplyCall] = []
     for number, call in enumerate(reply.calls):
-        # Short enough to be one piece.
+        # Short enough for one frame.
         mark = f'{{"~{number}":0}}'
         is_object = not call.arguments.strip() or members_of(call.arguments.encode()) is not None
         if not is_object:
@@ -70,7 +70,7 @@ def _marked(reply: Reply) -> tuple[Reply, dict[str, str]]:
 
 
 def write_body(reply: Reply, *, model: str, protocol: ProtocolName = CHAT, tools: tuple[ToolSpec, ...] = ()) -> bytes:
-    """Spell the reply as one whole response."""
+    """Encode the reply as one complete response."""
     request = Request(protocol=protocol, model=model, tools=tools)
     encoder = PROTOCOLS[protocol].codec.encoder(request, CountingIds(namespace="u"))
     for event in events_of(reply, model):
@@ -79,7 +79,7 @@ def write_body(reply: Reply, *, model: str, protocol: ProtocolName = CHAT, tools
 
 
 def sent_reply(reply: Reply, adapted: Adapted) -> Reply:
-    """Return the reply as a model says it that was asked the adapted plan: with the names and kinds it was told."""
+    """Return the reply as a model would give it to the adapted plan, with the tool names and kinds of that plan."""
     return msgspec.structs.replace(reply, calls=tuple(_sent_call(call, adapted) for call in reply.calls))
 
 
@@ -91,7 +91,7 @@ def _sent_call(call: ReplyCall, adapted: Adapted) -> ReplyCall:
 
 
 def write_refusal(faults: Faults, protocol: ProtocolName = CHAT) -> tuple[dict[str, str], bytes]:
-    """Spell the fault `status` as the headers and body of an error answer."""
+    """Encode the fault `status` as the headers and body of an error response."""
     error = ErrorInfo(code=faults.code or "scripted", message=faults.message, status=faults.status or 500)
     headers = {"content-type": "application/json"}
     if faults.retry_after_s is not None:
@@ -106,7 +106,7 @@ def cut(data: bytes, chunk_bytes: int | None) -> list[bytes]:
 
 
 def events_of(reply: Reply, model: str) -> list[RunEvent]:
-    """Tell the reply as the events of a run of one round."""
+    """Return the reply as the events of a run with one model call."""
     ids = CountingIds(namespace="r")
     events: list[RunEvent] = [RunStarted(run_id=ids.new("run"), response_id=ids.new("resp"), model=model, created_at=0)]
     index = 0

@@ -1,7 +1,7 @@
-"""The scripted model: plays a script's turns, each only after checking that it was asked what the script expects.
+"""The scripted model: replays a script's turns, each after checking the plan it is called with.
 
-Its turns are spelled in a real protocol, cut at any chunk size, spoiled by faults, and read by the real decoder, so
-that a test of the loop is a test of the wire too. Deterministic: no clock and no randomness but what is injected.
+Its turns are encoded in a real protocol, cut to any chunk size, damaged by faults, and decoded by the real decoder, so
+that a test of the tool loop also tests the protocol code. Deterministic: clock and randomness are injected.
 """
 
 import asyncio
@@ -25,20 +25,20 @@ from treadle.providers.fakes.scripted_reply import Reply
 from treadle.providers.provider_endpoint import Endpoint
 from treadle.providers.provider_model import AnswerRules, decode, open_call
 
-Heard = Callable[[Plan, bytes], None]
+OnReplyBytes = Callable[[Plan, bytes], None]
 Sleep = Callable[[float], Awaitable[None]]
 
 _ENDPOINT = Endpoint(name="script", base_url="http://script.invalid/v1")
 
 
 class ScriptMismatch(AssertionError):
-    """The model was asked something else than the script expects, or more or less often."""
+    """The model was called with another plan than the script expects, or a different number of times."""
 
 
 class Sees(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the model must be asked. `contains` is looked for in the last message, or in the results that came last.
+    """The expectations on a plan. `contains` must occur in the last message or in the last results.
 
-    `tools` is every name offered, in any order; `result_code` the code of one of the last results.
+    `tools` are all offered names, in any order; `result_code` is the code of one of the last results.
     """
 
     tools: tuple[str, ...] | None = None
@@ -49,7 +49,7 @@ class Sees(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class ScriptTurn(Reply, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One model call: what it must see, and what it then says."""
+    """One model call: the expected plan and the reply."""
 
     sees: Sees = Sees()
 
@@ -61,7 +61,7 @@ class Script(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 def read_script(toml: str) -> Script:
-    """Read the `[[script]]` tables of a TOML document; its other tables belong to the scenario around them.
+    """Read the `[[script]]` tables of a TOML document; other tables belong to the scenario that contains it.
 
     Raises: ConfigError.
     """
@@ -73,7 +73,7 @@ def read_script(toml: str) -> Script:
 
 
 class ScriptPlayer:
-    """Hands out the turns in order, and keeps what was asked and what did not fit."""
+    """Returns the turns in order, and stores the plans and mismatches."""
 
     def __init__(self, script: Script) -> None:
         self._turns = script.turns
@@ -81,7 +81,7 @@ class ScriptPlayer:
         self.mismatches: list[str] = []
 
     def reply(self, plan: Plan) -> ScriptTurn:
-        """Return the next turn, its calls with ids that no other turn has.
+        """Return the next turn; its calls get unique ids.
 
         Raises: ScriptMismatch.
         """
@@ -99,7 +99,7 @@ class ScriptPlayer:
         return msgspec.structs.replace(turn, calls=calls)
 
     def verify(self) -> None:
-        """Make sure that every turn was played, and fitted.
+        """Check that every turn was played and matched.
 
         Raises: ScriptMismatch.
         """
@@ -115,9 +115,9 @@ class ScriptPlayer:
 
 
 class ScriptedModel:
-    """A model that says what its script says. `chunk_bytes` is the size of a network read; None gives all in one.
+    """A model that replies from a script. `chunk_bytes` is the size of a network read; None means one read.
 
-    With `repair` rules, calls that it writes as text are looked for; `heard` is told the bytes of each whole reply.
+    With `repair` rules, tool calls are recovered from its text; `heard` is called with the bytes of each whole reply.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class ScriptedModel:
         self._idle_s = idle_s
         self._protocol: ProtocolName = protocol
         self.repair: RepairRules | None = None
-        self.heard: Heard | None = None
+        self.heard: OnReplyBytes | None = None
 
     def stream(self, plan: Plan, run_id: str) -> Batches:
         """Check the plan, then yield the next turn's events.
@@ -177,9 +177,9 @@ class ScriptedModel:
 
 
 def check_sees(sees: Sees, plan: Plan) -> list[str]:
-    """Return what the plan has otherwise than expected, one sentence each."""
+    """Return the differences of the plan from the expectations."""
     last = _last_items(plan)
-    said = "\n".join(_text(item) for item in last)
+    last_text = "\n".join(_text(item) for item in last)
     wanted = (sees.contains,) if isinstance(sees.contains, str) else sees.contains
     codes = sorted({code for item in last if isinstance(item, ResultItem) for code in _codes(item)})
     problems = [
@@ -187,7 +187,7 @@ def check_sees(sees: Sees, plan: Plan) -> list[str]:
         _differs("tool_choice", sees.tool_choice, plan.tool_choice.mode),
         _differs("last_role", sees.last_role, _role(last[-1]) if last else "nobody"),
         None if sees.result_code in (None, *codes) else f"result_code: expected {sees.result_code!r}, got {codes}",
-        *(None if text in said else f"contains: expected {text!r} in {said[:500]!r}" for text in wanted),
+        *(None if text in last_text else f"contains: expected {text!r} in {last_text[:500]!r}" for text in wanted),
     ]
     return [problem for problem in problems if problem is not None]
 
@@ -199,7 +199,7 @@ def _differs(what: str, expected: object, actual: object) -> str | None:
 
 
 def _last_items(plan: Plan) -> list[AnyItem]:
-    """Return the results that came last, else the last item."""
+    """Return the trailing results, else the last item."""
     results: list[AnyItem] = []
     for item in reversed(plan.items):
         if not isinstance(item, ResultItem):
@@ -229,6 +229,6 @@ def _text(item: AnyItem) -> str:
 
 
 def _codes(result: ResultItem) -> list[str]:
-    """Return the result's own code, and the one its text tells the model; over HTTP only the latter arrives."""
+    """Return the code of the result, and the one in its text: over HTTP only the text is transmitted."""
     fault = error_in(text_of(result.output))
     return [result.rc] if fault is None else [result.rc, fault.code]

@@ -1,6 +1,6 @@
-"""What a model of this process says in one call, as data: text, calls, how it ends, and what shall go wrong.
+"""The reply of a scripted or demo model as data: text, calls, finish reason and faults.
 
-A reply is neutral of any protocol; `render` spells it. It must not know how it came about (script or demo).
+It is independent of any protocol; `reply_rendering` encodes it.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from treadle.core.usage import Usage
 
 
 class ReplyCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One call. `raw` is the text of the arguments exactly, for what no JSON value can say; else `args` is written."""
+    """One call. `raw` is the exact text of the arguments, for invalid JSON; otherwise `args` is encoded."""
 
     name: str
     args: dict[str, Any] = {}
@@ -22,16 +22,16 @@ class ReplyCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     @property
     def arguments(self) -> str:
-        """Return the arguments as the model writes them."""
+        """Return the arguments as text."""
         return write_json(self.args).decode() if self.raw is None else self.raw
 
 
 class Faults(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What goes wrong with one reply.
+    """The faults of one reply.
 
-    On the network: `status` refuses before the first byte (with `message`, `code`, `retry_after_s`),
-    `disconnect_after` cuts after so many bytes, `stall_s` falls silent half-way.
-    In the shape, as seen at real providers: the others; `render` says what each does.
+    Network faults: `status` refuses before the first byte (with `message`, `code`, `retry_after_s`),
+    `disconnect_after` cuts after that many bytes, `stall_s` pauses half-way. The others are shape faults, as seen with
+    real providers; `stream_faults` implements them.
     """
 
     status: int | None = None
@@ -54,7 +54,7 @@ NO_FAULTS = Faults()
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One answer of a model. `finish` is how it ends, where that does not follow from the calls."""
+    """One reply of a model. `finish` is its finish reason, if that does not follow from the calls."""
 
     text: str = ""
     reasoning: str = ""

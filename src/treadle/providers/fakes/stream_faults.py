@@ -1,7 +1,7 @@
-"""Stray shapes of streams, as real providers send them: from a fault's name to a change of the protocol's chunks.
+"""Shape faults of streams, as real providers send them: for each fault, a function that changes a protocol's chunks.
 
-A table per protocol; the arguments of a call, its id, name and index are moved, doubled or left out, never falsified,
-so that a decoder that survives the shape must give the same reply as without it.
+There is a table per protocol. The arguments, id, name and index of a call are moved, repeated or left out, never
+changed, so a decoder that handles the fault must return the same reply as without it.
 """
 
 from collections.abc import Callable
@@ -14,13 +14,13 @@ from treadle.protocols.sse import SseReader, write_frame
 from treadle.providers.fakes.scripted_reply import Faults
 
 Chunk = dict[str, Any]
-"""One chunk of a stream as its protocol spells it."""
+"""One decoded chunk of a stream in its protocol."""
 
 _DONE = "[DONE]"
 
 
 def spoil(frames: list[bytes], faults: Faults, protocol: ProtocolName) -> list[bytes]:
-    """Change the frames of a stream as its faults of shape say; what its protocol cannot have changes nothing."""
+    """Apply the shape faults to the frames of a stream; faults that its protocol cannot have are ignored."""
     changes = [change for name, change in SHAPES.get(protocol, {}).items() if getattr(faults, name)]
     ends_early = faults.no_done and protocol == CHAT
     if not changes and not ends_early:
@@ -31,7 +31,7 @@ def spoil(frames: list[bytes], faults: Faults, protocol: ProtocolName) -> list[b
     for change in changes:
         chunks = change(chunks)
     if PROTOCOLS[protocol].has_sequence_numbers:
-        # An upstream of such a shape numbers what it sends.
+        # A provider with this fault numbers the events it really sends.
         chunks = [{**chunk, "sequence_number": number} for number, chunk in enumerate(chunks)]
     is_named = protocol in (RESPONSES, MESSAGES)
     written = [write_frame(write_json(chunk), event=str(chunk["type"]) if is_named else None) for chunk in chunks]
@@ -54,8 +54,8 @@ def _each_call(change: Callable[[Chunk], object]) -> Callable[[list[Chunk]], lis
     return apply
 
 
-def _twice(chunks: list[Chunk]) -> list[Chunk]:
-    """Repeat what carries no piece of the answer: the opening, the finish, the usage."""
+def _repeat_empty(chunks: list[Chunk]) -> list[Chunk]:
+    """Repeat the chunks without content: the opening, the finish, the usage."""
     return [copy for chunk in chunks for copy in ([chunk] if _has_content(chunk) else [chunk, chunk])]
 
 
@@ -65,7 +65,7 @@ def _has_content(chunk: Chunk) -> bool:
 
 
 def _name_last(chunks: list[Chunk]) -> list[Chunk]:
-    """Move the chunk that opens a call, with its id and name, behind the call's arguments."""
+    """Move the chunk that opens a call, with its id and name, after the call's arguments."""
     spoiled: list[Chunk] = []
     held: list[Chunk] = []
     for chunk in chunks:
@@ -83,7 +83,7 @@ def _name_last(chunks: list[Chunk]) -> list[Chunk]:
 
 
 def _object_arguments(chunks: list[Chunk]) -> list[Chunk]:
-    """Send each call in one piece, its arguments as a JSON object where they are one."""
+    """Send each call in one chunk, with its arguments as a JSON object if they are one."""
     spoiled: list[Chunk] = []
     functions: list[Chunk] = []
     for chunk in chunks:
@@ -114,7 +114,7 @@ def _each(change: Callable[[Chunk], object]) -> Callable[[list[Chunk]], list[Chu
     return apply
 
 
-def _again(*kinds: str) -> Callable[[list[Chunk]], list[Chunk]]:
+def _repeat_types(*kinds: str) -> Callable[[list[Chunk]], list[Chunk]]:
     """Repeat events of these types."""
 
     def apply(chunks: list[Chunk]) -> list[Chunk]:
@@ -123,34 +123,34 @@ def _again(*kinds: str) -> Callable[[list[Chunk]], list[Chunk]]:
     return apply
 
 
-def _put(name: str, value: object) -> Callable[[list[Chunk]], list[Chunk]]:
-    """Set a field wherever it is."""
+def _set_field(name: str, value: object) -> Callable[[list[Chunk]], list[Chunk]]:
+    """Set a field in all chunks that have it."""
     return _each(lambda chunk: chunk.update({name: value}) if name in chunk else None)
 
 
-def _pop(name: str) -> Callable[[list[Chunk]], list[Chunk]]:
+def _remove_field(name: str) -> Callable[[list[Chunk]], list[Chunk]]:
     return _each(lambda chunk: chunk.pop(name, None))
 
 
 def _items(chunk: Chunk) -> list[Chunk]:
-    """Return the items that a Responses event holds."""
+    """Return the items in a Responses event."""
     whole = cast("Chunk", chunk.get("response", {})).get("output", [])
     return [item for item in (chunk.get("item"), *cast("list[Chunk]", whole)) if item is not None]
 
 
 def _object_items(chunks: list[Chunk]) -> list[Chunk]:
-    """Send the arguments of function calls whole and as a JSON object where they are one."""
-    kept = [chunk for chunk in chunks if chunk["type"] != "response.function_call_arguments.delta"]
-    for chunk in kept:
+    """Send the arguments of function calls without deltas, as a JSON object if they are one."""
+    remaining = [chunk for chunk in chunks if chunk["type"] != "response.function_call_arguments.delta"]
+    for chunk in remaining:
         for holder in (chunk, *_items(chunk)):
             if isinstance(holder.get("arguments"), str):
                 with suppress(BadJson):
                     holder["arguments"] = read_json(holder["arguments"])
-    return kept
+    return remaining
 
 
 def _added_last(chunks: list[Chunk]) -> list[Chunk]:
-    """Move the event that opens a function call behind the deltas of its arguments."""
+    """Move the event that opens a function call after the deltas of its arguments."""
     spoiled: list[Chunk] = []
     held: list[Chunk] = []
     for chunk in chunks:
@@ -165,7 +165,7 @@ def _added_last(chunks: list[Chunk]) -> list[Chunk]:
 
 
 def _empty_output(chunks: list[Chunk]) -> list[Chunk]:
-    """Leave the output out of the last event's response."""
+    """Remove the output from the last event's response."""
     for chunk in chunks:
         if chunk["type"] == "response.completed":
             chunk["response"]["output"] = []
@@ -173,7 +173,7 @@ def _empty_output(chunks: list[Chunk]) -> list[Chunk]:
 
 
 def _whole_input(chunks: list[Chunk]) -> list[Chunk]:
-    """Send the input of a tool with the start of its block, where it is an object."""
+    """Send the input of a tool in the start of its block, if it is an object."""
     spoiled: list[Chunk] = []
     opening: Chunk | None = None
     pieces: list[Chunk] = []
@@ -204,12 +204,12 @@ def _parts(chunk: Chunk) -> list[Chunk]:
     return [part for content in contents for part in cast("list[Chunk]", content.get("parts", []))]
 
 
-def _twice_without_parts(chunks: list[Chunk]) -> list[Chunk]:
-    """Repeat what carries no piece of the answer: the finish, with an empty text at most."""
-    return [copy for chunk in chunks for copy in ([chunk] if _says(chunk) else [chunk, chunk])]
+def _repeat_without_parts(chunks: list[Chunk]) -> list[Chunk]:
+    """Repeat the chunks without content: the finish, which has at most an empty text."""
+    return [copy for chunk in chunks for copy in ([chunk] if _has_parts(chunk) else [chunk, chunk])]
 
 
-def _says(chunk: Chunk) -> bool:
+def _has_parts(chunk: Chunk) -> bool:
     return any(part != {"text": ""} for part in _parts(chunk))
 
 
@@ -220,24 +220,24 @@ SHAPES: dict[ProtocolName, dict[str, Callable[[list[Chunk]], list[Chunk]]]] = {
         "index_zero": _each_call(lambda call: call.update(index=0)),
         "no_index": _each_call(lambda call: call.pop("index", None)),
         "no_id": _each_call(lambda call: call.pop("id", None)),
-        "dup_chunk": _twice,
+        "dup_chunk": _repeat_empty,
         "empty_final": _empty_last,
     },
     RESPONSES: {
         "args_as_object": _object_items,
         "name_after_args": _added_last,
-        "index_zero": _put("output_index", 0),
-        "no_index": _pop("output_index"),
+        "index_zero": _set_field("output_index", 0),
+        "no_index": _remove_field("output_index"),
         "no_id": _each(lambda chunk: [item.pop("call_id", None) for item in _items(chunk)]),
-        "dup_chunk": _again("response.created", "response.in_progress"),
+        "dup_chunk": _repeat_types("response.created", "response.in_progress"),
         "empty_final": _empty_output,
     },
     MESSAGES: {
         "args_as_object": _whole_input,
-        "index_zero": _put("index", 0),
-        "no_index": _pop("index"),
+        "index_zero": _set_field("index", 0),
+        "no_index": _remove_field("index"),
         "no_id": _each(lambda chunk: cast("Chunk", chunk.get("content_block", {})).pop("id", None)),
-        "dup_chunk": _again("message_start", "message_delta"),
+        "dup_chunk": _repeat_types("message_start", "message_delta"),
         "empty_final": _last_ping,
         "no_done": lambda chunks: [chunk for chunk in chunks if chunk["type"] != "message_stop"],
     },
@@ -245,7 +245,7 @@ SHAPES: dict[ProtocolName, dict[str, Callable[[list[Chunk]], list[Chunk]]]] = {
         "no_id": _each(
             lambda chunk: [cast("Chunk", part.get("functionCall", {})).pop("id", None) for part in _parts(chunk)]
         ),
-        "dup_chunk": _twice_without_parts,
+        "dup_chunk": _repeat_without_parts,
         "empty_final": lambda chunks: [*chunks, {"candidates": []}],
     },
 }

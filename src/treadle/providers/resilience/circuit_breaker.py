@@ -1,9 +1,9 @@
-"""The circuit breaker of one endpoint: closed, open, or half open with a bounded number of trials.
+"""The circuit breaker of one endpoint: closed, open, or half open with a bounded number of trial calls.
 
-It opens when enough of the latest calls failed. After a while a trial may pass, and only so many at once: fifty
-callers that wait for the end of the pause do not all run into a sick endpoint. A trial that fails opens it again for
-twice as long; one that begins to be answered closes it, for an answer may take minutes. What a call has to say that
-began before the breaker last changed is not heard. Pure: the time is given.
+It opens when too many of the recent calls failed. After a pause it admits a bounded number of trials, so that fifty
+waiting callers do not all hit a failing endpoint at once. A failed trial opens it again for twice as long; a trial
+whose response starts closes it, because a complete answer may take minutes. Outcomes of calls from before the last
+state change are ignored. Pure: the caller passes the time.
 """
 
 from collections import deque
@@ -26,14 +26,14 @@ class BreakerRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Permit(msgspec.Struct, frozen=True, kw_only=True):
-    """Leave to make one call. Hand it back with what came of it, once."""
+    """Permission for one call, to be released once with its outcome. `era` is the state change it was given in."""
 
     era: int
     is_trial: bool
 
 
 class Breaker:
-    """Counts the outcomes of calls and says whether another may be made."""
+    """Counts the outcomes of calls and decides whether another may be made."""
 
     def __init__(self, rules: BreakerRules | None = None) -> None:
         self._rules = rules or BreakerRules()
@@ -45,26 +45,26 @@ class Breaker:
         self._pause_s = self._rules.open_s
         self._trials = 0
         self.permit: Permit | None = Permit(era=0, is_trial=False)
-        """Leave to make any call, as long as it is closed."""
+        """The permit of all calls while the breaker is closed; None otherwise."""
 
     def state(self, now: float) -> State:
-        """Return what it is at this time."""
+        """Return the state at this time."""
         if not self._is_open:
             return "closed"
         return "open" if now < self._until else "half_open"
 
     def wait_s(self, now: float) -> float:
-        """Return how long nobody shall ask; for a half open one with all trials under way, until they may be over."""
+        """Return how long no call should be tried; at least a second while trials are running."""
         left = self._until - now
         return 0.0 if not self._is_open else max(left, 1.0)
 
     def is_shut(self, now: float) -> bool:
-        """Tell whether no call may be made now."""
+        """Return whether no call may be made now."""
         state = self.state(now)
         return state == "open" or (state == "half_open" and self._trials >= self._rules.trials_max)
 
     def take(self, now: float) -> Permit | None:
-        """Return leave to make a call, or None."""
+        """Return a permit, or None if no call may be made."""
         if self.permit is not None:
             return self.permit
         if self.is_shut(now):
@@ -73,17 +73,17 @@ class Breaker:
         return Permit(era=self._era, is_trial=True)
 
     def begin(self, permit: Permit, now: float) -> Permit:
-        """Hear that a call begins to be answered, and return leave for its rest: a trial lets everybody through."""
+        """Report that a response has started, and return the permit from now on: a trial closes the breaker."""
         if permit.era != self._era or not (permit.is_trial and self._is_open):
             return permit
-        self._turn(now, is_open=False, pause_s=self._pause_s)
+        self._change_state(now, is_open=False, pause_s=self._pause_s)
         return Permit(era=self._era, is_trial=True)
 
     def give_back(self, permit: Permit, now: float, *, ok: bool | None, can_probe: bool = False) -> None:
-        """Count the outcome of a call; None says nothing about the endpoint (the client left).
+        """Count the outcome of a call; None if it says nothing about the endpoint, such as a disconnected client.
 
-        With `can_probe` a failure costs nothing to find out (a refused connection on this machine): if it opens the
-        breaker, the next call is a trial at once.
+        With `can_probe` the failure is cheap to detect (a refused connection on this machine): if it opens the
+        breaker, the next call may be a trial at once.
         """
         if permit.era != self._era:
             return
@@ -92,7 +92,7 @@ class Breaker:
             self._trials -= 1
             if ok is not None:
                 pause_s = 0.0 if can_probe else min(max(self._pause_s * 2, rules.open_s), rules.open_s_max)
-                self._turn(now, is_open=not ok, pause_s=pause_s)
+                self._change_state(now, is_open=not ok, pause_s=pause_s)
             return
         if ok is None:
             return
@@ -104,10 +104,10 @@ class Breaker:
         while outcomes[0][0] <= since:
             self._failures -= not outcomes.popleft()[1]
         if self._failures and len(outcomes) >= rules.calls_min and self._failures >= rules.share * len(outcomes):
-            self._turn(now, is_open=True, pause_s=0.0 if can_probe else rules.open_s)
+            self._change_state(now, is_open=True, pause_s=0.0 if can_probe else rules.open_s)
 
-    def _turn(self, now: float, *, is_open: bool, pause_s: float) -> None:
-        """Open or close: a new era, in which nothing has been counted."""
+    def _change_state(self, now: float, *, is_open: bool, pause_s: float) -> None:
+        """Open or close the breaker, and reset all counts."""
         self._era += 1
         self.permit = None if is_open else Permit(era=self._era, is_trial=False)
         self._is_open = is_open

@@ -1,9 +1,9 @@
-"""The ward of one endpoint: its breaker, its retry budget, and how many may be there at once."""
+"""The shared state that protects one endpoint: its circuit breaker, retry budget and limit on concurrent calls."""
 
 import asyncio
-import random
 import time
 from collections.abc import Callable
+from random import random as draw_random
 
 import msgspec
 
@@ -14,11 +14,11 @@ from treadle.providers.resilience.circuit_breaker import Breaker, BreakerRules, 
 from treadle.providers.resilience.retry_backoff import RetryBudget, RetryRules
 
 FAILED_REQUESTS_MAX = 1_000
-"""How many failed requests are told apart within the breaker's window."""
+"""How many different failed requests are remembered within the breaker's window."""
 
 
-class WardRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How an endpoint is protected. `streams_max` 0 sets no bound; who waits for a place does so for `queue_s`."""
+class GuardRules(msgspec.Struct, frozen=True, kw_only=True):
+    """How an endpoint is protected. `streams_max` 0 means no limit; a call waits for a place for up to `queue_s`."""
 
     retry: RetryRules = RetryRules()
     breaker: BreakerRules = BreakerRules()
@@ -27,7 +27,7 @@ class WardRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EndpointHealth(msgspec.Struct, frozen=True, kw_only=True):
-    """How an endpoint does, for people and probes."""
+    """The health of an endpoint, for people and probes."""
 
     name: str
     host: str
@@ -43,7 +43,7 @@ class EndpointHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _SystemClock:
-    """The machine's own time, for who brings none."""
+    """The default clock: this machine's."""
 
     def now(self) -> float:
         return time.time()
@@ -61,19 +61,19 @@ class EndpointGuard:
     def __init__(
         self,
         endpoint: Endpoint,
-        rules: WardRules | None = None,
+        rules: GuardRules | None = None,
         *,
         clock: Clock | None = None,
         meter: Meter | None = None,
-        dice: Callable[[], float] = random.random,
+        random: Callable[[], float] = draw_random,
     ) -> None:
         self.endpoint = endpoint
-        self.rules = rules or WardRules()
+        self.rules = rules or GuardRules()
         self.breaker = Breaker(self.rules.breaker)
         self.budget = RetryBudget(self.rules.retry)
         self.meter = meter
         self.clock = clock or _SystemClock()
-        self.dice = dice
+        self.random = random
         self.places = asyncio.Semaphore(self.rules.streams_max) if self.rules.streams_max else None
         self._changes: list[asyncio.Future[None]] = []
         self._failed_requests: dict[str, float] = {}
@@ -85,19 +85,19 @@ class EndpointGuard:
         self._last_error_at: float | None = None
 
     async def enter(self, *, may_wait: bool = True) -> Permit:
-        """Take leave to make a call; where there are places, with one of them. `leave` gives both back.
+        """Get a permit for a call; the caller already has its place, if places are limited. `leave` releases the place.
 
-        While a trial call is under way, wait for its outcome if `may_wait`: it is known soon, and failing would cost
-        the caller its request.
+        While a trial call is running, wait for its outcome if `may_wait`: it is known soon, and otherwise the caller's
+        request would fail.
 
-        Raises: CircuitOpen.
+        Raises: CircuitOpen; then the place is released.
         """
         permit = self.breaker.permit or self.breaker.take(self.clock.monotonic())
         try:
             if permit is None and may_wait:
                 permit = await self._wait_for_trial()
             if permit is None:
-                raise self._closed()
+                raise self._rejection()
         except BaseException:
             if self.places is not None:
                 self.places.release()
@@ -106,7 +106,7 @@ class EndpointGuard:
         return permit
 
     async def _wait_for_trial(self) -> Permit | None:
-        """Wait until the breaker closes or the next trial may be made; None when it opens, or does not in time."""
+        """Wait for a permit while a trial runs; None if the breaker opens again or `queue_s` passes."""
         permit, breaker, clock = None, self.breaker, self.clock
         self._waiting += 1
         try:
@@ -123,7 +123,7 @@ class EndpointGuard:
         return permit
 
     def begin(self, permit: Permit) -> Permit:
-        """Report that a call begins to be answered, and return its permit from now on."""
+        """Report that a response has started, and return its permit from now on."""
         permit = self.breaker.begin(permit, self.clock.monotonic())
         self._wake()
         return permit
@@ -133,9 +133,9 @@ class EndpointGuard:
     ) -> None:
         """Report the outcome of a call to the breaker.
 
-        `request` is the fingerprint of one that was answered with an error. Each counts once: the same request may
-        fail every time because of what is in it, and must not open the breaker for the others. With `can_probe` the
-        failure was one of the network, which on this machine costs nothing to try again.
+        `request` is the fingerprint of a request that got an error response. Each counts once: one request may fail
+        every time because of its content, and must not open the breaker for the others. `can_probe` marks a network
+        failure, which is cheap to retry on this machine.
         """
         if ok is False and request:
             ok = None if self._has_failed(request, now) else False
@@ -144,7 +144,7 @@ class EndpointGuard:
             self._wake()
 
     def _has_failed(self, request: str, now: float) -> bool:
-        """Tell whether this request failed lately already, and remember that it did."""
+        """Return whether this request failed recently already, and remember it."""
         failed, since = self._failed_requests, now - self.rules.breaker.window_s
         while failed and next(iter(failed.values())) <= since:
             del failed[next(iter(failed))]
@@ -154,20 +154,20 @@ class EndpointGuard:
         return has_failed
 
     def _wake(self) -> None:
-        """Let the calls that wait for a trial look at the breaker again."""
+        """Wake the calls that wait for a trial, to check the breaker again."""
         changes, self._changes = self._changes, []
         for changed in changes:
             if not changed.done():
                 changed.set_result(None)
 
     async def wait_for_place(self, places: asyncio.Semaphore) -> None:
-        """Take one of the endpoint's places, which a call has as long as it lasts.
+        """Take one of the endpoint's places, which a call holds until `leave`.
 
-        Raises: CircuitOpen; UpstreamTimeout, when no place became free.
+        Raises: CircuitOpen; UpstreamTimeout, if no place became free.
         """
         if self.breaker.state(self.clock.monotonic()) == "open":
-            # At once, for the places of a sick endpoint are taken by those who wait for it.
-            raise self._closed()
+            # Fail without waiting: the places of a failing endpoint are held by calls that wait for it.
+            raise self._rejection()
         self._waiting += 1
         try:
             async with asyncio.timeout(self.rules.queue_s):
@@ -182,7 +182,7 @@ class EndpointGuard:
             self._waiting -= 1
 
     def leave(self, outcome: str, error: str = "") -> None:
-        """Count a call that is over, and give its place back."""
+        """Count a finished call, and release its place."""
         self._live -= 1
         if self.places is not None:
             self.places.release()
@@ -193,25 +193,25 @@ class EndpointGuard:
         if self.meter is not None:
             self.meter.upstream_asked(self.endpoint.name, outcome)
 
-    def _closed(self) -> CircuitOpen:
-        """Return the error of a call that is not made."""
+    def _rejection(self) -> CircuitOpen:
+        """Return the error for a call that the breaker rejects."""
         wait_s = self.breaker.wait_s(self.clock.monotonic())
         if self.meter is not None:
             self.meter.upstream_asked(self.endpoint.name, "open")
-        said = f": {self._last_error}" if self._last_error else ""
+        reason = f": {self._last_error}" if self._last_error else ""
         return CircuitOpen(
-            f"upstream '{self.endpoint.name}' failed too often and is left alone for {wait_s:.0f} s{said}",
+            f"upstream '{self.endpoint.name}' failed too often and is left alone for {wait_s:.0f} s{reason}",
             hint="ask again then, or name a fallback for this route",
             retry_after_s=wait_s,
         )
 
     def repeat(self, *, elsewhere: bool) -> None:
-        """Count a call that is made again."""
+        """Count a retry."""
         if self.meter is not None:
             self.meter.upstream_retried(self.endpoint.name, elsewhere=elsewhere)
 
     def health(self) -> EndpointHealth:
-        """Return how the endpoint does now."""
+        """Return the current health."""
         now = self.clock.monotonic()
         return EndpointHealth(
             name=self.endpoint.name,

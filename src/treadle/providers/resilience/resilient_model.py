@@ -1,7 +1,7 @@
-"""A model with a guard before it: asked again where that may help, elsewhere where it may not, and left alone if sick.
+"""A model with retries, fallbacks and a circuit breaker.
 
-Nearly all of it happens before the first event: once an answer has begun, what comes of it is told as it is. Whether a
-call is made again whose answer broke, the engine decides, which knows whether anybody was told of it.
+They apply before the first event. Once a response has started, its events and errors are passed on unchanged; the
+engine decides whether to retry a broken one, because it knows whether any event was published.
 """
 
 from collections.abc import Sequence
@@ -12,167 +12,167 @@ from treadle.core.errors import CROWDED, BrokenStream, ErrorInfo, UpstreamError,
 from treadle.core.events import Failed, Finished, ModelEvent, Noted
 from treadle.core.plan import Plan
 from treadle.core.request import Note
-from treadle.providers.provider_model import Answering, UpstreamModel
+from treadle.providers.provider_model import AnswerStream, UpstreamModel
 from treadle.providers.resilience.circuit_breaker import Permit
 from treadle.providers.resilience.endpoint_guard_state import EndpointGuard
-from treadle.providers.resilience.retry_backoff import goes_elsewhere, is_sickness, pause_of, pause_s
+from treadle.providers.resilience.retry_backoff import is_endpoint_fault, may_fall_back, pause_of, pause_s
 from treadle.telemetry import ModelCall, model_call
 
 
 class EndpointCandidate(msgspec.Struct, frozen=True):
-    """A model, and the ward of its endpoint."""
+    """A model, and the guard of its endpoint."""
 
     model: UpstreamModel
-    ward: EndpointGuard
+    guard: EndpointGuard
 
 
 class GuardedModel:
-    """The first of some models, with the others to fall back on. Fits the engine's port."""
+    """A model for the engine: the first candidate, with the others as fallbacks."""
 
-    def __init__(self, beds: Sequence[EndpointCandidate]) -> None:
-        self._beds = tuple(beds)
-        self.first = self._beds[0].model
+    def __init__(self, candidates: Sequence[EndpointCandidate]) -> None:
+        self._candidates = tuple(candidates)
+        self.first = self._candidates[0].model
 
     def stream(self, plan: Plan, run_id: str) -> "Guarded":
-        """Make the model call, wherever it is answered.
+        """Make the model call at the first candidate that responds.
 
         Raises: UpstreamError, before the first batch only; UnsupportedFeature.
         """
-        return Guarded(self._beds, plan, run_id)
+        return Guarded(self._candidates, plan, run_id)
 
 
-class Guarded(Answering):
-    """The events of one model call, wherever it is answered."""
+class Guarded(AnswerStream):
+    """The events of one model call, from whichever candidate responds."""
 
-    _visit: "CallInFlight | None" = None
-    _ward: EndpointGuard | None = None
+    _in_flight: "CallInFlight | None" = None
+    _guard: EndpointGuard | None = None
 
-    def __init__(self, beds: tuple[EndpointCandidate, ...], plan: Plan, run_id: str) -> None:
-        self._beds = beds
+    def __init__(self, candidates: tuple[EndpointCandidate, ...], plan: Plan, run_id: str) -> None:
+        self._candidates = candidates
         self._plan = plan
         self._run_id = run_id
 
     async def _start(self) -> list[ModelEvent]:
-        """Return the first batch, and before it what had to be done to get it."""
-        bed = self._beds[0]
-        bed.ward.budget.earn()
+        """Return the first batch, after notes about retries and fallbacks."""
+        candidate = self._candidates[0]
+        candidate.guard.budget.earn()
         try:
-            return await self._call(bed)
+            return await self._call(candidate)
         except UpstreamError as error:
             failure = error
         return await self._start_again(failure)
 
     async def _start_again(self, failure: UpstreamError) -> list[ModelEvent]:
-        """Ask once more, there or elsewhere, as long as that may help, and return the first batch."""
+        """Retry at the same or the next candidate as long as that may help, and return the first batch."""
         notes: list[ModelEvent] = []
-        left, attempt = list(self._beds), 1
+        left, attempt = list(self._candidates), 1
         while True:
-            ward = left[0].ward
-            if await _may_repeat(ward, failure, attempt, notes):
+            guard = left[0].guard
+            if await _may_repeat(guard, failure, attempt, notes):
                 attempt += 1
-            elif len(left) == 1 or not goes_elsewhere(failure):
+            elif len(left) == 1 or not may_fall_back(failure):
                 raise failure
             else:
-                ward.repeat(elsewhere=True)
+                guard.repeat(elsewhere=True)
                 del left[0]
-                notes.append(_note("fallback", f"{failure.message}; {left[0].ward.endpoint.name} was asked"))
-                left[0].ward.budget.earn()
+                notes.append(_note("fallback", f"{failure.message}; {left[0].guard.endpoint.name} was asked"))
+                left[0].guard.budget.earn()
                 attempt = 1
             try:
                 return [*notes, *await self._call(left[0])]
             except UpstreamError as error:
                 failure = error
 
-    async def _call(self, bed: EndpointCandidate) -> list[ModelEvent]:
-        """Make one call with the endpoint's leave and return its first batch. Raises: UpstreamError."""
-        ward, model, plan = bed.ward, bed.model, self._plan
-        self._ward = ward
-        if ward.places is not None:
-            await ward.wait_for_place(ward.places)
-        # With another endpoint to fall back on, that is asked instead of waiting for this one's trial.
-        permit = await ward.enter(may_wait=bed is self._beds[-1])
+    async def _call(self, candidate: EndpointCandidate) -> list[ModelEvent]:
+        """Make one call with a permit of the endpoint and return its first batch. Raises: UpstreamError."""
+        guard, model, plan = candidate.guard, candidate.model, self._plan
+        self._guard = guard
+        if guard.places is not None:
+            await guard.wait_for_place(guard.places)
+        # With a fallback left, use that instead of waiting for the outcome of this endpoint's trial.
+        permit = await guard.enter(may_wait=candidate is self._candidates[-1])
         endpoint = model.endpoint
         call = ModelCall(
             upstream=endpoint.name, protocol=endpoint.protocol, host=endpoint.host, model=model.name or plan.model
         )
-        # Whoever watches this run knows by it what it waits for.
+        # Telemetry attributes the call to this upstream even before it responds.
         model_call.set(call)
-        visit = self._visit = CallInFlight(ward, permit, call)
+        in_flight = self._in_flight = CallInFlight(guard, permit, call)
         try:
-            batch = await self._take_up(await model.begin(plan, self._run_id))
+            batch = await self._read_first(await model.begin(plan, self._run_id))
         except BaseException as error:
-            await self._leave(error)
+            await self._close_call(error)
             raise
         if permit.is_trial:
-            visit.begin(self._last)
+            in_flight.begin(self._last)
         return batch
 
     async def repeat(self, attempt: int) -> Noted | None:
-        """Wait before a call is made again whose answer broke; None where that is no use, or too many were."""
-        last, ward = self._last, self._ward
-        if type(last) is not Failed or ward is None:
+        """Wait before a retry of a call whose response broke; None if a retry is useless or not allowed."""
+        last, guard = self._last, self._guard
+        if type(last) is not Failed or guard is None:
             return None
-        wait_s = pause_of(last.error, attempt, ward.rules.retry, ward.dice)
-        return await _wait(ward, wait_s, last.error.message)
+        wait_s = pause_of(last.error, attempt, guard.rules.retry, guard.random)
+        return await _wait(guard, wait_s, last.error.message)
 
     def _settle(self, error: BaseException | None) -> None:
-        """Tell the ward of the call that was under way, if one was, how it ended, and give back what it had."""
-        visit, self._visit, last = self._visit, None, self._last
-        if visit is None:
+        """Report the outcome of the running call to its guard, and release its permit and place."""
+        in_flight, self._in_flight, last = self._in_flight, None, self._last
+        if in_flight is None:
             return
-        ward, call = visit.ward, visit.call
-        outcome, said, request, can_probe = "left", "", "", False
+        guard, call = in_flight.guard, in_flight.call
+        outcome, message, request, can_probe = "left", "", "", False
         if type(last) is Finished:
             outcome = "ok"
             call.usage, call.stop = last.usage, last.stop
         elif type(last) is Failed:
-            outcome, said = _outcome_of(last.error)
+            outcome, message = _outcome_of(last.error)
             can_probe = last.error.code == BrokenStream.code
         elif isinstance(error, UpstreamError) and error.info.code != CROWDED:
-            outcome, said = ("failed", error.message) if is_sickness(error) else ("refused", "")
+            outcome, message = ("failed", error.message) if is_endpoint_fault(error) else ("refused", "")
             request = self._plan.fingerprint if isinstance(error, UpstreamStatus) else ""
             can_probe = not isinstance(error, UpstreamStatus | UpstreamTimeout)
-        now = call.ended_at = ward.clock.monotonic()
-        ward.leave(outcome, said)
-        ward.report(visit.permit, now, ok=_GOOD.get(outcome), request=request, can_probe=can_probe)
+        now = call.ended_at = guard.clock.monotonic()
+        guard.leave(outcome, message)
+        guard.report(in_flight.permit, now, ok=_GOOD.get(outcome), request=request, can_probe=can_probe)
 
 
 class CallInFlight(msgspec.Struct):
-    """A call that is under way, with the endpoint's leave; its ward is told what came of it."""
+    """A running call with its permit; its outcome is reported to the guard."""
 
-    ward: EndpointGuard
+    guard: EndpointGuard
     permit: Permit
     call: ModelCall
 
     def begin(self, last: ModelEvent | None) -> None:
-        """Hear that a trial was answered, unless that was its end and a failure."""
+        """Report that a trial's response started, unless it was only a failure."""
         if type(last) is not Failed or _outcome_of(last.error)[0] != "failed":
-            self.permit = self.ward.begin(self.permit)
+            self.permit = self.guard.begin(self.permit)
 
 
-async def _may_repeat(ward: EndpointGuard, error: UpstreamError, attempt: int, notes: list[ModelEvent]) -> bool:
-    """Wait before an endpoint is asked once more; tell whether that is any use."""
-    note = await _wait(ward, pause_s(error, attempt, ward.rules.retry, ward.dice), error.message)
+async def _may_repeat(guard: EndpointGuard, error: UpstreamError, attempt: int, notes: list[ModelEvent]) -> bool:
+    """Wait before a retry at the same endpoint; return whether there is one."""
+    note = await _wait(guard, pause_s(error, attempt, guard.rules.retry, guard.random), error.message)
     if note is not None:
         notes.append(note)
     return note is not None
 
 
-async def _wait(ward: EndpointGuard, wait_s: float | None, why: str) -> Noted | None:
-    """Wait so long, if there is leave for one more repeated call, and return what to say of it."""
-    if wait_s is None or not ward.budget.spend():
+async def _wait(guard: EndpointGuard, wait_s: float | None, why: str) -> Noted | None:
+    """Wait, if the retry budget allows, and return a note about the retry."""
+    if wait_s is None or not guard.budget.spend():
         return None
-    ward.repeat(elsewhere=False)
-    await ward.clock.sleep(wait_s)
+    guard.repeat(elsewhere=False)
+    await guard.clock.sleep(wait_s)
     return _note("retried", why)
 
 
 _GOOD = {"ok": True, "refused": True, "failed": False}
-"""What an outcome says of an endpoint: one that refuses a request is well; a call that was left says nothing."""
+"""Whether an outcome means a healthy endpoint: a refused request does; a call that was left is not counted."""
 
 
 def _outcome_of(error: ErrorInfo) -> tuple[str, str]:
-    """Tell how a call went that failed in the middle of its answer."""
+    """Return the outcome of a call that failed in the middle of its response, and its error text."""
     return ("failed", error.message) if error.status >= 500 else ("refused", "")
 
 

@@ -1,7 +1,7 @@
-"""Whether a refused call is made once more, and when: full jitter, what the provider asks for, and a budget.
+"""Decides whether and when a failed call is retried: full jitter, the provider's retry-after, and a retry budget.
 
-Pure, but for the dice that are given. A call that has begun to answer is made again only where nobody was told anything
-of it, which the engine knows.
+Pure: the caller passes the random function. A call whose response had started is retried only if none of its events
+was published, which the engine knows.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ from treadle.providers.error_mapping import LOADING
 
 
 class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
-    """How often and how soon. `share` of all calls may be repeated ones, `spare` of them before any call was made."""
+    """How often and how soon to retry. At most `share` of all calls are retries, beyond an initial `spare`."""
 
     retries: int = 2
     backoff_s: float = 0.5
@@ -32,54 +32,54 @@ class RetryRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RetryBudget:
-    """How many calls may be repeated, as a share of those made: a sick endpoint is not asked thrice as much."""
+    """Bounds retries to a share of all calls, so that a failing endpoint does not get three times the load."""
 
     def __init__(self, rules: RetryRules) -> None:
         self._rules = rules
         self._left = rules.spare
 
     def earn(self) -> None:
-        """Count a call that was made for the first time."""
+        """Count a first attempt."""
         if self._left < self._rules.spare:
             self._left = min(self._left + self._rules.share, self._rules.spare)
 
     def spend(self) -> bool:
-        """Take leave to repeat one, if there is any left."""
+        """Spend one retry; return whether the budget allows it."""
         if self._left < 1.0:
             return False
         self._left -= 1.0
         return True
 
 
-def pause_s(error: UpstreamError, attempt: int, rules: RetryRules, dice: Callable[[], float]) -> float | None:
-    """Return how long to wait before a call is made again, after this many attempts; None, where it shall not be.
+def pause_s(error: UpstreamError, attempt: int, rules: RetryRules, random: Callable[[], float]) -> float | None:
+    """Return how long to wait before a retry after this many attempts; None for no retry.
 
-    A provider that asks for more patience than a client has is not asked again: the client is told to come back.
-    Silence is not retried, for it took its whole time limit already.
+    If the provider asks for a longer wait than clients accept, the client gets the retry-after instead. Timeouts are
+    not retried: they used up their whole time limit already.
     """
-    return None if isinstance(error, UpstreamTimeout | CircuitOpen) else pause_of(error.info, attempt, rules, dice)
+    return None if isinstance(error, UpstreamTimeout | CircuitOpen) else pause_of(error.info, attempt, rules, random)
 
 
-def pause_of(error: ErrorInfo, attempt: int, rules: RetryRules, dice: Callable[[], float]) -> float | None:
-    """Return the same for an answer that broke after it had begun."""
+def pause_of(error: ErrorInfo, attempt: int, rules: RetryRules, random: Callable[[], float]) -> float | None:
+    """Return the same for an error after the response had started."""
     if attempt > rules.retries or not error.retryable or error.code == UpstreamTimeout.code:
         return None
-    jitter = dice() * min(rules.backoff_s * 2 ** (attempt - 1), rules.backoff_s_max)
-    asked = error.retry_after_s
-    if asked is None:
+    jitter = random() * min(rules.backoff_s * 2 ** (attempt - 1), rules.backoff_s_max)
+    requested = error.retry_after_s
+    if requested is None:
         return jitter
-    return None if asked > rules.retry_after_s_max else asked + jitter
+    return None if requested > rules.retry_after_s_max else requested + jitter
 
 
-def goes_elsewhere(error: UpstreamError) -> bool:
-    """Tell whether another endpoint may do better: not, where the request itself was refused."""
+def may_fall_back(error: UpstreamError) -> bool:
+    """Return whether a fallback endpoint may succeed: not if the request itself was refused."""
     if isinstance(error, UpstreamStatus):
         return error.is_retryable or error.upstream_status in (401, 402, 403, 404)
     return True
 
 
-def is_sickness(error: UpstreamError) -> bool:
-    """Tell whether an error speaks against the endpoint, rather than against the request, the key or the quota."""
+def is_endpoint_fault(error: UpstreamError) -> bool:
+    """Return whether an error is the endpoint's fault, and not that of the request, the key or the quota."""
     if isinstance(error, UpstreamStatus):
         is_loading = error.info.code == LOADING
         return (error.upstream_status >= 500 and not is_loading) or error.upstream_status == 408

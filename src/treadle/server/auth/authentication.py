@@ -59,7 +59,7 @@ class Clients:
         self.checks_addresses = self._rate_limiter.counts_addresses or gate.needs_login
         """Whether `check_address` has anything to check."""
         if (self.needs_key or gate.needs_login) and is_shared(runtime.settings, os.environ):
-            runtime.replicas.know_secret(fingerprint_of(secret_for("keys", stored_secret(runtime.settings))))
+            runtime.replicas.set_secret(fingerprint_of(secret_for("keys", stored_secret(runtime.settings))))
         self._is_unrestricted = not (self.needs_key or gate.needs_login or self._rate_limiter.bounds(LOCAL))
 
     @property

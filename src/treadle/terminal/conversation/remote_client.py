@@ -204,7 +204,7 @@ class RemoteClient:
 
         Raises: OSError, Unreachable.
         """
-        from treadle.http.client_errors import BrokenOff
+        from treadle.http.client_errors import ConnectionBroken
 
         assert self._pool is not None
         words = urlencode(_words(query))
@@ -213,7 +213,7 @@ class RemoteClient:
         ask = partial(self._pool.request, method, url, sent, data, connect_s=CONNECT_S, idle_s=IDLE_S)
         try:
             answer = await ask()
-        except BrokenOff:
+        except ConnectionBroken:
             if method != "GET":
                 raise
             answer = await ask()

@@ -14,7 +14,7 @@ from urllib.parse import urljoin
 import msgspec
 
 from treadle.core.errors import ToolError, ToolFailed, ToolTimeout
-from treadle.http.client_errors import BadPacking
+from treadle.http.client_errors import BadContentEncoding
 from treadle.http.client_pool import ClientPool, ClientReply
 from treadle.http.dialing import HostAndPort, dial_one_of
 from treadle.tools.blocked_ports import OwnPorts
@@ -142,7 +142,7 @@ def _failure(target: WebTarget, error: Exception) -> ToolError:
     match error:
         case _Refused():
             return ToolError(str(error), code="url_refused")
-        case BadPacking():
+        case BadContentEncoding():
             return ToolError(f"The answer cannot be read: {error}.", code="bad_encoding")
         case _:
             words = str(error)[:300] or type(error).__name__

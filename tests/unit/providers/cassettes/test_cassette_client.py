@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from treadle.core.errors import BrokenStream, UpstreamError, UpstreamStatus, UpstreamTimeout
-from treadle.providers.cassettes import Cassette, Player, Recorder, Secrets, TapedClient, load_cassette
+from treadle.providers.cassettes import Cassette, CassetteClient, Player, Recorder, Secrets, load_cassette
 from treadle.providers.cassettes.file_format import (
     Call,
     CassetteEnd,
@@ -35,13 +35,13 @@ def taped(status: int = 200, text: str = "hi", how: How = "eof") -> Cassette:
     return Cassette(header=HEADER, calls=(call,))
 
 
-def client(cassette: Cassette | None, folder: Path | None = None) -> TapedClient:
+def client(cassette: Cassette | None, folder: Path | None = None) -> CassetteClient:
     """A client that plays this, and records if there is a folder."""
     players = {} if cassette is None else {"up": Player(cassette)}
-    return TapedClient(players=players, recorder=None if folder is None else Recorder(folder, Secrets()))
+    return CassetteClient(players=players, recorder=None if folder is None else Recorder(folder, Secrets()))
 
 
-async def ask(taped_client: TapedClient) -> bytes:
+async def ask(taped_client: CassetteClient) -> bytes:
     """Post and read everything."""
     body = b""
     try:
@@ -101,7 +101,9 @@ async def test_a_call_that_is_given_up_before_it_is_answered_is_recorded_as_that
         await asyncio.Event().wait()
 
     slow = Cassette(header=HEADER, calls=tuple(_late(call) for call in taped().calls))
-    waiting = TapedClient(players={"up": Player(slow, speed=1.0, sleep=never)}, recorder=Recorder(tmp_path, Secrets()))
+    waiting = CassetteClient(
+        players={"up": Player(slow, speed=1.0, sleep=never)}, recorder=Recorder(tmp_path, Secrets())
+    )
     task = asyncio.create_task(ask(waiting))
     await asked.wait()
     task.cancel()

@@ -3,7 +3,7 @@
 import pytest
 
 from treadle.core.errors import BrokenStream
-from treadle.http.client_errors import BrokenOff
+from treadle.http.client_errors import ConnectionBroken
 from treadle.providers.cassettes.file_format import (
     Call,
     Cassette,
@@ -100,7 +100,7 @@ async def test_a_tape_that_is_over_says_so() -> None:
         await played(tape, b'{"a":2}')
 
 
-@pytest.mark.parametrize(("how", "error"), [("reset", BrokenOff), ("timeout", TimeoutError)])
+@pytest.mark.parametrize(("how", "error"), [("reset", ConnectionBroken), ("timeout", TimeoutError)])
 async def test_it_ends_as_the_network_ended(how: How, error: type[Exception]) -> None:
     """After all the chunks that came before."""
     answer = await player(call("{}", "x", how=how)).send("/chat", b"{}")
@@ -109,7 +109,7 @@ async def test_it_ends_as_the_network_ended(how: How, error: type[Exception]) ->
         await answer.content.readany()
 
 
-@pytest.mark.parametrize(("how", "error"), [("refused", BrokenOff), ("timeout", TimeoutError)])
+@pytest.mark.parametrize(("how", "error"), [("refused", ConnectionBroken), ("timeout", TimeoutError)])
 async def test_a_call_that_was_never_answered_is_not_answered(how: How, error: type[Exception]) -> None:
     """It fails before there is a head."""
     silent = Call(asked=CassetteRequest(path="/chat", text="{}"), ended=CassetteEnd(how=how))

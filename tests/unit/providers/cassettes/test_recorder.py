@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from treadle.core.errors import ConfigError
-from treadle.http.client_errors import BrokenOff
+from treadle.http.client_errors import ConnectionBroken
 from treadle.providers.cassettes.file_format import data_of, load_cassette
 from treadle.providers.cassettes.recorder import REDACTED, RecordedAnswer, Recorder, Secrets
 from treadle.providers.provider_endpoint import Endpoint, Secret
@@ -85,7 +85,7 @@ async def read_all(answer: RecordedAnswer) -> None:
     ("last", "how"),
     [
         (b"", "eof"),
-        (BrokenOff(), "reset"),
+        (ConnectionBroken(), "reset"),
         (ConnectionResetError(), "reset"),
         (TimeoutError(), "timeout"),
     ],

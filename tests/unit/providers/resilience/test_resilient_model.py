@@ -18,24 +18,24 @@ from treadle.core.errors import (
 )
 from treadle.core.events import Failed, Finished, ModelEvent, Noted, TextDelta
 from treadle.core.plan import Plan
-from treadle.http.client_connection import Take
+from treadle.http.client_connection import BytesConsumer
 from treadle.providers.provider_client import read_into
 from treadle.providers.provider_endpoint import Endpoint
-from treadle.providers.provider_model import BegunCall
+from treadle.providers.provider_model import StartedCall
 from treadle.providers.resilience import (
     BreakerRules,
     EndpointCandidate,
     EndpointGuard,
     GuardedModel,
+    GuardRules,
     RetryRules,
-    WardRules,
 )
 
 PLAN = Plan(model="m", items=())
 TEXT = TextDelta(index=0, text="hello")
 DONE = Finished(stop="done")
 DOWN = UpstreamStatus("down", status=503)
-RULES = WardRules(retry=RetryRules(retries=2, backoff_s=1.0), breaker=BreakerRules(calls_min=2, open_s=10.0))
+RULES = GuardRules(retry=RetryRules(retries=2, backoff_s=1.0), breaker=BreakerRules(calls_min=2, open_s=10.0))
 
 
 class Timer:
@@ -86,7 +86,7 @@ class Spoken:
             raise coming
         return b"."
 
-    def read_into(self, take: Take) -> Awaitable[Any]:
+    def read_into(self, take: BytesConsumer) -> Awaitable[Any]:
         return read_into(self.read, take)
 
     def feed(self, data: bytes) -> list[ModelEvent]:
@@ -116,22 +116,22 @@ class Played:
         self._calls = list(calls)
         self.made = 0
 
-    async def begin(self, plan: Plan, run_id: str) -> BegunCall:
+    async def begin(self, plan: Plan, run_id: str) -> StartedCall:
         call = self._calls[min(self.made, len(self._calls) - 1)]
         self.made += 1
         if isinstance(call, UpstreamError):
             raise call
         answer = Spoken(call)
-        return BegunCall(answer, answer)
+        return StartedCall(answer, answer)
 
 
 class Hall:
     """Some played models with wards that share a clock and a meter."""
 
-    def __init__(self, *models: Played, rules: WardRules = RULES) -> None:
+    def __init__(self, *models: Played, rules: GuardRules = RULES) -> None:
         self.timer, self.meter = Timer(), Counted()
         self.wards = [
-            EndpointGuard(model.endpoint, rules, clock=self.timer, meter=self.meter, dice=lambda: 1.0)
+            EndpointGuard(model.endpoint, rules, clock=self.timer, meter=self.meter, random=lambda: 1.0)
             for model in models
         ]
         self.model = GuardedModel([EndpointCandidate(*pair) for pair in zip(models, self.wards, strict=True)])  # type: ignore[arg-type]
@@ -150,7 +150,7 @@ def notes(events: list[ModelEvent]) -> list[str]:
 async def test_a_call_refused_before_its_first_byte_is_made_again_with_pauses():
     """And the run knows that it was."""
     model = Played("a", DOWN, DOWN, [[TEXT], [DONE]])
-    hall = Hall(model, rules=WardRules(retry=RULES.retry, breaker=BreakerRules(calls_min=9)))
+    hall = Hall(model, rules=GuardRules(retry=RULES.retry, breaker=BreakerRules(calls_min=9)))
     events = await hall.ask()
     assert notes(events) == ["upstream_retried", "upstream_retried"]
     assert events[2:] == [TEXT, DONE]
@@ -162,7 +162,7 @@ async def test_the_last_refusal_is_what_the_client_hears():
     """Not the first, which may be long over."""
     model = Played("a", UpstreamError("reset"), DOWN, DOWN)
     with pytest.raises(UpstreamStatus, match="down"):
-        await Hall(model, rules=WardRules(breaker=BreakerRules(calls_min=9))).ask()
+        await Hall(model, rules=GuardRules(breaker=BreakerRules(calls_min=9))).ask()
     assert model.made == 3
 
 
@@ -196,7 +196,7 @@ async def test_the_next_upstream_is_asked_when_the_first_does_not_answer():
 async def test_a_sick_upstream_is_left_alone_and_tried_once_after_the_pause():
     """The client is told why, and when to come back."""
     model = Played("a", DOWN, DOWN, DOWN, [[DONE]])
-    hall = Hall(model, rules=WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker))
+    hall = Hall(model, rules=GuardRules(retry=RetryRules(retries=0), breaker=RULES.breaker))
     for _ in range(2):
         with pytest.raises(UpstreamStatus):
             await hall.ask()
@@ -217,7 +217,7 @@ async def test_a_sick_upstream_is_left_alone_and_tried_once_after_the_pause():
 async def test_others_are_let_through_as_soon_as_a_trial_is_answered():
     """While its answer still goes on. While it is left alone they get an error at once, although no place is free."""
     model = Played("a", DOWN, DOWN, [[TEXT], [DONE]])
-    rules = WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker, streams_max=1, queue_s=0.01)
+    rules = GuardRules(retry=RetryRules(retries=0), breaker=RULES.breaker, streams_max=1, queue_s=0.01)
     hall = Hall(model, rules=rules)
     for _ in range(2):
         with pytest.raises(UpstreamStatus):
@@ -249,7 +249,7 @@ class Gated(Played):
         self.gate = asyncio.Event()
         self.is_asked = asyncio.Event()
 
-    async def begin(self, plan: Plan, run_id: str) -> BegunCall:
+    async def begin(self, plan: Plan, run_id: str) -> StartedCall:
         if self.made >= self._free and not self.gate.is_set():
             self.is_asked.set()
             await self.gate.wait()
@@ -270,7 +270,7 @@ async def test_the_others_wait_for_the_trial_and_share_its_outcome(is_well: bool
     """In the second after the pause nobody fails for having come together with the trial."""
     answers = [[[TEXT], [DONE]]] if is_well else [DOWN]
     model = Gated("a", DOWN, DOWN, *answers, free=2)
-    hall = Hall(model, rules=WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker))
+    hall = Hall(model, rules=GuardRules(retry=RetryRules(retries=0), breaker=RULES.breaker))
     for _ in range(2):
         with pytest.raises(UpstreamStatus):
             await hall.ask()
@@ -291,7 +291,7 @@ async def test_the_others_wait_for_the_trial_and_share_its_outcome(is_well: bool
 async def test_a_trial_that_its_client_leaves_is_followed_by_one_of_those_who_wait():
     """Else they would wait for nothing."""
     model = Gated("a", DOWN, DOWN, [[TEXT], [DONE]], free=2)
-    hall = Hall(model, rules=WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker))
+    hall = Hall(model, rules=GuardRules(retry=RetryRules(retries=0), breaker=RULES.breaker))
     for _ in range(2):
         with pytest.raises(UpstreamStatus):
             await hall.ask()
@@ -309,7 +309,7 @@ async def test_a_trial_that_its_client_leaves_is_followed_by_one_of_those_who_wa
 async def test_a_wait_for_a_trial_is_bounded_and_gives_its_place_back():
     """A trial may hang for as long as the endpoint is silent."""
     model = Gated("a", DOWN, DOWN, [[TEXT], [DONE]], free=2)
-    rules = WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker, streams_max=2, queue_s=0.01)
+    rules = GuardRules(retry=RetryRules(retries=0), breaker=RULES.breaker, streams_max=2, queue_s=0.01)
     hall = Hall(model, rules=rules)
     for _ in range(2):
         with pytest.raises(UpstreamStatus):
@@ -328,7 +328,7 @@ async def test_with_a_fallback_nobody_waits_for_a_trial():
     """The other endpoint answers at once."""
     model = Gated("a", DOWN, DOWN, [[TEXT], [DONE]], free=2)
     hall = Hall(
-        model, Played("b", [[TEXT], [DONE]]), rules=WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker)
+        model, Played("b", [[TEXT], [DONE]]), rules=GuardRules(retry=RetryRules(retries=0), breaker=RULES.breaker)
     )
     for _ in range(2):
         await hall.ask()
@@ -343,7 +343,7 @@ async def test_with_a_fallback_nobody_waits_for_a_trial():
 async def test_one_request_that_cannot_be_served_does_not_shut_out_the_others():
     """Some servers answer 500 to a request that they cannot serve; it counts once, however often it is asked again."""
     model = Played("a", UpstreamStatus("cannot parse", status=500))
-    hall = Hall(model, rules=WardRules(retry=RetryRules(retries=0), breaker=BreakerRules(calls_min=3)))
+    hall = Hall(model, rules=GuardRules(retry=RetryRules(retries=0), breaker=BreakerRules(calls_min=3)))
     for _ in range(9):
         with pytest.raises(UpstreamStatus):
             await hall.ask("same")
@@ -365,7 +365,7 @@ async def test_a_server_on_this_machine_is_asked_again_as_soon_as_it_is_back():
     """A refused connection is found out at once and costs nothing: there is no pause to wait for."""
     model = Played("a", *[REFUSED] * 5, [[TEXT], [DONE]])
     model.endpoint = Endpoint(name="a", base_url="http://127.0.0.1:8080/v1")
-    hall = Hall(model, rules=WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker))
+    hall = Hall(model, rules=GuardRules(retry=RetryRules(retries=0), breaker=RULES.breaker))
     for _ in range(5):
         with pytest.raises(UpstreamError, match="refused"):
             await hall.ask()
@@ -382,7 +382,7 @@ async def test_other_failures_are_followed_by_the_pause(base_url: str, failure: 
     """A server that answers with errors, and one that is far away, are left alone."""
     model = Played("a", failure)
     model.endpoint = Endpoint(name="a", base_url=base_url)
-    hall = Hall(model, rules=WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker))
+    hall = Hall(model, rules=GuardRules(retry=RetryRules(retries=0), breaker=RULES.breaker))
     for _ in range(2):
         with pytest.raises(UpstreamError):
             await hall.ask()
@@ -394,10 +394,10 @@ async def test_a_model_that_raises_after_its_first_event_is_not_asked_again():
     """A client would hear the beginning twice; it hears what happened."""
 
     class Broken(Played):
-        async def begin(self, plan: Plan, run_id: str) -> BegunCall:
+        async def begin(self, plan: Plan, run_id: str) -> StartedCall:
             self.made += 1
             answer = Spoken([[TEXT], UpstreamError("reset")])
-            return BegunCall(answer, answer)
+            return StartedCall(answer, answer)
 
     model, other = Broken("a"), Played("b", [[DONE]])
     hall = Hall(model, other)
@@ -425,7 +425,7 @@ async def test_an_answer_that_breaks_off_counts_against_the_upstream_and_one_tha
 async def test_the_budget_ends_retries_before_their_number_does():
     """Three calls and three repeats, not eighteen calls."""
     model = Played("a", DOWN)
-    rules = WardRules(retry=RetryRules(retries=5, share=0.1, spare=3.0), breaker=BreakerRules(calls_min=99))
+    rules = GuardRules(retry=RetryRules(retries=5, share=0.1, spare=3.0), breaker=BreakerRules(calls_min=99))
     hall = Hall(model, rules=rules)
     for _ in range(3):
         with pytest.raises(UpstreamStatus):
@@ -437,7 +437,7 @@ async def test_a_lack_of_connections_here_is_not_held_against_the_upstream():
     """It was not asked: that neither opens its breaker, nor closes it when such a call was the trial."""
     crowded = UpstreamTimeout("no connection", code=CROWDED)
     model = Played("a", crowded, crowded, crowded, DOWN, DOWN, crowded)
-    hall = Hall(model, rules=WardRules(retry=RetryRules(retries=0), breaker=RULES.breaker))
+    hall = Hall(model, rules=GuardRules(retry=RetryRules(retries=0), breaker=RULES.breaker))
     for _ in range(3):
         with pytest.raises(UpstreamTimeout):
             await hall.ask()
@@ -456,11 +456,11 @@ async def test_who_finds_no_place_in_time_is_told_so():
     gate = asyncio.Event()
 
     class Slow(Played):
-        async def begin(self, plan: Plan, run_id: str) -> BegunCall:
+        async def begin(self, plan: Plan, run_id: str) -> StartedCall:
             answer = Spoken([[TEXT], [DONE]], gate)
-            return BegunCall(answer, answer)
+            return StartedCall(answer, answer)
 
-    hall = Hall(Slow("a"), rules=WardRules(streams_max=1, queue_s=0.01))
+    hall = Hall(Slow("a"), rules=GuardRules(streams_max=1, queue_s=0.01))
     first = hall.model.stream(PLAN, "run_1")
     await anext(first)
     with pytest.raises(UpstreamTimeout, match="no place free"):
@@ -473,7 +473,7 @@ async def test_who_finds_no_place_in_time_is_told_so():
 
 async def test_a_place_that_its_caller_no_longer_wants_goes_to_the_next():
     """A cancelled wait takes no place with it."""
-    hall = Hall(Played("a", [[TEXT], [DONE]]), rules=WardRules(streams_max=1, queue_s=5.0))
+    hall = Hall(Played("a", [[TEXT], [DONE]]), rules=GuardRules(streams_max=1, queue_s=5.0))
     first = hall.model.stream(PLAN, "run_1")
     await anext(first)
     waiting = asyncio.create_task(hall.ask())

@@ -3,7 +3,13 @@
 import pytest
 
 from treadle.core.errors import CROWDED, BrokenStream, CircuitOpen, UpstreamError, UpstreamStatus, UpstreamTimeout
-from treadle.providers.resilience.retry_backoff import RetryBudget, RetryRules, goes_elsewhere, is_sickness, pause_s
+from treadle.providers.resilience.retry_backoff import (
+    RetryBudget,
+    RetryRules,
+    is_endpoint_fault,
+    may_fall_back,
+    pause_s,
+)
 
 RULES = RetryRules(retries=2, backoff_s=0.5, backoff_s_max=0.8, retry_after_s_max=60.0)
 
@@ -36,8 +42,8 @@ def status(code: int, retry_after_s: float | None = None) -> UpstreamStatus:
 def test_each_failure_has_its_own_remedy(error, retried, elsewhere, sick):
     """Again, elsewhere, or neither; and whether it is held against the endpoint."""
     assert (pause_s(error, 1, RULES, lambda: 1.0) is not None) == retried
-    assert goes_elsewhere(error) == elsewhere
-    assert is_sickness(error) == sick
+    assert may_fall_back(error) == elsewhere
+    assert is_endpoint_fault(error) == sick
 
 
 def test_pauses_grow_are_bounded_and_jittered_down_to_nothing():

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from treadle.http.asgi import GONE_IN_SCOPE
+from treadle.http.asgi import DISCONNECT_IN_SCOPE
 from treadle.server.delivery.client_disconnects import ClientPresence
 from treadle.server.http_exchange import Exchange
 
@@ -20,7 +20,7 @@ class Client:
     def __init__(self, *, tells: bool) -> None:
         self.scope: dict[str, Any] = {"method": "POST", "path": "/", "headers": [], "query_string": b""}
         if tells:
-            self.scope[GONE_IN_SCOPE] = None
+            self.scope[DISCONNECT_IN_SCOPE] = None
         self._tells = tells
         self._inbox: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self.left = asyncio.Event()
@@ -53,7 +53,7 @@ class Client:
         if not self._tells:
             self._inbox.put_nowait({"type": "http.disconnect"})
             return
-        gone, self.scope[GONE_IN_SCOPE] = self.scope[GONE_IN_SCOPE], True
+        gone, self.scope[DISCONNECT_IN_SCOPE] = self.scope[DISCONNECT_IN_SCOPE], True
         if gone is not None:
             gone()
 
