@@ -90,7 +90,7 @@ def scenario_of(runs: Sequence[StoredRun]) -> dict[str, Any]:
 
 
 def _is_of_chat(turn: dict[str, Any]) -> bool:
-    """Tell whether a turn is only the same where it is spelled as here: cut after so many bytes, or refused."""
+    """Return whether a turn is only the same where it is spelled as here: cut after so many bytes, or refused."""
     return "refusal" in turn or "disconnect_after" in turn.get("faults", {})
 
 
@@ -100,7 +100,7 @@ def write_scenario(document: dict[str, Any]) -> str:
 
 
 def _happenings(run: StoredRun) -> Iterator[Happening]:
-    """Tell a run as it went: its input first, which may hold earlier turns, then its model calls."""
+    """List a run's events in order: its input first, which may contain earlier turns, then its model calls."""
     replied: list[AnyItem] = []
     for item in run.added:
         match item:

@@ -155,8 +155,8 @@ class Stage:
 
     def _client_results(self, played: PlayedRun) -> list[ResultItem]:
         """Return what the client's tools give for the calls that wait for it."""
-        kept = [item_of_entry(entry) for entry in played.entries if entry.kind == "tool_call" and not entry.is_input]
-        calls = [item for item in kept if isinstance(item, CallItem) and item.side == "client"]
+        stored = [item_of_entry(entry) for entry in played.entries if entry.kind == "tool_call" and not entry.is_input]
+        calls = [item for item in stored if isinstance(item, CallItem) and item.side == "client"]
         results: list[ResultItem] = []
         for call in calls:
             given = self._client_cans[call.name].next()

@@ -56,7 +56,7 @@ def write_value(value: Any) -> str:
 
 
 def _is_value(value: Any) -> bool:
-    """Tell whether something stands behind a key, and not as a table or an array of tables."""
+    """Return whether something stands behind a key, and not as a table or an array of tables."""
     if isinstance(value, list | tuple):
         rows = cast("list[Any]", value)
         return not rows or not all(isinstance(row, Mapping) for row in rows)

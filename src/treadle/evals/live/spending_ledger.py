@@ -113,5 +113,5 @@ class Metered:
 
 
 def is_transport(error: ErrorInfo) -> bool:
-    """Tell whether a failure is the network's or the provider's and may be gone the next time."""
+    """Return whether a failure is the network's or the provider's and may be gone the next time."""
     return error.code in _TRANSPORT_CODES or error.status in (408, 429) or error.status >= 500

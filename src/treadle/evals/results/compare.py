@@ -38,7 +38,7 @@ class ArmComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_regression(self) -> bool:
-        """Tell whether it got worse by more than chance explains, or, with one run each, lost anything."""
+        """Return whether it got worse by more than chance explains, or, with one run each, lost anything."""
         return self.after < self.before and (self.p < _ALPHA or self.test == "offline")
 
 

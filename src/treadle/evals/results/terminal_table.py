@@ -54,7 +54,7 @@ class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_valid(self) -> bool:
-        """Tell whether few enough samples were broken for the rest to say something.
+        """Return whether few enough samples were broken for the rest to say something.
 
         Offline nothing may break: there is no network and no provider to blame.
         """
