@@ -268,7 +268,7 @@ async def forked(house: House) -> None:
 async def again(house: House) -> None:
     """The tools of a run, run again."""
     row = await house.some_run()
-    await house.attend(await house.runs.run_tools_again(row))
+    await house.attend(await house.runs.rerun_tools(row))
 
 
 async def deleted(house: House) -> None:

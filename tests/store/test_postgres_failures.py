@@ -219,7 +219,7 @@ async def test_all_writes_of_many_runs_fail_at_their_deadline(proxy: Proxy, hast
             write
             for n, each in enumerate(journals)
             for write in (
-                asyncio.ensure_future(each.tell(Chunk(first=1, count=1, data=b"[1]"), keep_from=1)),
+                asyncio.ensure_future(each.write_chunk(Chunk(first=1, count=1, data=b"[1]"), keep_from=1)),
                 each.renew(),
                 each.append([large if n % 3 == 0 else said("on")]),
                 each.renew(),
@@ -328,7 +328,7 @@ async def test_a_chunk_that_is_durable_survives_the_death_of_the_database() -> N
     server, chunk = postgres_server(), Chunk(first=1, count=2, data=b"[0]")
     async with opened(server.url()) as found:
         journals = [await start(found, str(n), lease_s=60.0) for n in range(4)]
-        await asyncio.gather(*(each.tell(chunk, keep_from=1, is_durable=n == 3) for n, each in enumerate(journals)))
+        await asyncio.gather(*(each.write_chunk(chunk, keep_from=1, is_durable=n == 3) for n, each in enumerate(journals)))
         server.kill()
         await server.come_back()
         assert await found.chunks(journals[3].run_id) == [chunk]

@@ -1,1 +1,1 @@
-"""Evaluates how well a model calls tools: scenarios are played, graded and reported."""
+"""Evaluates how well a model calls tools: plays scenarios, grades them, and reports the results."""

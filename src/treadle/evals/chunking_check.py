@@ -1,4 +1,4 @@
-"""Every reply, read again at every size of a network read: what comes of it may not depend on where it was cut."""
+"""Decodes every reply again at many chunk sizes: the result must not depend on where the network split it."""
 
 from collections.abc import Sequence
 
@@ -15,18 +15,18 @@ from treadle.providers.provider_model import AnswerRules, open_call
 SIZES: tuple[int | None, ...] = (1, 2, 3, 5, 7, 11, 23, 64, 256, 4096, None)
 PIECES_MAX = 1_500
 EVERY_PIECES_MAX = 16_000
-"""Into how many pieces a reply is cut at most, so that a long one is not read byte by byte."""
+"""The most pieces a reply is split into, so that a long one is not decoded byte by byte."""
 _DELTAS = (TextDelta, RefusalDelta, ReasoningDelta, ArgumentsDelta)
 
 
 ROTATED = 3
-"""At how many of the sizes each reply is read where not every one is wanted; the next reply begins behind them."""
+"""How many sizes each reply is decoded at by default; the next reply continues with the following sizes."""
 
 
 class CutWatch:
-    """Hears the replies of a play and keeps what reading them at other sizes changed.
+    """Records differences between decoding replies at their original and at other chunk sizes.
 
-    Each reply is read at a few sizes, the next one at the next few, and so on; with `every_cut` at all of them.
+    Each reply is decoded at a few sizes, in rotation; with `every_cut` at all of them.
     """
 
     def __init__(self, protocol: ProtocolName, repair: RepairRules, *, every_cut: bool = False) -> None:
@@ -37,7 +37,7 @@ class CutWatch:
         self.problems: list[str] = []
 
     def hear(self, plan: Plan, data: bytes) -> None:
-        """Read a reply at other sizes; one that is very long not at those that are tiny."""
+        """Decode a reply at other sizes; tiny sizes are skipped for long replies."""
         whole = self._read(plan, data, None)
         pieces_max = EVERY_PIECES_MAX if self._every_cut else PIECES_MAX
         for size in self._sizes():
@@ -61,7 +61,7 @@ class CutWatch:
 
 
 def merged(events: Sequence[ModelEvent]) -> list[ModelEvent]:
-    """Join neighbouring deltas of one item and part: the only thing that a cut may change."""
+    """Join adjacent deltas of one item and part: chunking may change nothing else."""
     joined: list[ModelEvent] = []
     for event in events:
         last = joined[-1] if joined else None

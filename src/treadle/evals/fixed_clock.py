@@ -1,31 +1,31 @@
-"""A clock that stands still, so that two plays write the same journal. Waiting is real; nothing here waits long."""
+"""A clock that stands still, so that two plays write the same journal. Sleeps are real and short."""
 
 import asyncio
 
 BEGIN = 1_700_000_000.0
-"""When every play happens."""
+"""The time of every play."""
 LEASE_OVER_S = 60.0
-"""How much later the process comes that goes on with what a dead one left."""
+"""How far the clock moves before another process recovers a crashed one's run: past its lease."""
 
 
 class StillClock:
-    """Time that only moves when it is told to."""
+    """A clock that only moves when it is set."""
 
     def __init__(self, now: float = BEGIN) -> None:
         self._now = now
 
     def now(self) -> float:
-        """Return when it is."""
+        """Return the fixed time."""
         return self._now
 
     def monotonic(self) -> float:
-        """Return the same, since nothing passes."""
+        """Return the fixed time as well."""
         return self._now
 
     async def sleep(self, seconds: float) -> None:
-        """Really wait: what sleeps here looks after leases, and must not spin."""
+        """Sleep for real: lease renewal sleeps here and must not spin."""
         await asyncio.sleep(seconds)
 
 
 async def no_sleep(seconds: float) -> None:
-    """Let a scripted silence pass at once; whether it was too long is decided by its length."""
+    """Skip a scripted silence; its length alone decides whether it counts as too long."""

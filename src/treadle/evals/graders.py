@@ -95,7 +95,7 @@ def _is_played(expect: Expect, evidence: GraderEvidence) -> bool:
 
 
 def _is_judged(expect: Expect, evidence: GraderEvidence) -> bool:
-    """Tell whether a judge was asked: one who was not says nothing, neither good nor bad."""
+    """Return whether a judge was asked: one who was not says nothing, neither good nor bad."""
     return any(each.rubric == expect.judge for each in evidence.opinions)
 
 

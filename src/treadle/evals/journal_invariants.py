@@ -1,7 +1,7 @@
-"""The invariants that the journal of every run must hold, whatever the scenario. Pure.
+"""Checks the invariants that the journal of every run must satisfy, whatever the scenario. Does no I/O.
 
-One result for each server call, in call order, before the next model call; entries numbered without a gap; one end,
-and nothing after it; the same end told to whoever listened.
+Each server call has one result, in call order, before the next model call; entries are numbered without gaps; there is
+one end, with nothing after it; and subscribers received the same end.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from treadle.evals.transcript import PlayedRun, Transcript, end_of
 
 
 def log_problems(transcript: Transcript) -> list[str]:
-    """Return which invariants the runs break, one sentence each."""
+    """Return the violated invariants, one sentence each."""
     if not transcript.runs:
         return ["there is no run"]
     return [
@@ -39,7 +39,7 @@ def _run_problems(run: PlayedRun) -> list[str]:
 
 
 def _rounds(entries: Sequence[Entry]) -> list[tuple[list[str], list[str]]]:
-    """Return, for each model call, the ids of the server calls it made and of the results that followed."""
+    """Return, for each model call, the ids of its server calls and of the results that followed."""
     rounds: list[tuple[list[str], list[str]]] = [([], [])]
     for entry in entries:
         if entry.kind == "plan":

@@ -1,8 +1,7 @@
-"""Plays scenarios offline: the real runtime, the real loop and the real decoder, with a scripted model and toolkit.
+"""Plays scenarios offline: the real runtime, loop and decoder, with a scripted model and toolkit.
 
-Each scenario is played once on each upstream protocol, on a store of its own that is thrown away, and every reply is
-read at every chunk size. What the model or a tool does wrong is graded; only what keeps a scenario from being judged at
-all makes it `broken`.
+Each scenario is played once on each upstream protocol, on a temporary store, and every reply is decoded at every chunk
+size. Errors of the model or a tool are graded; a sample is `broken` only if it cannot be graded at all.
 """
 
 import asyncio
@@ -112,7 +111,7 @@ def run_tasks(
 
 
 def _work(tasks: Sequence[Task]) -> list[bytes]:
-    """Play tasks one after the other. Runs in a process of its own: nobody reads its log."""
+    """Play tasks one after the other, in a child process whose log is discarded."""
     logging.getLogger("treadle").addHandler(logging.NullHandler())
     logging.getLogger("treadle").propagate = False
 
@@ -218,7 +217,7 @@ def _mismatches(scripted: ScriptedModel) -> tuple[str, ...]:
 
 
 class _Judged:
-    """A scripted model whose mismatch ends the run as an upstream's failure would; the grader then tells of it."""
+    """A scripted model; a mismatch ends the run like a provider failure, and the grader reports it."""
 
     def __init__(self, scripted: ScriptedModel) -> None:
         self._scripted = scripted

@@ -1,6 +1,6 @@
-"""Plays shared among processes: each gets every n-th of the tasks, and the answers come back in the order of the tasks.
+"""Distributes plays over processes: each gets every n-th task, and the answers are returned in the order of the tasks.
 
-What crosses the border is JSON, so that nothing is passed on that could not also be stored.
+Tasks and answers cross the process boundary as JSON.
 """
 
 import multiprocessing

@@ -1,7 +1,7 @@
-"""What clients are sent of a run, in every protocol: written by the real encoder, and judged. Pure.
+"""Checks what clients receive of a run in every protocol, as written by the real encoder. Does no I/O.
 
-Each frame is JSON, the stream ends as its protocol says and once, numbers are dense, ids are one call's own, and
-reading it back gives the text and the calls for the client that the journal has.
+Each frame is JSON, the stream ends exactly once as its protocol requires, numbers have no gaps, ids are unique to a
+call, and decoding the stream gives the text and the calls that the journal has.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -123,7 +123,7 @@ class _Amount(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _differences(run: PlayedRun, client: str, data: bytes) -> Iterator[str]:
-    """Read the stream back, and hold it against the journal."""
+    """Decode the stream and compare it with the journal."""
     decoder = PROTOCOLS[client].codec.decoder(CountingIds(), provider="treadle", model="script")
     events = [*decoder.feed(data), *decoder.finish()]
     ended = run.events[-1]

@@ -224,11 +224,11 @@ class Scenario(_Table, frozen=True, kw_only=True):
 
     @property
     def is_live(self) -> bool:
-        """Tell whether it also says something of a real model."""
+        """Return whether it also says something of a real model."""
         return LIVE_TAG in self.tags
 
     def matches(self, patterns: Sequence[str]) -> bool:
-        """Tell whether one of the patterns fits its id, or is one of its tags; no pattern fits all."""
+        """Return whether one of the patterns fits its id, or is one of its tags; no pattern fits all."""
         return not patterns or any(fnmatchcase(self.id, each) or each in self.tags for each in patterns)
 
 

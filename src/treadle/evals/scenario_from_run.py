@@ -1,7 +1,7 @@
-"""A stored conversation as a scenario: what its model said becomes the script, what its tools gave becomes canned.
+"""Converts a stored conversation to a scenario: the model's replies become the script, the results canned tools.
 
-The scenario plays offline and expects what happened: the calls, their outcomes, the answer and the end. A client's
-own tools are played as server tools, so a conversation over several requests becomes one turn for each question.
+The scenario plays offline and expects what happened: the calls, their outcomes, the answer and the end. Client tools
+are played as server tools, so a conversation over several requests becomes one turn for each question.
 """
 
 import re
@@ -56,17 +56,17 @@ class RecordedSpeech(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_cut(self) -> bool:
-        """Tell whether it broke off."""
+        """Return whether the reply was cut off."""
         return self.call is not None and self.call.ending != "finished"
 
     @property
-    def goes_on(self) -> bool:
-        """Tell whether the run asks again after it: it has calls, and they are run."""
+    def continues(self) -> bool:
+        """Return whether the run calls the model again after this reply: it has calls, and they are run."""
         return bool(self.calls) and not self.is_cut and self.stop not in ("length", "filtered")
 
 
 Happening = str | RecordedSpeech | ResultItem
-"""What the user said, what the model said, or what a call gave."""
+"""A user message, a reply of the model, or a result."""
 
 
 def scenario_of(runs: Sequence[StoredRun]) -> dict[str, Any]:
@@ -90,7 +90,7 @@ def scenario_of(runs: Sequence[StoredRun]) -> dict[str, Any]:
 
 
 def _is_of_chat(turn: dict[str, Any]) -> bool:
-    """Tell whether a turn is only the same where it is spelled as here: cut after so many bytes, or refused."""
+    """Return whether a turn is only the same where it is spelled as here: cut after so many bytes, or refused."""
     return "refusal" in turn or "disconnect_after" in turn.get("faults", {})
 
 
@@ -100,7 +100,7 @@ def write_scenario(document: dict[str, Any]) -> str:
 
 
 def _happenings(run: StoredRun) -> Iterator[Happening]:
-    """Tell a run as it went: its input first, which may hold earlier turns, then its model calls."""
+    """List a run's events in order: its input first, which may contain earlier turns, then its model calls."""
     replied: list[AnyItem] = []
     for item in run.added:
         match item:
@@ -127,13 +127,13 @@ def _flush(replied: list[AnyItem]) -> Iterator[RecordedSpeech]:
 
 
 def _partial(call: ModelCall) -> tuple[AnyItem, ...]:
-    """Return what was heard of the messages of a reply that was cut before any of them was whole."""
+    """Return the received text of a reply that was cut off before any message was complete."""
     text = "".join(event.text for event in call.events if isinstance(event, TextDelta))
     return (text_message("assistant", text),) if text else ()
 
 
 def _joined(happened: Sequence[Happening]) -> list[Happening]:
-    """Begin with a question, and make one of several that nobody answered in between."""
+    """Start with a question, and join consecutive questions without an answer in between."""
     joined: list[Happening] = []
     for each in happened if happened and isinstance(happened[0], str) else [NO_QUESTION, *happened]:
         if isinstance(each, str) and joined and isinstance(joined[-1], str):
@@ -152,14 +152,14 @@ def _completed(happened: Sequence[Happening]) -> list[Happening]:
             completed.append(RecordedSpeech(items=(text_message("assistant", NO_ANSWER),)))
         completed.append(each)
         if not isinstance(each, ResultItem):
-            waits = isinstance(each, str) or each.goes_on
+            waits = isinstance(each, str) or each.continues
     if waits:
         completed.append(RecordedSpeech(items=(text_message("assistant", NO_ANSWER),)))
     return completed
 
 
 def _script(happened: Sequence[Happening]) -> Iterator[dict[str, Any]]:
-    """Return every reply, each with what the model must have been told last."""
+    """Return every reply, each with the last input that the model must have received."""
     sees: dict[str, Any] = {}
     for each in happened:
         match each:
@@ -202,7 +202,7 @@ def _faults(said: RecordedSpeech) -> dict[str, Any]:
 
 
 def _tools(runs: Sequence[StoredRun], happened: Sequence[Happening]) -> Iterator[dict[str, Any]]:
-    """Return every tool that was offered, each with what it gave; one that nobody offered stays unknown."""
+    """Return every offered tool with its results; a tool that was not offered stays unknown."""
     offers: dict[str, Offer] = {}
     for run in runs:
         offers.update(run.offers)
@@ -224,7 +224,7 @@ def _given(happened: Sequence[Happening], offers: dict[str, Offer]) -> dict[str,
     results = {each.call_id: each for each in happened if isinstance(each, ResultItem)}
     given: dict[str, list[dict[str, Any]]] = {}
     for each in happened:
-        if not isinstance(each, RecordedSpeech) or not each.goes_on:
+        if not isinstance(each, RecordedSpeech) or not each.continues:
             continue
         for call in each.calls:
             result = results.get(call.call_id)

@@ -1,7 +1,7 @@
-"""One play: the turns of a scenario as runs of a real runtime, whoever the model is.
+"""Plays one scenario: its turns become runs of a real runtime, with a scripted or a real model.
 
-The user speaks, the client runs its own tools and goes away, the process dies and another goes on: all of that is
-done here. What came of it is read from the journal.
+Also plays the user, the client's own tools, a client that disconnects, and a process that crashes and is recovered by
+another. The results are read from the journal.
 """
 
 import tempfile
@@ -117,7 +117,7 @@ class Stage:
         )
         session = await self._now.session("scenario")
         handle = await self._now.runs.start(request, session_id=session)
-        events = await self._listen(handle, turn)
+        events = await self._follow(handle, turn)
         return PlayedRun(entries=tuple(await self._now.store.entries(handle.run_id)), events=tuple(events))
 
     @property
@@ -126,22 +126,22 @@ class Stage:
         assert self._runtime is not None
         return self._runtime
 
-    async def _listen(self, handle: RunHandle, turn: UserTurn) -> list[RunEvent]:
-        """Hear the run to its end; go away, or die, when that is due."""
+    async def _follow(self, handle: RunHandle, turn: UserTurn) -> list[RunEvent]:
+        """Follow the run to its end; disconnect or crash at the given event."""
         events: list[RunEvent] = []
         async with aclosing(handle.events()) as batches:
             async for batch in batches:
                 events += [numbered.event for numbered in batch]
                 tags = {type(numbered.event).__struct_config__.tag for numbered in batch}
                 if turn.crash_at in tags and not isinstance(events[-1], RunEnded):
-                    return await self._go_on_elsewhere(handle.run_id)
+                    return await self._recover_elsewhere(handle.run_id)
                 if turn.leave_at in tags:
                     await handle.cancel()
         await handle.wait()
         return events
 
-    async def _go_on_elsewhere(self, run_id: str) -> list[RunEvent]:
-        """Take what is on disk at this moment, as a death would leave it, and go on with it in another process."""
+    async def _recover_elsewhere(self, run_id: str) -> list[RunEvent]:
+        """Copy the disk as a crash would leave it, and recover from it in another process."""
         assert self._folder is not None
         back_up(self._folder / "a.db", self._folder / "b.db", lambda _done, _of: None)
         await self._close()
@@ -155,8 +155,8 @@ class Stage:
 
     def _client_results(self, played: PlayedRun) -> list[ResultItem]:
         """Return what the client's tools give for the calls that wait for it."""
-        kept = [item_of_entry(entry) for entry in played.entries if entry.kind == "tool_call" and not entry.is_input]
-        calls = [item for item in kept if isinstance(item, CallItem) and item.side == "client"]
+        stored = [item_of_entry(entry) for entry in played.entries if entry.kind == "tool_call" and not entry.is_input]
+        calls = [item for item in stored if isinstance(item, CallItem) and item.side == "client"]
         results: list[ResultItem] = []
         for call in calls:
             given = self._client_cans[call.name].next()

@@ -1,4 +1,4 @@
-"""Writes the result of a suite: a plain table for a terminal, JSON for programs, JUnit for CI. Pure."""
+"""Reports of a suite: a plain table for terminals, JSON for programs, JUnit for CI. Does no I/O."""
 
 import re
 import xml.etree.ElementTree as ElementTree

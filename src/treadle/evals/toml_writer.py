@@ -1,7 +1,7 @@
-"""Writes plain values as TOML: one document of tables and arrays of tables, everything deeper inline.
+"""Writes plain values as TOML: one document of tables and arrays of tables, with deeper values inline.
 
-The standard library only reads TOML. Keys are quoted where they must be, strings are escaped as in JSON, which TOML
-reads alike; what TOML has no word for (null) is an error.
+The standard library only reads TOML. Keys are quoted if needed; strings are escaped as in JSON, which TOML reads the
+same way; values that TOML cannot express (null) are an error.
 """
 
 import math
@@ -56,7 +56,7 @@ def write_value(value: Any) -> str:
 
 
 def _is_value(value: Any) -> bool:
-    """Tell whether something stands behind a key, and not as a table or an array of tables."""
+    """Return whether something stands behind a key, and not as a table or an array of tables."""
     if isinstance(value, list | tuple):
         rows = cast("list[Any]", value)
         return not rows or not all(isinstance(row, Mapping) for row in rows)

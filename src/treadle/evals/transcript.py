@@ -15,7 +15,7 @@ from treadle.core.usage import Usage, add_usage
 
 
 class PlayedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """One run: what the journal kept, and what was told while it went on."""
+    """One run: its journal entries, and the events published while it ran."""
 
     entries: tuple[Entry, ...]
     events: tuple[RunEvent, ...] = ()
@@ -104,7 +104,7 @@ def _is_said(entry: Entry) -> bool:
 
 
 def end_of(entry: Entry) -> RunEnded | None:
-    """Return the end of a run if that is what the entry tells."""
+    """Return the end of a run if the entry is one."""
     if entry.kind != "status" or entry.data is None:
         return None
     event = read_event(bytes(entry.data))
@@ -112,7 +112,7 @@ def end_of(entry: Entry) -> RunEnded | None:
 
 
 def _is_of_play(entry: Entry) -> bool:
-    """Tell whether an entry was made in the play: by the run itself, or as what the client's own tool gave."""
+    """Return whether an entry was made in the play: by the run itself, or as what the client's own tool gave."""
     return not entry.is_input or entry.kind == "tool_result"
 
 

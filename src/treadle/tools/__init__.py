@@ -1,4 +1,4 @@
-"""Tools that Treadle runs: registered, validated against their schema, and run within their policy."""
+"""Tools that run in this process: registration, argument validation, and execution within a policy."""
 
 from treadle.tools.function_tools import Tool, tool
 from treadle.tools.result_rendering import file, image

@@ -1,6 +1,6 @@
-"""What the model sent, made into what the function takes: JSON text, checked in full, then converted.
+"""Validates a call's arguments: decodes the JSON text, checks it against the schema, converts it to Python types.
 
-Everything wrong is said at once with its path, so that the model can repair its call in one go.
+All faults are reported together, each with its path, so that the model can repair its call in one attempt.
 """
 
 import json
@@ -25,7 +25,7 @@ _STEP = re.compile(r"\.([^.\[\]]+)|\[([^\]]*)\]")
 
 
 class BadArguments(InvalidArguments):
-    """Arguments that were refused; `faults` says where and why."""
+    """Refused arguments; `faults` lists each path and reason."""
 
     def __init__(self, message: str, faults: tuple[Fault, ...] = (), code: str | None = None) -> None:
         super().__init__(message, code=code)
@@ -33,7 +33,7 @@ class BadArguments(InvalidArguments):
 
 
 def read_arguments(text: str, bytes_max: int) -> dict[str, Any]:
-    """Decode the arguments of a call; blank means none.
+    """Decode the arguments of a call; blank text means no arguments.
 
     Raises: BadArguments.
     """
@@ -47,11 +47,11 @@ def read_arguments(text: str, bytes_max: int) -> dict[str, Any]:
         return {}
     try:
         value: Json = read_json(text)
-        # No key can be there twice in one object that has no more colons than keys.
+        # Fast path: a flat object with as many colons as keys cannot contain a duplicate key.
         if not isinstance(value, dict) or text.count(":") != len(value) or text.count("{") != 1:
             _refuse_duplicates(text)
     except BadJson as error:
-        why = "a \\u escape is only half of a character" if _has_half(text) else str(error)
+        why = "a \\u escape is only half of a character" if _has_lone_surrogate(text) else str(error)
         raise BadArguments(f"The arguments are not valid JSON: {why}") from None
     if not isinstance(value, dict):
         raise BadArguments("The arguments must be a JSON object.")
@@ -59,14 +59,14 @@ def read_arguments(text: str, bytes_max: int) -> dict[str, Any]:
 
 
 async def check_arguments(validator: Validator, name: str, arguments: dict[str, Any], threads: Threads) -> None:
-    """Hold arguments against the schema; the event loop is free meanwhile.
+    """Check arguments against the schema without blocking the event loop.
 
-    Raises: BadArguments, saying all that is wrong with them.
+    Raises: BadArguments, with every fault found.
     """
     try:
         if await validator.fits(arguments):
             return
-        # Listing errors can take long on hostile input: off the loop, and not waited for without end.
+        # Listing errors can take long on hostile input, so it runs in a thread and under a timeout.
         listed = await threads.run(lambda: validator.faults(arguments), FAULTS_WAIT_S)
     except CheckTimeout as error:
         raise BadArguments(f"The arguments of {name} are refused: {error}. Send less, or simpler values.") from None
@@ -75,7 +75,7 @@ async def check_arguments(validator: Validator, name: str, arguments: dict[str, 
 
 
 class Converter:
-    """Turns checked arguments into the types that the function is annotated with."""
+    """Converts validated arguments to the types of the function's annotations."""
 
     def __init__(self, name: str, parameters: tuple[FunctionParameter, ...]) -> None:
         self._name = name
@@ -87,28 +87,28 @@ class Converter:
         self._struct = msgspec.defstruct("Arguments", fields, kw_only=True)
 
     def convert(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Return the keyword arguments to call the function with; what was not given is left to its default.
+        """Return the function's keyword arguments; absent ones keep their defaults.
 
         Raises: BadArguments.
         """
         try:
             typed = msgspec.convert(arguments, self._struct)
         except msgspec.ValidationError as error:
-            typed = self._whole(arguments, error)
+            typed = self._convert_whole_floats(arguments, error)
         values = {name: getattr(typed, name) for name in arguments}
         for name, adapter in self._adapters.items():
             if name in values:
-                values[name] = self._validated(name, adapter, values[name])
+                values[name] = self._validate_pydantic(name, adapter, values[name])
         return values
 
-    def _whole(self, arguments: dict[str, Any], refusal: msgspec.ValidationError) -> Any:
-        """Convert arguments in which an integer is written as 2.0: JSON Schema calls that one, msgspec does not."""
+    def _convert_whole_floats(self, arguments: dict[str, Any], refusal: msgspec.ValidationError) -> Any:
+        """Convert arguments that write an integer as 2.0: JSON Schema accepts that as an integer, msgspec does not."""
         try:
-            return msgspec.convert(_whole_numbers(arguments), self._struct)
+            return msgspec.convert(_floats_to_integers(arguments), self._struct)
         except msgspec.ValidationError:
             raise self._refused([_fault_of(refusal)]) from None
 
-    def _validated(self, name: str, adapter: Any, value: Any) -> Any:
+    def _validate_pydantic(self, name: str, adapter: Any, value: Any) -> Any:
         try:
             return adapter.validate_json(write_json(value))
         except ValueError as error:
@@ -121,7 +121,7 @@ class Converter:
 
 
 def _refuse_duplicates(text: str) -> None:
-    """Refuse a key given twice: parsers disagree which one counts, so nobody could know what was approved."""
+    """Refuse duplicate keys: parsers disagree on which value wins, so the value approved might not be the one used."""
 
     def unique(pairs: list[tuple[str, object]]) -> None:
         names: set[str] = set()
@@ -133,8 +133,8 @@ def _refuse_duplicates(text: str) -> None:
     json.loads(text, object_pairs_hook=unique)
 
 
-def _has_half(text: str) -> bool:
-    """Tell whether a text would be JSON but for half of a surrogate pair, which only Python's own reader takes."""
+def _has_lone_surrogate(text: str) -> bool:
+    """Return whether the text is JSON except for a lone surrogate, which only Python's json module accepts."""
     try:
         json.dumps(json.loads(text), ensure_ascii=False).encode()
     except UnicodeEncodeError:
@@ -144,18 +144,18 @@ def _has_half(text: str) -> bool:
     return False
 
 
-def _whole_numbers(value: Any) -> Any:
+def _floats_to_integers(value: Any) -> Any:
     if isinstance(value, float):
         return int(value) if value.is_integer() else value
     if isinstance(value, list):
-        return [_whole_numbers(each) for each in cast("list[Any]", value)]
+        return [_floats_to_integers(each) for each in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {key: _whole_numbers(each) for key, each in cast("dict[str, Any]", value).items()}
+        return {key: _floats_to_integers(each) for key, each in cast("dict[str, Any]", value).items()}
     return value
 
 
 def _fault_of(error: msgspec.ValidationError) -> Fault:
-    """Read the path out of a message such as "Expected `int`, got `str` - at `$.a[1]`"."""
+    """Parse the path from a message such as "Expected `int`, got `str` - at `$.a[1]`"."""
     found = _AT.match(str(error))
     if found is None:
         return _fault([], str(error))

@@ -1,7 +1,7 @@
-"""Ports that no tool may reach: where Treadle itself listens, and where its journal and its counters answer.
+"""The ports that tools may not reach: Treadle's own listeners, and the servers of its journal and its counters.
 
-Each process that listens leaves its port in a folder that the processes of one user share, so that a command of
-`treadle chat` knows the port of a `treadle serve` beside it.
+Each listening process records its port in a folder shared by the processes of one user, so that the commands of a
+`treadle chat` cannot reach a `treadle serve` on the same machine.
 """
 
 import contextlib
@@ -16,11 +16,11 @@ from treadle.tools.sandbox.process_tree import is_alive
 PORTS_READ_MAX = 1_000
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _TRANSLATED = (ipaddress.IPv6Network("64:ff9b::/96"), ipaddress.IPv6Network("::/96"))
-"""Networks whose addresses end in an IPv4 address that they lead to."""
+"""Networks whose addresses embed the IPv4 address they are translated to, in the last 32 bits."""
 
 
 class OwnPorts:
-    """The ports of this installation: `listeners` are Treadle's own, `services` what it keeps its state in."""
+    """The ports of this installation: `listeners` accept Treadle's requests, `services` store its state."""
 
     def __init__(self, folder: Path | None = None, listeners: Iterable[int] = (), services: Iterable[int] = ()) -> None:
         self._folder = folder
@@ -29,15 +29,15 @@ class OwnPorts:
         self._open: set[int] = set()
 
     def listeners(self) -> frozenset[int]:
-        """Return where Treadle listens on this machine: as configured, in this process, in others of this user."""
-        return self._listeners | self._open | self._others()
+        """Return the ports Treadle listens on: as configured, of this process, and of this user's other ones."""
+        return self._listeners | self._open | self._recorded_by_others()
 
     def closed(self) -> frozenset[int]:
-        """Return every port that a program of a tool may not connect to."""
+        """Return every port that a tool's program may not connect to."""
         return self.listeners() | self._services
 
     def refusal(self, text: str, port: int) -> str | None:
-        """Say why an address and a port may not be asked by a tool, or nothing."""
+        """Return why a tool may not connect to this address and port; None when it may."""
         is_listener, is_service = port in self.listeners(), port in self._services
         if not (is_listener or is_service):
             return None
@@ -47,23 +47,23 @@ class OwnPorts:
 
     @contextlib.contextmanager
     def listening(self, port: int) -> Generator[None, None, None]:
-        """Let others know that this process listens, for as long as it does."""
+        """Record this port in the shared folder while the process listens."""
         self._open.add(port)
-        mark = None if self._folder is None else self._folder / f"{os.getpid()}-{port}"
+        record = None if self._folder is None else self._folder / f"{os.getpid()}-{port}"
         try:
-            if mark is not None:
-                # Where nothing can be written, such as a read-only home, the configured port is still known.
+            if record is not None:
+                # With a read-only home the record is lost, but the configured port is still blocked.
                 with contextlib.suppress(OSError):
-                    mark.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-                    mark.touch(mode=0o600)
+                    record.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                    record.touch(mode=0o600)
             yield
         finally:
             self._open.discard(port)
-            if mark is not None:
+            if record is not None:
                 with contextlib.suppress(OSError):
-                    mark.unlink()
+                    record.unlink()
 
-    def _others(self) -> set[int]:
+    def _recorded_by_others(self) -> set[int]:
         found: set[int] = set()
         try:
             names = [] if self._folder is None else sorted(os.listdir(self._folder))[:PORTS_READ_MAX]
@@ -76,13 +76,14 @@ class OwnPorts:
             if is_alive(int(pid)):
                 found.add(int(port))
             elif self._folder is not None:
+                # Its process is gone: drop the record, since the port may now belong to another program.
                 with contextlib.suppress(OSError):
                     (self._folder / name).unlink()
         return found
 
 
 def meanings(text: str) -> list[Address]:
-    """Return an address and every other one that it may lead to: mapped, translated or tunnelled."""
+    """Return the address and every address embedded in it: IPv4-mapped, translated or tunnelled."""
     try:
         address = ipaddress.ip_address(text)
     except ValueError:
@@ -96,7 +97,7 @@ def meanings(text: str) -> list[Address]:
 
 
 def is_own(address: Address) -> bool:
-    """Tell whether an address is one of this machine, which is what can be bound."""
+    """Return whether the address belongs to this machine, by trying to bind it."""
     if address.is_loopback or address.is_unspecified:
         return True
     family = socket.AF_INET if address.version == 4 else socket.AF_INET6

@@ -1,30 +1,31 @@
-"""How often a tool may be called by one key: counted over the last minute, in this process."""
+"""Rate limit of tool calls: calls per minute for each tool and key, counted over a sliding window in this process."""
 
 from collections import deque
 
 from treadle.core.errors import ToolError
 
 WINDOW_S = 60.0
-PLACES_MAX = 10_000
-"""Pairs of tool and key that are counted at once; the one that was quiet longest is forgotten first."""
+WINDOWS_MAX = 10_000
+"""Windows held at once, one for each tool and key; the least recently used one is dropped first."""
 
 
 class CallRates:
-    """The calls of the last minute, by tool and key."""
+    """The times of the last minute's calls, by tool and key."""
 
     def __init__(self) -> None:
         self._calls: dict[tuple[str, str], deque[float]] = {}
 
     def take(self, tool: str, per_min: int, key_id: str, now: float) -> None:
-        """Count a call; a rate of 0 is without bound.
+        """Count a call; a rate of 0 means unlimited.
 
-        Raises: ToolError, when there were too many; such a call is not counted.
+        Raises: ToolError, over the limit; a refused call is not counted.
         """
         if per_min <= 0:
             return
+        # Removed and inserted again: dict order is then the order of last use.
         calls = self._calls.pop((tool, key_id), None) or deque[float]()
         self._calls[tool, key_id] = calls
-        while len(self._calls) > PLACES_MAX:
+        while len(self._calls) > WINDOWS_MAX:
             del self._calls[next(iter(self._calls))]
         while calls and now - calls[0] >= WINDOW_S:
             calls.popleft()

@@ -1,4 +1,4 @@
-"""One compiled JSON Schema: whether a value fits, and all that is wrong with it. Nothing here bounds the time."""
+"""One compiled JSON Schema: validity checks and lists of faults. Time is bounded by the callers, not here."""
 
 from difflib import get_close_matches
 from typing import Any, cast
@@ -11,22 +11,22 @@ from treadle.core.tool_definitions import Fault
 ERRORS_MAX = 20
 MESSAGE_BYTES_MAX = 300
 RECURSIVE_DEPTH_MAX = 8
-"""Listing the errors of a recursive schema may double with each level, so beyond this depth none are listed."""
+"""Listing the errors of a recursive schema can double with each level, so deeper values get one general fault."""
 
 Schema = dict[str, Any]
 
 _LINEAR = jsonschema_rs.RegexOptions(size_limit=1 << 16, dfa_size_limit=1 << 20)
-"""Runs in time linear in the text, and compiles in under 1 ms: larger patterns are for the worker."""
+"""Matches in linear time and compiles in under 1 ms; larger patterns are compiled by the worker."""
 _BACKTRACKING = jsonschema_rs.FancyRegexOptions(backtrack_limit=100_000, size_limit=1 << 20, dfa_size_limit=1 << 20)
-"""For look-around and back references, in the worker only."""
+"""Supports lookaround and backreferences; used in the worker only."""
 
 
 class BadSchema(ValueError):
-    """The schema cannot be used; the message says why."""
+    """The schema cannot be used; the message is the reason."""
 
 
 class CompiledSchema:
-    """A compiled schema; says without a bound on time whether a value fits, and everything that is wrong with it.
+    """A compiled schema; its methods have no time limit.
 
     Raises: BadSchema, when it cannot be compiled.
     """
@@ -40,28 +40,28 @@ class CompiledSchema:
                 schema, offline=True, mask="the value", pattern_options=options
             )
         except ValueError as error:
-            raise BadSchema(_why(error)) from None
+            raise BadSchema(_compile_error_text(error)) from None
 
     def is_valid(self, value: object) -> bool:
-        """Tell whether the value fits."""
+        """Return whether the value fits the schema."""
         return self._compiled.is_valid(value)
 
     def faults(self, value: object) -> list[Fault]:
-        """List what is wrong with the value, each with its JSON Pointer; bounded in number."""
+        """List at most ERRORS_MAX faults of the value, each with its JSON Pointer."""
         if self.is_recursive and _is_deeper(value, RECURSIVE_DEPTH_MAX):
             return [Fault(code="invalid_arguments", path="", message="does not fit the schema, and nests deeply")]
         found: list[Fault] = []
         for error in self._compiled.iter_errors(value):
-            found.extend(self._spell(error))
+            found.extend(self._to_faults(error))
             if len(found) >= ERRORS_MAX:
                 break
         return found[:ERRORS_MAX]
 
-    def _spell(self, error: jsonschema_rs.ValidationError) -> list[Fault]:
+    def _to_faults(self, error: jsonschema_rs.ValidationError) -> list[Fault]:
         kind, path = error.kind, list(error.instance_path)
         match kind:
             case jsonschema_rs.ValidationErrorKind.AdditionalProperties():
-                return [_fault([*path, name], self._unknown(name)) for name in kind.unexpected]
+                return [_fault([*path, name], self._unknown_field(name)) for name in kind.unexpected]
             case jsonschema_rs.ValidationErrorKind.Required():
                 return [_fault([*path, str(kind.property)], "is required")]
             case jsonschema_rs.ValidationErrorKind.AnyOf() | jsonschema_rs.ValidationErrorKind.OneOfNotValid():
@@ -70,7 +70,7 @@ class CompiledSchema:
             case _:
                 return [_fault(path, error.message)]
 
-    def _unknown(self, name: str) -> str:
+    def _unknown_field(self, name: str) -> str:
         near = get_close_matches(name, self._properties, 1)
         return f'is not a known field; did you mean "{near[0]}"?' if near else "is not a known field"
 
@@ -80,7 +80,7 @@ def pointer(path: list[str | int]) -> str:
     return "".join(f"/{str(token).replace('~', '~0').replace('/', '~1')}" for token in path)
 
 
-def _why(error: ValueError) -> str:
+def _compile_error_text(error: ValueError) -> str:
     message = str(getattr(error, "message", error))
     if message != 'the value is not a "regex"':
         return shorten(message)
@@ -101,5 +101,5 @@ def _fault(path: list[str | int], message: str) -> Fault:
 
 
 def shorten(text: str) -> str:
-    """Cut a text to what a message may have."""
+    """Cut a text to the length limit of a fault message."""
     return cut_text(text, MESSAGE_BYTES_MAX)

@@ -1,4 +1,4 @@
-"""The tools of the demo: harmless, offline and deterministic, so that a first run shows real calls without a key."""
+"""The demo tools: harmless, offline and deterministic, so that a first run shows real tool calls without an API key."""
 
 import hashlib
 from typing import Annotated, Literal

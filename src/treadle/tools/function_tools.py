@@ -1,7 +1,7 @@
-"""Tools that can be run, and `@tool`, which makes one of a function.
+"""The `Tool` class and the `@tool` decorator, which turns a function into a tool.
 
-A `Tool` joins a declaration (what the model is told, how it may run) with the code behind it. It does not run
-itself: timeouts, caps and error handling are the runner's.
+A `Tool` joins a declaration (the specification shown to the model and the policy) with the code behind it. Timeouts,
+output limits and error handling belong to the runner.
 """
 
 import copy
@@ -23,18 +23,18 @@ from treadle.tools.tool_context import ToolContext
 NAME_CHARS_MAX = 128
 
 Style = Literal["plain", "s3"]
-"""How results are written for the model: `data` alone, or the JSON of S3's local tools."""
+"""How results are rendered for the model: `data` alone, or the JSON format of the S3 local tools."""
 Handler = Callable[[dict[str, Any], ToolContext], Awaitable[object]]
 Bound = Callable[[], Any]
 Refuses = Callable[[Mapping[str, Any]], str]
-"""Says why a call with these arguments would fail even if a person allowed it; "" when it may succeed."""
+"""Returns why a call with these arguments would fail even if it were approved; "" when it may succeed."""
 Sandbox = str | Callable[[], str]
-"""Where a tool runs, one of SANDBOXES: known, or found out when it has run."""
+"""Where a tool runs, one of SANDBOXES: a fixed value, or a function to call once it has run."""
 DECLARED, DEFAULT = "declared", "default"
 
 
 class PolicyOptions(TypedDict, total=False):
-    """The options of `@tool` that say how the tool may run; see ToolPolicy."""
+    """The policy options of `@tool`; see ToolPolicy."""
 
     effect: Effect
     approval: Approval
@@ -52,8 +52,8 @@ class PolicyOptions(TypedDict, total=False):
 class Tool:
     """A declared tool with its code. Calling it calls the function itself, unchecked, as in ordinary Python.
 
-    `why` says for each field of its policy who set it. A tool that is not `is_on` is as if it were not there. One that
-    does not take a context never looks at the one it is bound with.
+    `why` maps each policy field to the source of its value. A tool whose `is_on` is false cannot be offered or called.
+    With `takes_context` false, the context passed to `bind` is ignored.
     """
 
     def __init__(
@@ -96,32 +96,32 @@ class Tool:
 
     @property
     def name(self) -> str:
-        """Return the name the model calls it by."""
+        """Return the name that the model calls the tool by."""
         return self.declared.name
 
     @property
     def spec(self) -> ToolSpec:
-        """Return what the model is told."""
+        """Return the specification shown to the model."""
         return self.declared.spec
 
     @property
     def policy(self) -> ToolPolicy:
-        """Return how it may run."""
+        """Return the policy the tool runs under."""
         return self.declared.policy
 
     @property
     def sandbox(self) -> str:
-        """Return where it runs."""
+        """Return the sandbox the tool runs in."""
         return self._sandbox if isinstance(self._sandbox, str) else self._sandbox()
 
     def placed(self, sandbox: Sandbox, why: Mapping[str, str] | None = None) -> "Tool":
-        """Say where it runs, and of fields of its policy who set them; return it."""
+        """Set the sandbox and, in `why`, the sources of policy fields; return the tool."""
         self._sandbox = sandbox
         self.why |= why or {}
         return self
 
     def under(self, policy: ToolPolicy, why: Mapping[str, str] | None = None, *, is_on: bool = True) -> "Tool":
-        """Return the same tool under another policy; `why` says who set it, else it counts as declared."""
+        """Return a copy of the tool under another policy; without `why`, every value counts as declared."""
         other = copy.copy(self)
         other.declared = msgspec.structs.replace(self.declared, policy=policy)
         other.why = why_declared(policy) if why is None else dict(why)
@@ -156,7 +156,7 @@ def function_tool(
     source: str = "python",
     style: Style = "plain",
 ) -> Tool:
-    """Make a tool of a function, with everything said that `@tool` leaves to its defaults.
+    """Make a tool of a function, with the options that `@tool` does not offer.
 
     Raises: ConfigError.
     """
@@ -194,9 +194,9 @@ def function_tool(
 
 
 def foreign_tool(declared: ServerTool, handler: Handler) -> Tool:
-    """Make a tool whose schema was written elsewhere and is taken as written; the handler gets plain JSON values.
+    """Make a tool from an existing schema, used unchanged; the handler gets plain JSON values.
 
-    Raises: ConfigError, when the schema is dangerous or not one.
+    Raises: ConfigError, when the schema is invalid or expands too far.
     """
 
     def bind(arguments: dict[str, Any], context: ToolContext) -> Bound:
@@ -206,7 +206,7 @@ def foreign_tool(declared: ServerTool, handler: Handler) -> Tool:
 
 
 def why_declared(policy: ToolPolicy) -> dict[str, str]:
-    """Say of each field whether it was declared or left at its default, as far as its value tells."""
+    """Return for each field whether it was declared; a declared value equal to the default counts as default."""
     return {
         field.name: DEFAULT if getattr(policy, field.name) == field.default else DECLARED
         for field in msgspec.structs.fields(ToolPolicy)
@@ -214,7 +214,7 @@ def why_declared(policy: ToolPolicy) -> dict[str, str]:
 
 
 def check_name(name: str, origin: str) -> None:
-    """Let any name pass that can be told apart and printed; providers with a narrower charset get it mapped.
+    """Accept any printable name; providers with a narrower character set get a mapped one.
 
     Raises: ConfigError.
     """

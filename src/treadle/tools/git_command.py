@@ -1,7 +1,8 @@
-"""The only place where Treadle itself starts git: outside the sandbox, as the person, on a repository of anybody's.
+"""Runs read-only git commands, the only module that starts git: outside the sandbox, as the user, in any repository.
 
-What the repository's settings make git run is turned off: monitors, hooks, filters, external diffs, textconv, pagers,
-transports, and settings of folders that only look like a repository. A rule test keeps other modules from starting git.
+The repository may be hostile, so everything its settings could make git run is turned off: file system monitors, hooks,
+filters, external diffs, textconv, pagers, transports, and bare repositories inside a folder. A rule test keeps other
+modules from starting git.
 """
 
 import asyncio
@@ -34,34 +35,34 @@ _ENVIRONMENT = {
     "GIT_ATTR_NOSYSTEM": "1",
     "LC_ALL": "C",
 }
-_DIFF_WORDS = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "--no-color")
-_DIFFING = frozenset({"diff", "log", "show"})
+_DIFF_OPTIONS = ("--no-ext-diff", "--no-textconv", "--ignore-submodules=all", "--no-color")
+_DIFF_COMMANDS = frozenset({"diff", "log", "show"})
 _OWN_SCOPES = ("local", "worktree")
 TIMEOUT_S = 30.0
 
 
 async def run_git(folder: str, *words: str) -> tuple[int, str]:
-    """Run a git command that only reads, and return its exit code and what it wrote. The first word is the command."""
-    filters = await _filters(folder)
-    command = (words[0], *_DIFF_WORDS, *words[1:]) if words[0] in _DIFFING else words
-    return await _start(folder, {**_SETTINGS, **filters}, *command)
+    """Run a read-only git command and return its exit code and output. The first word is the command."""
+    without_filters = await _settings_without_filters(folder)
+    command = (words[0], *_DIFF_OPTIONS, *words[1:]) if words[0] in _DIFF_COMMANDS else words
+    return await _execute(folder, {**_SETTINGS, **without_filters}, *command)
 
 
-async def _filters(folder: str) -> dict[str, str]:
-    """Return the settings that turn off the filters which the repository names; no flag of git's does that."""
+async def _settings_without_filters(folder: str) -> dict[str, str]:
+    """Return settings that turn off the repository's filters, by name: git has no flag to turn off all of them."""
     asked = ("config", "--includes", "--show-scope", "--name-only", "-z", "--get-regexp", r"^filter\.")
-    _, listed = await _start(folder, _SETTINGS, *asked)
+    _, listed = await _execute(folder, _SETTINGS, *asked)
     words = listed.split("\0")
     names = [name for scope, name in zip(words[::2], words[1::2], strict=False) if scope in _OWN_SCOPES]
     return {name: "false" if name.casefold().endswith(".required") else "" for name in names}
 
 
-async def _start(folder: str, settings: Mapping[str, str], *words: str) -> tuple[int, str]:
+async def _execute(folder: str, settings: Mapping[str, str], *words: str) -> tuple[int, str]:
     try:
         process = await asyncio.create_subprocess_exec(
             *("git", "--no-pager", *words),
             cwd=folder,
-            env={**os.environ, **_ENVIRONMENT, **_as_variables(settings)},
+            env={**os.environ, **_ENVIRONMENT, **_to_variables(settings)},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -79,9 +80,9 @@ async def _start(folder: str, settings: Mapping[str, str], *words: str) -> tuple
     return process.returncode or 0, out.decode("utf-8", "replace")
 
 
-def _as_variables(settings: Mapping[str, str]) -> dict[str, str]:
-    """Write settings as variables: on the command line a name that holds `=` could not be turned off."""
+def _to_variables(settings: Mapping[str, str]) -> dict[str, str]:
+    """Encode settings as environment variables: with `-c`, a name that contains `=` could not be set."""
     variables = {"GIT_CONFIG_COUNT": str(len(settings))}
-    for at, (name, value) in enumerate(settings.items()):
-        variables |= {f"GIT_CONFIG_KEY_{at}": name, f"GIT_CONFIG_VALUE_{at}": value}
+    for index, (name, value) in enumerate(settings.items()):
+        variables |= {f"GIT_CONFIG_KEY_{index}": name, f"GIT_CONFIG_VALUE_{index}": value}
     return variables

@@ -1,9 +1,9 @@
-"""JSON Schemas: walking them, refusing the dangerous ones, and naming everything wrong with a value.
+"""JSON Schemas: traversal, refusal of dangerous ones, and validation of values.
 
-Schemas may come from strangers (MCP servers, guests), so nothing is ever fetched, and a schema that unfolds without end
-is refused before it is compiled. jsonschema_rs holds the GIL while it works, so a thread would not keep the event loop
-free: only what is provably cheap is checked in this process, with patterns that run in linear time. All else is checked
-in a process that can be killed (`schema_worker`).
+Schemas may come from untrusted sources (MCP servers, guests), so nothing is fetched, and a schema whose references
+expand too far is refused before it is compiled. jsonschema_rs holds the GIL while it works, so a thread would not keep
+the event loop free: only checks that are provably cheap run in this process, with patterns that match in linear time.
+All others run in a process that can be killed (`schema_worker`).
 """
 
 import asyncio
@@ -50,13 +50,13 @@ _TYPE_ALIASES = {
 SCHEMA_BYTES_NEAR_MAX = 32_768
 PATTERNS_NEAR_MAX = 100
 STEPS_NEAR_MAX = 2_000_000
-"""Checking takes about 8 ns for a step at worst (an enum of objects, 2026-11), so less than 20 ms."""
+"""A step of a check takes at most about 8 ns (an enum of objects, 2026-11), so a check less than 20 ms."""
 FAULT_STEPS_NEAR_MAX = 50_000
-"""Listing what is wrong takes about 300 ns for a step at worst (anyOf, 2026-11)."""
+"""A step of listing faults takes at most about 300 ns (anyOf, 2026-11)."""
 
 
 def children(schema: Schema) -> Iterator[Schema]:
-    """Yield the schemas directly inside this one that apply to a value; definitions are not among them."""
+    """Yield the direct subschemas that apply to a value, without definitions."""
     for key in _ONE:
         if isinstance(schema.get(key), dict):
             yield schema[key]
@@ -64,7 +64,7 @@ def children(schema: Schema) -> Iterator[Schema]:
 
 
 def every(schema: Schema) -> Iterator[Schema]:
-    """Yield this schema and all schemas written inside it, definitions too; references are not followed."""
+    """Yield this schema and all its subschemas, with definitions; references are not followed."""
     stack = [schema]
     while stack:
         node = stack.pop()
@@ -74,9 +74,9 @@ def every(schema: Schema) -> Iterator[Schema]:
 
 
 def resolve(root: Schema, reference: str) -> Schema | bool:
-    """Return what a local reference points at.
+    """Return the target of a local reference.
 
-    Raises: BadSchema, for a reference that leaves the document or points nowhere.
+    Raises: BadSchema, for a reference to another document or to nothing.
     """
     if reference != "#" and not reference.startswith("#/"):
         raise BadSchema(f'the reference "{shorten(reference)}" is not a local one (#/…); nothing is fetched')
@@ -95,7 +95,7 @@ def resolve(root: Schema, reference: str) -> Schema | bool:
 
 
 class Unfolded(msgspec.Struct, frozen=True, kw_only=True):
-    """How large a schema is with its references followed, and in how many places it refers to itself."""
+    """The size of a schema with its references followed, and the number of references to itself."""
 
     nodes: int
     recursions: int
@@ -104,7 +104,7 @@ class Unfolded(msgspec.Struct, frozen=True, kw_only=True):
 def unfold(root: Schema) -> Unfolded:
     """Walk the schema with its references followed.
 
-    Raises: BadSchema, when it unfolds into too many nodes or needs another document.
+    Raises: BadSchema, when it expands to too many nodes or needs another document.
     """
     nodes, recursions = 0, 0
     stack: list[tuple[Schema, frozenset[str]]] = [(root, frozenset())]
@@ -127,9 +127,9 @@ def unfold(root: Schema) -> Unfolded:
 
 
 class Validator:
-    """One schema, compiled once: says whether a value fits, and if not everything that is wrong.
+    """Validates values against one schema, compiled once: in this process when that is cheap, else in the worker.
 
-    Raises: BadSchema, when it cannot be used, or cannot be compiled within the worker's bounds.
+    Raises: BadSchema, when it is invalid or cannot be compiled within the worker's limits.
     """
 
     def __init__(self, parameters: msgspec.Raw) -> None:
@@ -140,39 +140,40 @@ class Validator:
         text = write_json(schema)
         written = max(1, sum(1 for _ in every(schema)))
         self._weight = len(text) * max(1.0, unfolded.nodes / written)
-        # A value takes at least two characters of JSON. A recursive schema may look at one in several ways.
+        # A value takes at least two characters of JSON, so its length bounds its nodes. With two or more recursive
+        # references the schema may visit a node many times, so length bounds nothing.
         steps_of_two = 2 * self._weight + self._nodes
         self._short_max = 0 if self._recursions > 1 else int(STEPS_NEAR_MAX / steps_of_two)
-        self._near = self._compile_near(schema, len(text))
-        self._far = None if self._near is not None else WorkerSchema(text, is_recursive=self.is_recursive)
+        self._local = self._compile_local(schema, len(text))
+        self._remote = None if self._local is not None else WorkerSchema(text, is_recursive=self.is_recursive)
         self._text = text
 
     @property
     def is_near(self) -> bool:
-        """Tell whether the schema is compiled in this process; the worker has the others."""
-        return self._near is not None
+        """Return whether the schema is compiled in this process; otherwise only the worker has it."""
+        return self._local is not None
 
     def fits_now(self, value: object, size: int = 0) -> bool | None:
-        """Tell at once whether the value fits; None when only the worker may find out.
+        """Return at once whether the value fits; None when the worker must check it.
 
-        `size` is the length of its JSON where it is known: what is short is cheap, and need not be walked.
+        `size` is the length of its JSON if known: a short value is cheap and its cost need not be estimated.
         """
-        if self._near is None:
+        if self._local is None:
             return None
         if not 0 < size <= self._short_max and not self._is_cheap(value, STEPS_NEAR_MAX):
             return None
-        return self._near.is_valid(value)
+        return self._local.is_valid(value)
 
     async def fits(self, value: object) -> bool:
-        """Tell whether the value fits; the event loop is free meanwhile.
+        """Return whether the value fits, without blocking the event loop.
 
-        Raises: CheckTimeout, when it takes too long to find out.
+        Raises: CheckTimeout, when the check takes too long.
         """
         known = self.fits_now(value)
         return await asyncio.to_thread(self.is_valid, value) if known is None else known
 
     def is_valid(self, value: object) -> bool:
-        """Tell whether the value fits; waits for the worker where that is needed.
+        """Return whether the value fits; blocks when the worker must check it.
 
         Raises: CheckTimeout.
         """
@@ -180,22 +181,22 @@ class Validator:
         return self._worker.is_valid(value) if known is None else known
 
     def faults(self, value: object) -> list[Fault]:
-        """List what is wrong with the value, each with its JSON Pointer; for a thread, since it waits for the worker.
+        """List the value's faults, each with its JSON Pointer. Call it in a thread: it may wait for the worker.
 
         Raises: CheckTimeout.
         """
-        if self._near is not None and self._is_cheap(value, FAULT_STEPS_NEAR_MAX):
-            return self._near.faults(value)
+        if self._local is not None and self._is_cheap(value, FAULT_STEPS_NEAR_MAX):
+            return self._local.faults(value)
         return self._worker.faults(value)
 
     @property
     def _worker(self) -> WorkerSchema:
-        if self._far is None:
-            self._far = WorkerSchema(self._text, is_recursive=self.is_recursive)
-        return self._far
+        if self._remote is None:
+            self._remote = WorkerSchema(self._text, is_recursive=self.is_recursive)
+        return self._remote
 
-    def _compile_near(self, schema: Schema, size: int) -> CompiledSchema | None:
-        """Compile here what compiles quickly and runs in linear time."""
+    def _compile_local(self, schema: Schema, size: int) -> CompiledSchema | None:
+        """Compile the schema in this process if it compiles quickly and matches in linear time."""
         patterns = sum(_patterns(node) for node in every(schema))
         if size > SCHEMA_BYTES_NEAR_MAX or patterns > PATTERNS_NEAR_MAX:
             return None
@@ -204,11 +205,12 @@ class Validator:
         except BadSchema:
             if not patterns:
                 raise
-            # Perhaps only a pattern is not for the linear engine; the worker's words are those of the other one.
+            # The pattern may only be unsupported by the linear engine; the worker retries with the backtracking one,
+            # and its error message is the right one.
             return None
 
     def _is_cheap(self, value: object, steps_max: int) -> bool:
-        """Tell whether checking the value takes no more steps than that, by an estimate from above."""
+        """Return whether an upper estimate of the steps to check the value is within the limit."""
         nodes_max = int(steps_max / self._weight)
         nodes = chars = deepest = 0
         stack: list[tuple[Any, int]] = [(value, 0)]
@@ -228,7 +230,7 @@ class Validator:
                 chars += node.bit_length() // 4
             if nodes + len(stack) > nodes_max + 1:
                 return False
-        # A recursive schema may go through each of its references to itself at every level of the value.
+        # At every level of the value, a recursive schema may follow each of its references to itself.
         ways = self._recursions ** min(deepest, 32) if self._recursions > 1 else 1
         return (nodes * self._weight + chars * self._nodes / 8) * ways <= steps_max
 
@@ -259,7 +261,7 @@ def _read_schema(parameters: msgspec.Raw) -> Schema:
 
 
 def _use_standard_types(node: Schema) -> None:
-    """Turn `dict`, `float`, `OBJECT` and their like, as seen in the wild, into what the standard calls them."""
+    """Replace non-standard type names seen in practice (`dict`, `float`, `OBJECT`) with the standard ones."""
     name = node.get("type")
     if not isinstance(name, str):
         return
@@ -271,7 +273,7 @@ def _use_standard_types(node: Schema) -> None:
 
 
 def _refuse_scopes(node: Schema, *, is_root: bool) -> None:
-    """Refuse what would make `#/…` mean something else than a place in this document."""
+    """Refuse keywords that would make `#/…` refer to something other than this document's root."""
     for key in _FOREIGN_SCOPE:
         if key in node:
             raise BadSchema(f'"{key}" is not supported in the schema of a tool')
@@ -281,6 +283,6 @@ def _refuse_scopes(node: Schema, *, is_root: bool) -> None:
 
 def _patterns(node: Schema) -> int:
     named = node.get("patternProperties")
-    # A value of the format "regex" is compiled to be checked.
+    # The format "regex" compiles the value itself, at a cost without a bound: count it as too many patterns.
     own = ("pattern" in node) + (PATTERNS_NEAR_MAX + 1) * (node.get("format") == "regex")
     return own + (len(cast("Schema", named)) if isinstance(named, dict) else 0)

@@ -1,4 +1,4 @@
-"""What providers cannot take of a tool, as warnings for its author. Treadle itself runs such tools all the same."""
+"""Warns a tool's author about names and schemas that some providers refuse. Treadle itself runs such tools anyway."""
 
 import re
 from typing import Any, cast
@@ -30,7 +30,7 @@ _PARTLY = {
 
 
 def lint(spec: ToolSpec) -> list[str]:
-    """List what a provider cannot take of this tool, in words for its author; empty when all is well."""
+    """List what some providers refuse of this tool, as messages for its author; empty without findings."""
     found = [*_name(spec.name), *_description(spec.description)]
     try:
         validator = Validator(spec.parameters)

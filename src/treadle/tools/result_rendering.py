@@ -1,8 +1,8 @@
-"""From what a tool returned to what the model reads: one envelope inside, small text outside.
+"""Normalizes what a tool returned into one envelope, and renders it as the text that the model reads.
 
-Text is written as text, everything else as compact JSON; errors as `{"error":{"code","message",…}}`, or as
-S3's `{"error":"…"}` for the local tools; warnings in the field `warnings` of JSON, and as lines below text. Golden
-files in the tests fix the spelling.
+Text stays text, everything else is compact JSON; errors are `{"error":{"code","message",…}}`, or S3's `{"error":"…"}`
+for the local tools; warnings go into the field `warnings` of JSON, or on lines below text. Golden files in the tests
+fix the format.
 """
 
 import base64
@@ -25,23 +25,23 @@ from treadle.tools.function_tools import Style
 SUMMARY_CHARS_MAX = 120
 _URLS = ("http://", "https://", "data:")
 PLAIN = frozenset({str, int, float, bool, dict, type(None)})
-"""What nearly all tools return: nothing but data."""
+"""The types that nearly all tools return; checked first because it is fast."""
 _BYTES = (bytes, bytearray, memoryview)
 _IMAGES = {b"\x89PNG": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif", b"RIFF": "image/webp"}
 
 
 class ToolAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool's result in its normal form; a tool may also return one to set its own summary."""
+    """A normalized tool result; a tool may also return one to set its own summary."""
 
     envelope: Envelope
     summary: str | None = None
     parts: tuple[AnyPart, ...] = ()
     is_cut: bool = False
-    """Whether the tool itself left something out."""
+    """Whether the tool itself truncated its result."""
 
 
 def answer_of(value: object) -> ToolAnswer:
-    """Bring whatever a tool returned into its normal form.
+    """Normalize what a tool returned.
 
     Raises: ToolFailed, for bytes and for values without a JSON form.
     """
@@ -61,9 +61,9 @@ def answer_of(value: object) -> ToolAnswer:
 
 
 def image(source: bytes | str | os.PathLike[str], *, mime: str | None = None, detail: str | None = None) -> ImagePart:
-    """Return an image for a model to see: bytes, a file's path, or an http(s) or data URL.
+    """Return an image for the model, from bytes, a file's path, or an http(s) or data URL.
 
-    Raises: ToolFailed, when the file cannot be read or is no image by its content and name.
+    Raises: ToolFailed, when the file cannot be read or neither content nor name is that of an image.
     """
     if isinstance(source, str) and source.startswith(_URLS):
         return ImagePart(url=source, detail=detail)
@@ -75,7 +75,7 @@ def image(source: bytes | str | os.PathLike[str], *, mime: str | None = None, de
 
 
 def file(source: bytes | str | os.PathLike[str], *, name: str | None = None, mime: str | None = None) -> FilePart:
-    """Return a file for a model to read: bytes with a name, a file's path, or an http(s) or data URL.
+    """Return a file for the model, from bytes with a name, a file's path, or an http(s) or data URL.
 
     Raises: ToolFailed, when the file cannot be read.
     """
@@ -87,14 +87,14 @@ def file(source: bytes | str | os.PathLike[str], *, name: str | None = None, mim
 
 
 def answer_of_error(error: ToolError) -> ToolAnswer:
-    """Bring a failure into the normal form: what happened first, then its details with their paths."""
+    """Normalize a failure: the main error first, then its details with their paths."""
     details = error.faults if isinstance(error, BadArguments) else ()
     head = Fault(code=_valid(error.info.code), message=_valid(error.message))
     return ToolAnswer(envelope=Envelope(ok=False, errors=(head, *details)))
 
 
 def with_warnings(answer: ToolAnswer, warnings: Sequence[str]) -> ToolAnswer:
-    """Add what the tool warned of while it ran."""
+    """Add the warnings that the tool made while it ran."""
     if not warnings:
         return answer
     joined = (*answer.envelope.warnings, *(_valid(line) for line in warnings))
@@ -102,7 +102,7 @@ def with_warnings(answer: ToolAnswer, warnings: Sequence[str]) -> ToolAnswer:
 
 
 def parts_with(parts: tuple[AnyPart, ...], text: str) -> tuple[AnyPart, ...]:
-    """Return the parts with their text replaced where what the model shall read differs from it."""
+    """Return the parts with their text replaced by `text`, unless it is the same."""
     if text_of(parts) == text:
         return parts
     others = tuple(part for part in parts if not isinstance(part, TextPart))
@@ -110,7 +110,7 @@ def parts_with(parts: tuple[AnyPart, ...], text: str) -> tuple[AnyPart, ...]:
 
 
 def write_text(answer: ToolAnswer, style: Style = "plain") -> str:
-    """Write what the model reads."""
+    """Render the text that the model reads."""
     envelope, warnings = answer.envelope, answer.envelope.warnings
     if not envelope.ok:
         data = write_json(_error_body(envelope, style))
@@ -124,7 +124,7 @@ def write_text(answer: ToolAnswer, style: Style = "plain") -> str:
 
 
 def _with_lines(text: str, warnings: Sequence[str]) -> str:
-    """Write warnings below a text, which has no field for them."""
+    """Append warnings as lines, since plain text has no field for them."""
     lines = [f"{WARNING_MARK}{line}" for line in _plain_lines(warnings)]
     return "\n".join([text, *lines] if text else lines)
 
@@ -134,7 +134,7 @@ def _plain_lines(warnings: Sequence[str]) -> tuple[str, ...]:
 
 
 def write_summary(answer: ToolAnswer, text: str) -> str:
-    """Write one line for a person: the tool's own, the error's message, or the first line of the result."""
+    """Return a one-line summary for people: the tool's own, the error message, or the result's first line."""
     if answer.summary is not None:
         line = answer.summary
     elif not answer.envelope.ok:
@@ -147,7 +147,7 @@ def write_summary(answer: ToolAnswer, text: str) -> str:
 
 
 def cut_output(text: str, bytes_max: int, *, kept_bytes: int = 0, handle: str | None = None) -> str:
-    """Cut a text to the cap on a character boundary, with a notice of what is missing and how to read it."""
+    """Cut a text to the limit on a character boundary, and append a notice of how to read the rest."""
     size = len(text.encode())
     if size <= bytes_max:
         return text
@@ -158,20 +158,20 @@ def cut_output(text: str, bytes_max: int, *, kept_bytes: int = 0, handle: str | 
 
 
 def cut_object(text: str, bytes_max: int, *, handle: str | None = None) -> str:
-    """Cut a JSON object to the cap so that it stays one: its text is shortened, then other fields are left out."""
+    """Cut a JSON object to the limit so that it stays valid: shorten its text, then drop other fields."""
     fields = cast("dict[str, Any]", read_json(text))
     name = "error" if "error" in fields else "output"
     whole: Any = fields.get(name)
     long = whole if isinstance(whole, str) else ""
     marks: dict[str, Any] = {"truncated": True, **({"next": {"handle": handle, "offset": 0}} if handle else {})}
-    # Where a tool's own text is shortened here, what it says of reading on is not true any more.
+    # The tool's own `next` points behind the text that is cut here, so it would skip a part.
     fields = {key: value for key, value in fields.items() if key != "next"}
     scalars = {key: value for key, value in fields.items() if not isinstance(value, (str, list, dict))}
-    for kept in (fields | marks, {name: "", **scalars} | marks, {name: "", "truncated": True}):
-        room = bytes_max - len(write_json(kept | {name: ""}))
+    for candidate in (fields | marks, {name: "", **scalars} | marks, {name: "", "truncated": True}):
+        room = bytes_max - len(write_json(candidate | {name: ""}))
         shown = cut_json_text(long, room)
         if room >= 0 and (shown or not long):
-            return write_json(kept | {name: shown}).decode()
+            return write_json(candidate | {name: shown}).decode()
     return write_json({"truncated": True}).decode()
 
 
@@ -186,7 +186,7 @@ def _notice(shown: int, size: int, kept: int, handle: str | None) -> str:
 
 
 def _part(value: object) -> AnyPart:
-    """Return a piece of a mixed result: what is no part yet is told as text."""
+    """Return an element of a mixed result as a part; anything that is not a part becomes text."""
     if isinstance(value, Part):
         return cast("AnyPart", value)
     return TextPart(text=_valid(value) if isinstance(value, str) else _data_text(bytes(_data(value))))
@@ -224,7 +224,7 @@ def _data(value: object) -> msgspec.Raw:
 
 
 def _bytes_of(source: bytes | str | os.PathLike[str]) -> tuple[bytes, str]:
-    """Return what a source holds, and the name of its file."""
+    """Return the source's bytes and its file name."""
     if isinstance(source, bytes):
         return source, ""
     path = Path(source)
@@ -243,12 +243,12 @@ def _data_url(data: bytes, mime: str) -> str:
 
 
 def _valid(text: str) -> str:
-    """Replace lone surrogates, which file names and foreign exceptions can carry and no JSON can."""
+    """Replace lone surrogates, which file names and exceptions can contain but JSON cannot."""
     return text.encode("utf-8", "replace").decode()
 
 
 def _encode(value: Any) -> Any:
-    """Give msgspec what it cannot see through by itself: pydantic models and paths."""
+    """Encode types that msgspec does not know: pydantic models and paths."""
     if hasattr(value, "model_dump"):
         return value.model_dump(mode="json")
     if isinstance(value, os.PathLike):

@@ -1,7 +1,7 @@
-"""Checks values in a process that can be killed, for schemas and values whose check has no small bound in advance.
+"""Validates values in a child process that can be killed, for schemas and values whose cost has no small upper bound.
 
-A hostile pattern, or a value made for a schema, costs at most `CHECK_S` of a core that no other request waits for.
-`WorkerSchema` asks, `main` answers; both ends speak length-prefixed JSON over pipes.
+A hostile pattern or value costs at most `CHECK_S` of one core, and no other request waits for it. `WorkerSchema` sends
+requests, `main` answers them, as length-prefixed JSON over pipes.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ from treadle.tools.sandbox.helper_messages import bare_command
 
 CHECK_S = 2.0
 WAIT_S = 10.0
-"""For a free worker: every other one is busy for at most `CHECK_S` at a time."""
+"""How long to wait for a free worker; each is busy for at most `CHECK_S` at a time."""
 WORKERS_MAX = 2
 MEMORY_BYTES_MAX = 1_073_741_824
 COMPILED_MAX = 32
@@ -36,11 +36,11 @@ _READY = b"r"
 
 
 class CheckTimeout(ValueError):
-    """A value could not be checked within the bounds on work; the message says so."""
+    """A value could not be checked within the limits."""
 
 
 class SchemaQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker is asked: to compile a schema, or to hold a value against it."""
+    """A request to a worker: compile a schema, or check a value against it."""
 
     wanted: Literal["compile", "is_valid", "faults"]
     schema: str
@@ -49,7 +49,7 @@ class SchemaQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchemaReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What it answers; `bad_schema` says why a schema cannot be compiled."""
+    """A worker's reply; `bad_schema` is why the schema cannot be compiled."""
 
     is_valid: bool = False
     faults: list[Fault] = []
@@ -57,9 +57,9 @@ class SchemaReply(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class WorkerSchema:
-    """A schema that is compiled in the workers only. All methods block: they are for threads.
+    """A schema that is compiled in the workers only. All methods block, so call them in a thread.
 
-    Raises: BadSchema, when it cannot be compiled, or not within the bounds.
+    Raises: BadSchema, when it cannot be compiled within the limits.
     """
 
     def __init__(self, text: bytes, *, is_recursive: bool) -> None:
@@ -72,44 +72,45 @@ class WorkerSchema:
             raise BadSchema(reply.bad_schema)
 
     def is_valid(self, value: object) -> bool:
-        """Tell whether the value fits.
+        """Return whether the value fits.
 
         Raises: CheckTimeout.
         """
-        return self._ask("is_valid", _written(value)).is_valid
+        return self._ask("is_valid", _encode_value(value)).is_valid
 
     def faults(self, value: object) -> list[Fault]:
-        """List what is wrong with the value.
+        """List the value's faults.
 
         Raises: CheckTimeout.
         """
-        return self._ask("faults", _written(value)).faults
+        return self._ask("faults", _encode_value(value)).faults
 
     def _ask(self, wanted: Literal["compile", "is_valid", "faults"], value: bytes = b"null") -> SchemaReply:
-        question = SchemaQuestion(
+        request = SchemaQuestion(
             wanted=wanted, schema=self._text, is_recursive=self._is_recursive, value=msgspec.Raw(value)
         )
-        return workers.ask(write_json(question))
+        return workers.ask(write_json(request))
 
 
 class SchemaWorker:
-    """One process, started when it is first needed and again after it was killed."""
+    """One child process, started on first use and restarted after it was killed."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
 
-    def ask(self, question: bytes) -> SchemaReply:
-        """Send a question and wait for its answer; a process that is late is killed, and its pipes end with it."""
+    def ask(self, request: bytes) -> SchemaReply:
+        """Send a request and wait for the reply; a process that exceeds the time limit is killed."""
         process = self.process or self._start()
-        late = threading.Timer(CHECK_S, process.kill)
-        late.daemon = True
-        late.start()
+        # Killing the process closes its pipes, which ends the blocking read below.
+        kill_timer = threading.Timer(CHECK_S, process.kill)
+        kill_timer.daemon = True
+        kill_timer.start()
         try:
             assert process.stdin is not None
             assert process.stdout is not None
-            process.stdin.write(_HEAD.pack(len(question)) + question)
+            process.stdin.write(_HEAD.pack(len(request)) + request)
             process.stdin.flush()
-            return msgspec.json.decode(_received(process.stdout), type=SchemaReply)
+            return msgspec.json.decode(_read_frame(process.stdout), type=SchemaReply)
         except (OSError, EOFError, msgspec.MsgspecError):
             self.close()
             raise CheckTimeout(f"it could not be checked against the schema within {CHECK_S:g} s") from None
@@ -117,10 +118,10 @@ class SchemaWorker:
             self.close()
             raise
         finally:
-            late.cancel()
+            kill_timer.cancel()
 
     def close(self) -> None:
-        """End the process."""
+        """Kill the process and reap it."""
         process, self.process = self.process, None
         if process is None:
             return
@@ -130,7 +131,7 @@ class SchemaWorker:
 
     def _start(self) -> subprocess.Popen[bytes]:
         self.process = process = subprocess.Popen(
-            bare_command("treadle.tools.schema_worker", extra=_packages()),
+            bare_command("treadle.tools.schema_worker", extra=_package_paths()),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -146,21 +147,21 @@ class SchemaWorker:
 
 
 class SchemaWorkers:
-    """A few workers; the one that was used last is used first, so that most processes need only one."""
+    """A pool of workers, last in first out, so that most processes start only one."""
 
     def __init__(self) -> None:
         self._idle: queue.LifoQueue[SchemaWorker] = queue.LifoQueue()
         for _ in range(WORKERS_MAX):
             self._idle.put(SchemaWorker())
 
-    def ask(self, question: bytes) -> SchemaReply:
-        """Have a free worker answer."""
+    def ask(self, request: bytes) -> SchemaReply:
+        """Send a request to a free worker and return its reply."""
         try:
             worker = self._idle.get(timeout=WAIT_S)
         except queue.Empty:
             raise CheckTimeout("it could not be checked against the schema: all workers are busy") from None
         try:
-            return worker.ask(question)
+            return worker.ask(request)
         finally:
             self._idle.put(worker)
 
@@ -168,18 +169,18 @@ class SchemaWorkers:
 workers = SchemaWorkers()
 
 
-def _renew() -> None:
-    """Forget the workers of the parent: two processes must not read from one socket."""
+def _replace_after_fork() -> None:
+    """Replace the workers inherited from the parent: two processes must not share one worker's pipes."""
     global workers
     workers = SchemaWorkers()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
+    os.register_at_fork(after_in_child=_replace_after_fork)
 
 
-def _written(value: object) -> bytes:
-    # Spelling an integer takes time quadratic in its digits, and the GIL is held meanwhile.
+def _encode_value(value: object) -> bytes:
+    # Formatting an integer takes quadratic time in its digits and holds the GIL.
     if _has_huge_integer(value):
         raise CheckTimeout(f"it has an integer of more than {INTEGER_BITS_MAX} bits")
     try:
@@ -201,12 +202,12 @@ def _has_huge_integer(value: object) -> bool:
     return False
 
 
-def _packages() -> tuple[str, ...]:
+def _package_paths() -> tuple[str, ...]:
     specs = [importlib.util.find_spec(name) for name in ("jsonschema_rs", "msgspec")]
     return tuple(dict.fromkeys(str(Path(spec.origin).parents[1]) for spec in specs if spec and spec.origin))
 
 
-def _received(source: IO[bytes]) -> bytes:
+def _read_frame(source: IO[bytes]) -> bytes:
     head = source.read(_HEAD.size)
     if len(head) < _HEAD.size:
         raise EOFError
@@ -218,18 +219,18 @@ def _received(source: IO[bytes]) -> bytes:
 
 
 def main() -> None:
-    """Answer questions until the other side is gone."""
-    _bound_memory()
+    """Answer requests on standard input until it is closed."""
+    _limit_memory()
     compiled: dict[str, CompiledSchema] = {}
     sink = sys.stdout.buffer
     with contextlib.suppress(OSError, EOFError):
         sink.write(_READY)
         sink.flush()
         while True:
-            question = msgspec.json.decode(_received(sys.stdin.buffer), type=SchemaQuestion)
-            # Whoever asked may be gone, and then nobody else ends this process.
+            request = msgspec.json.decode(_read_frame(sys.stdin.buffer), type=SchemaQuestion)
+            # The parent may have exited, and with it the timer that would kill this process.
             _alarm(2 * CHECK_S)
-            answer = write_json(_answer(question, compiled))
+            answer = write_json(_answer(request, compiled))
             _alarm(0)
             sink.write(_HEAD.pack(len(answer)) + answer)
             sink.flush()
@@ -240,27 +241,27 @@ def _alarm(seconds: float) -> None:
         signal.setitimer(signal.ITIMER_REAL, seconds)
 
 
-def _answer(question: SchemaQuestion, compiled: dict[str, CompiledSchema]) -> SchemaReply:
-    known = compiled.get(question.schema)
+def _answer(request: SchemaQuestion, compiled: dict[str, CompiledSchema]) -> SchemaReply:
+    known = compiled.get(request.schema)
     if known is None:
-        schema: Any = msgspec.json.decode(question.schema)
+        schema: Any = msgspec.json.decode(request.schema)
         try:
-            known = CompiledSchema(schema, is_recursive=question.is_recursive, is_linear=False)
+            known = CompiledSchema(schema, is_recursive=request.is_recursive, is_linear=False)
         except BadSchema as error:
             return SchemaReply(bad_schema=str(error))
         if len(compiled) >= COMPILED_MAX:
             compiled.pop(next(iter(compiled)))
-        compiled[question.schema] = known
-    if question.wanted == "compile":
+        compiled[request.schema] = known
+    if request.wanted == "compile":
         return SchemaReply(is_valid=True)
-    value: Any = json.loads(bytes(question.value))
-    if question.wanted == "is_valid":
+    value: Any = json.loads(bytes(request.value))
+    if request.wanted == "is_valid":
         return SchemaReply(is_valid=known.is_valid(value))
     return SchemaReply(faults=known.faults(value))
 
 
-def _bound_memory() -> None:
-    """Let a value or schema that needs more memory than that end this process and nothing else."""
+def _limit_memory() -> None:
+    """Limit this process's memory, so that a hostile schema or value cannot exhaust the machine's."""
     try:
         import resource
     except ImportError:

@@ -1,7 +1,7 @@
-"""From a Python function to what a model must know of it: types to JSON Schema, docstring to descriptions.
+"""Derives a tool's schema from a Python function: JSON Schema from its types, descriptions from its docstring.
 
-Types are described by msgspec, or by pydantic where a parameter speaks pydantic; pydantic is never imported
-unless the function's own module has done so. What cannot be a parameter is refused here, by name.
+msgspec describes the types, or pydantic for parameters that use it; pydantic is imported only if the function's own
+module did so. Functions and parameters that cannot be described are refused by name.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ _REFUSED_KINDS = {
 
 
 class FunctionParameter(msgspec.Struct, frozen=True, kw_only=True):
-    """One parameter of a tool: `pydantic` is its TypeAdapter when it needs one."""
+    """One parameter of a tool; `pydantic` is its TypeAdapter if it uses pydantic types."""
 
     name: str
     annotation: Any
@@ -38,12 +38,12 @@ class FunctionParameter(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_required(self) -> bool:
-        """Tell whether the model must give it."""
+        """Return whether the model must supply it."""
         return self.default is inspect.Parameter.empty
 
 
 class Signature(msgspec.Struct, frozen=True, kw_only=True):
-    """What a function wants: the parameters the model fills, and the names of those that take the context."""
+    """A function's parameters: those the model fills, and the names of those that receive the context."""
 
     parameters: tuple[FunctionParameter, ...]
     description: str
@@ -53,7 +53,7 @@ class Signature(msgspec.Struct, frozen=True, kw_only=True):
 def read_signature(function: Callable[..., Any]) -> Signature:
     """Read a function's parameters and docstring.
 
-    Raises: ConfigError, naming the function and the parameter that cannot be one of a tool.
+    Raises: ConfigError, naming the function and the unsupported parameter.
     """
     label = label_of(function)
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -75,7 +75,7 @@ def read_signature(function: Callable[..., Any]) -> Signature:
 
 
 def write_schema(signature: Signature, label: str) -> Schema:
-    """Describe the parameters as one JSON Schema that refuses unknown fields, at every level.
+    """Describe the parameters as one JSON Schema that refuses unknown fields at every level.
 
     Raises: ConfigError, naming the parameter whose type has no JSON form.
     """
@@ -111,7 +111,7 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
 
 
 def label_of(function: Callable[..., Any]) -> str:
-    """Name a function for a person: `module.function (file.py:12)`."""
+    """Return a function's name for messages: `module.function (file.py:12)`."""
     name = f"{getattr(function, '__module__', '?')}.{getattr(function, '__qualname__', type(function).__name__)}"
     code = getattr(inspect.unwrap(function), "__code__", None)
     return f"{name} ({code.co_filename.rsplit('/', 1)[-1]}:{code.co_firstlineno})" if code else name
@@ -155,7 +155,7 @@ def _parameter(parameter: inspect.Parameter, annotation: Any, documented: str, l
 
 
 def _annotated_description(annotation: Any) -> str:
-    """Take the words of `Annotated[int, "words"]`, or of metadata that has a description of its own."""
+    """Return the text of `Annotated[int, "text"]`, or the description of a metadata object."""
     if typing.get_origin(annotation) is not Annotated:
         return ""
     for extra in annotation.__metadata__:
@@ -200,7 +200,7 @@ def _msgspec_schemas(parameters: list[FunctionParameter], label: str) -> tuple[d
 
 
 def _pydantic_schema(parameter: FunctionParameter, prefix: str, definitions: dict[str, Schema], label: str) -> Schema:
-    """Let pydantic describe the parameter; the prefix keeps its definitions apart from those of the others."""
+    """Describe the parameter by pydantic; the prefix keeps its definitions from colliding with other parameters'."""
     pydantic = importlib.import_module("pydantic")
     try:
         schema: Schema = parameter.pydantic.json_schema(ref_template=f"#/$defs/{prefix}{{model}}")
@@ -216,7 +216,7 @@ def _property(parameter: FunctionParameter, schema: Schema) -> Schema:
     if parameter.description and "description" not in schema:
         extra["description"] = parameter.description
     if not parameter.is_required and parameter.default is not None and "default" not in schema:
-        # A default without a JSON form still works; the model just does not read it.
+        # A default that JSON cannot express still applies; it is only absent from the schema.
         with contextlib.suppress(TypeError, ValueError):
             extra["default"] = msgspec.json.decode(msgspec.json.encode(parameter.default))
     return {**schema, **extra}

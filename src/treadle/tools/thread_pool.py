@@ -1,7 +1,7 @@
-"""A bounded set of daemon threads for functions that block.
+"""A bounded pool of daemon threads for blocking functions.
 
-Unlike the executor of asyncio it never makes the process wait at its end for a function that hangs. A thread
-cannot be killed: whoever stops waiting drops the result, and the thread is busy until its function returns.
+Unlike asyncio's executor it never delays the exit of the process for a function that hangs. A thread cannot be killed:
+after a timeout its result is dropped, and the thread stays busy until its function returns.
 """
 
 import asyncio
@@ -16,18 +16,18 @@ import msgspec
 
 
 class PoolEnded(msgspec.Struct, frozen=True, kw_only=True):
-    """How a function ended: with a value, or by raising."""
+    """The outcome of a function: its value, or the exception it raised."""
 
     value: Any = None
     raised: BaseException | None = None
 
 
 LATE = PoolEnded()
-"""What is heard of a function that nobody waits for any more."""
+"""The outcome of a function that missed its deadline."""
 
 
 class PoolJob(msgspec.Struct, kw_only=True, eq=False):
-    """One function to run and where to say how it ended."""
+    """One function to run, and the future that receives its outcome."""
 
     function: Callable[[], Any]
     loop: asyncio.AbstractEventLoop
@@ -35,7 +35,7 @@ class PoolJob(msgspec.Struct, kw_only=True, eq=False):
 
 
 class Threads:
-    """Runs blocking functions in at most `count_max` threads, started as they are needed and kept."""
+    """Runs blocking functions in at most `count_max` threads, started on demand and reused."""
 
     def __init__(self, count_max: int = 32) -> None:
         self._count_max = count_max
@@ -46,13 +46,13 @@ class Threads:
 
     @property
     def count(self) -> int:
-        """Return how many threads there are."""
+        """Return the number of threads."""
         return self._count
 
     async def run(self, function: Callable[[], Any], timeout_s: float | None = None) -> PoolEnded:
-        """Run the function in a thread and return how it ended; waits for a free thread when all are busy.
+        """Run the function in a thread and return its outcome; waits for a free thread when all are busy.
 
-        When all of it takes longer than that it is `LATE`; what has not begun by then never does.
+        The timeout includes the wait. After it the outcome is `LATE`, and a job still queued is never run.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[PoolEnded] = loop.create_future()
@@ -67,14 +67,14 @@ class Threads:
             threading.Thread(target=self._work, name="treadle-tool", daemon=True).start()
         if timeout_s is None:
             return await future
-        timer = loop.call_later(timeout_s, _tell, future, LATE)
+        timer = loop.call_later(timeout_s, _set_result, future, LATE)
         try:
             return await future
         finally:
             timer.cancel()
 
     def close(self) -> None:
-        """Let the threads end once they are idle; a queued job still runs first."""
+        """End the threads once they are idle; queued jobs still run first."""
         with self._lock:
             count, self._count_max = self._count, 0
         for _ in range(count):
@@ -82,33 +82,34 @@ class Threads:
 
     def _work(self) -> None:
         while (job := self._jobs.get()) is not None:
-            ended = _ended(job)
-            # Free first, and then heard of: whoever hears of it and asks at once shall find this thread.
+            ended = _execute(job)
+            # Decrement before publishing the outcome: a caller that submits its next job right away must find this
+            # thread free instead of starting another.
             with self._lock:
                 self._open -= 1
-            _report(job, ended)
+            _publish(job, ended)
             del job, ended
         with self._lock:
             self._count -= 1
 
 
-def _ended(job: PoolJob) -> PoolEnded:
+def _execute(job: PoolJob) -> PoolEnded:
     if job.future.done():
         return LATE
     try:
         return PoolEnded(value=job.function())
-    except BaseException as error:  # noqa: BLE001 - the thread must live on, and the runner names every failure
+    except BaseException as error:  # noqa: BLE001 - the thread must survive, and the runner reports every failure
         return PoolEnded(raised=error)
 
 
-def _report(job: PoolJob, ended: PoolEnded) -> None:
+def _publish(job: PoolJob, ended: PoolEnded) -> None:
     try:
-        job.loop.call_soon_threadsafe(_tell, job.future, ended)
+        job.loop.call_soon_threadsafe(_set_result, job.future, ended)
     except RuntimeError:
-        # The loop may be gone by the time a function that hung returns; then nobody is left to be told.
+        # The loop may be closed by the time a hung function returns; its outcome has no receiver then.
         return
 
 
-def _tell(future: asyncio.Future[PoolEnded], ended: PoolEnded) -> None:
+def _set_result(future: asyncio.Future[PoolEnded], ended: PoolEnded) -> None:
     if not future.done():
         future.set_result(ended)

@@ -1,4 +1,4 @@
-"""What a tool may know of the run that asks for it, and how it talks back while it works.
+"""The context a tool receives: its run's identifiers, progress reports, warnings and cancellation.
 
 A parameter annotated `ToolContext` receives one; it never appears in the tool's schema.
 """
@@ -10,7 +10,7 @@ WARNINGS_MAX = 20
 
 
 class ToolContext:
-    """The side of a call that the model does not see. Safe to use from the thread of a sync tool."""
+    """The part of a call that the model does not see. Safe to use from a sync tool's thread."""
 
     def __init__(
         self,
@@ -32,21 +32,21 @@ class ToolContext:
 
     @property
     def idempotency_key(self) -> str:
-        """Return what stays the same when a crash makes the call run again: hand it to whatever has the effect."""
+        """Return a key that stays the same when a crash makes the call run again; pass it to the system it changes."""
         return f"{self.run_id}:{self.call_id}"
 
     @property
     def cancelled(self) -> bool:
-        """Tell whether nobody waits for the result any more: a long sync tool should look and stop."""
+        """Return whether the call was cancelled or timed out. A long sync tool should check this and stop."""
         return self._is_over
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return what the tool warned of."""
+        """Return the warnings added so far."""
         return tuple(self._warnings)
 
     def progress(self, text: str) -> None:
-        """Tell whoever watches the run how far the work is; nothing happens when nobody does."""
+        """Report progress to the clients that watch the run; ignored once the call has ended."""
         if self._report is not None and not self._is_over:
             self._report(text)
 
@@ -56,21 +56,21 @@ class ToolContext:
             self._warnings.append(text)
 
     def wait_cancelled(self, timeout_s: float) -> bool:
-        """Pause a sync tool, at most until nobody waits for it any more; tell whether that is so."""
+        """Sleep in a sync tool until the timeout or the call's cancellation; return whether it was cancelled."""
         pause = threading.Event()
         self._pauses.append(pause)
         try:
-            # Looked at only now: whoever ends the call meanwhile finds the pause, or this finds that it is over.
+            # Check only after registering the event: a concurrent cancel() either sets it or is seen here.
             return self._is_over or pause.wait(timeout_s)
         finally:
             self._pauses.remove(pause)
 
     def cancel(self) -> None:
-        """Let the tool know that nobody waits any more."""
+        """Mark the call as over and wake the tool if it sleeps."""
         self._is_over = True
         for pause in [*self._pauses]:
             pause.set()
 
 
 UNSEEN = ToolContext()
-"""Stands for the context of every call of a tool that takes none."""
+"""Shared placeholder for tools that take no context."""

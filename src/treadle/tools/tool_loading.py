@@ -1,7 +1,7 @@
-"""Finding tools in the user's own code: a module by name, or a file by path.
+"""Loads tools from the user's own code: a module by name, or a file by path; reloads them when the code changes.
 
-Loading runs that code; what it prints meanwhile goes to standard error, since standard output is the answer's. The
-import path is put back as it was, and whatever goes wrong names the file and the cause.
+Loading runs that code. Its prints go to standard error, since standard output carries the command's own output. The
+import path is restored afterwards, and every failure names the file and the cause.
 """
 
 import contextlib
@@ -35,11 +35,11 @@ IMPORT_FAILURES = (
     TypeError,
     ValueError,
 )
-"""What code raises while it is imported. Anything else is so odd that its traceback is worth more than our words."""
+"""Exceptions reported as a ConfigError. Anything else is unusual enough to deserve its full traceback."""
 
 
 def load(place: str) -> list[Tool]:
-    """Load from a file when the place looks like one (`tools.py`, `./x`), else from a module.
+    """Load from a file if the place is spelled like one (`tools.py`, `./x`), else from a module.
 
     Raises: ConfigError.
     """
@@ -47,7 +47,7 @@ def load(place: str) -> list[Tool]:
 
 
 def names_file(place: str) -> bool:
-    """Tell a file from a module by its spelling."""
+    """Return whether a place is spelled like a file rather than a module."""
     return place.endswith(".py") or os.sep in place
 
 
@@ -81,7 +81,7 @@ def load_file(path: str | Path) -> list[Tool]:
         message = f"cannot load tools from {place}: it is not a Python file (.py)"
         raise ConfigError(message, param="tools", hint="name a file that ends in .py, or a module")
     module = importlib.util.module_from_spec(spec)
-    # Type hints and dataclasses look their module up by name, so it must be there while and after it runs.
+    # Type hints and dataclasses look their module up in sys.modules, during execution and later.
     sys.modules[name] = module
     with _importable(str(resolved.parent)), contextlib.redirect_stdout(sys.stderr):
         try:
@@ -96,18 +96,18 @@ def load_file(path: str | Path) -> list[Tool]:
 
 
 class _Source(importlib.machinery.SourceFileLoader):
-    """Always compiles: cached code counts as fresh when a file is changed within a second and keeps its size.
+    """Always compiles the source. Cached bytecode counts as fresh if a file changes within a second and keeps its size.
 
-    It is also another file than the one that a person agreed to, and anybody who writes here could have written it.
+    The cache is also a different file from the one the user trusted; any writer in the folder could have replaced it.
     """
 
     def path_stats(self, path: str) -> Any:
-        """Say that nothing is known, so that no cache is asked."""
+        """Raise OSError, which makes the loader skip the bytecode cache."""
         raise OSError(path)
 
 
 class _Neighbours(importlib.abc.MetaPathFinder):
-    """Finds modules as usual; those in one folder are compiled from their source, whatever is cached of them."""
+    """Finds modules as usual, but loads those in one folder from source, never from cached bytecode."""
 
     def __init__(self, folder: str) -> None:
         self._folder = os.path.join(os.path.realpath(folder), "")
@@ -115,7 +115,7 @@ class _Neighbours(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return where a module is."""
+        """Find a module as PathFinder does, with the loader replaced inside the folder."""
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
         if spec is None or spec.origin is None or not isinstance(spec.loader, importlib.machinery.SourceFileLoader):
             return spec
@@ -125,9 +125,9 @@ class _Neighbours(importlib.abc.MetaPathFinder):
 
 
 class Reloader:
-    """Watches the code that tools were loaded from, and puts them in place again when it changes.
+    """Watches the files that tools were loaded from, and reloads the tools when one changes.
 
-    `swap` takes tools out by name and puts others in; what cannot be loaded leaves everything as it was.
+    `swap` replaces tools by name. If loading fails, the old tools stay.
     """
 
     def __init__(self, places: Iterable[str], swap: Callable[[Iterable[str], Sequence[Tool]], None]) -> None:
@@ -136,7 +136,7 @@ class Reloader:
         self._seen = {place: _stamps(place) for place in self._names}
 
     def look(self) -> dict[str, list[str] | ConfigError]:
-        """Load again what changed since the last look: the names of its tools by place, or why it cannot be loaded."""
+        """Reload what changed since the last call; return the tools' names, or the error, by place."""
         found: dict[str, list[str] | ConfigError] = {}
         for place, seen in self._seen.items():
             stamps = _stamps(place)
@@ -152,13 +152,13 @@ class Reloader:
                 self._seen[place] = stamps
                 continue
             found[place] = self._names[place]
-            # What is imported now may be other files than before.
+            # The new code may import other files than before.
             self._seen[place] = _stamps(place)
         return found
 
 
 def _alias(resolved: Path) -> str:
-    """Name the module of a file, which no import can."""
+    """Return the name in sys.modules for a tool file, which no import statement can clash with."""
     return f"treadle_tools_{hashlib.sha256(os.fsencode(resolved)).hexdigest()[:12]}"
 
 
@@ -169,7 +169,7 @@ def _loaded_names(place: str) -> list[str]:
 
 
 def _stamps(place: str) -> dict[str, tuple[int, int]]:
-    """Return when each file behind a place was last changed, and its size; files that are gone are not there."""
+    """Return each file's modification time and size; deleted files are left out."""
     stamps: dict[str, tuple[int, int]] = {}
     for path in _files(place):
         with contextlib.suppress(OSError):
@@ -179,13 +179,13 @@ def _stamps(place: str) -> dict[str, tuple[int, int]]:
 
 
 def _files(place: str) -> list[Path]:
-    """Return the files that a change of counts: the place itself, and its neighbours that were imported."""
+    """Return the files to watch: the place itself and its imported neighbours."""
     own = [Path(place).expanduser().resolve()] if names_file(place) else []
     return [*own, *(Path(str(module.__file__)) for module in _neighbours(place))]
 
 
 def _neighbours(place: str) -> list[ModuleType]:
-    """Return the imported modules that lie beside a file of tools, or belong to a module of tools."""
+    """Return the imported modules in the folder of a tool file, or in the package of a tool module."""
     modules = [module for module in list(sys.modules.values()) if getattr(module, "__file__", None)]
     if not names_file(place):
         top = place.partition(".")[0]
@@ -195,16 +195,16 @@ def _neighbours(place: str) -> list[ModuleType]:
     folder = Path(place).expanduser().resolve().parent
     if any(part in ("site-packages", "dist-packages") for part in folder.parts):
         return []
-    return [module for module in modules if folder == Path(str(module.__file__)).parent and _is_plain(module)]
+    return [module for module in modules if folder == Path(str(module.__file__)).parent and _is_top_level(module)]
 
 
-def _is_plain(module: ModuleType) -> bool:
-    """Tell whether a module was imported as a neighbour: by one word, and not as the program itself."""
+def _is_top_level(module: ModuleType) -> bool:
+    """Return whether a module is top-level and not the main program."""
     return "." not in module.__name__ and module.__name__ != "__main__"
 
 
 def _forget(place: str) -> None:
-    """Let the next import run the code again, from its source."""
+    """Drop the modules and their bytecode, so that the next import runs the source again."""
     importlib.invalidate_caches()
     for module in _neighbours(place):
         sys.modules.pop(module.__name__, None)
@@ -243,19 +243,19 @@ def _failure(place: str, error: BaseException, alias: str = "") -> ConfigError:
         cause = _without(error.message, alias)
     else:
         cause = f"{type(error).__name__}: {error}{_line_of(error)}"
-    hint = error.hint if isinstance(error, TreadleError) else _way_out(error)
+    hint = error.hint if isinstance(error, TreadleError) else _hint_for(error)
     return ConfigError(f"cannot load tools from {place}: {cause}", param="tools", hint=hint)
 
 
-def _way_out(error: BaseException) -> str:
-    """Say what to do about code that can not be loaded."""
+def _hint_for(error: BaseException) -> str:
+    """Return the hint for code that cannot be loaded."""
     if isinstance(error, ModuleNotFoundError):
         return f"install {error.name} where Treadle is installed, or name a file: --tools ./FILE.py"
     return "correct the code; `treadle tools --tools FILE` loads it alone and lists what is in it"
 
 
 def _without(text: str, alias: str) -> str:
-    """Leave out the name that a file's module has only here; the file itself is named beside it."""
+    """Remove the internal module name of a tool file; the message already names the file."""
     return text.replace(f"{alias}.", "") if alias else text
 
 

@@ -1,4 +1,4 @@
-"""The tools of a process, by name. It holds them and says which are on; it runs nothing."""
+"""The tools of a process, by name, and which of them are on. Running them belongs to the runner."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -13,9 +13,9 @@ from treadle.tools.tool_loading import load_file, load_module
 
 
 class ToolRegistry:
-    """Tools by name. `enabled` are patterns of names (`get_*`); what fits none of them is as if it were not there.
+    """Tools by name. `enabled` are name patterns (`get_*`); tools that match none cannot be offered or called.
 
-    Every tool that comes in is put under its effective policy, wherever it comes from.
+    Every added tool gets its effective policy, whatever its source.
     """
 
     def __init__(
@@ -26,7 +26,7 @@ class ToolRegistry:
         policies: Policies | None = None,
     ) -> None:
         self._policies = policies or Policies()
-        self._watching: list[Callable[[], None]] = []
+        self._watchers: list[Callable[[], None]] = []
         self._tools: dict[str, Tool] = {}
         self._enabled = tuple(enabled)
         self._on: dict[str, Tool] | None = None
@@ -37,7 +37,7 @@ class ToolRegistry:
     def add(self, item: Tool | Callable[..., Any]) -> Tool:
         """Add a tool, or a plain function as a tool with the default policy.
 
-        Raises: ConfigError, when the name is taken, naming both places, or is that of what only a person may do.
+        Raises: ConfigError, when the name is taken, naming both origins, or reserved for what only a person may do.
         """
         tool = item if isinstance(item, Tool) else function_tool(item)
         if is_person_only(tool.name):
@@ -54,27 +54,28 @@ class ToolRegistry:
                 hint="give one of them another name",
             )
         self._tools[tool.name] = tool = self._policies.apply(tool)
-        self._changed()
+        self._publish_change()
         return tool
 
     def remove(self, name: str) -> Tool | None:
-        """Take a tool out and return it, if it was there."""
+        """Remove a tool and return it; None if there is none of that name."""
         taken = self._tools.pop(name, None)
-        self._changed()
+        self._publish_change()
         return taken
 
-    def watch(self, told: Callable[[], None]) -> Callable[[], None]:
-        """Tell somebody whenever the tools change; call what is returned to stop."""
-        self._watching.append(told)
-        return lambda: self._watching.remove(told)
+    def watch(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call `callback` whenever the tools change; the returned function unsubscribes."""
+        self._watchers.append(callback)
+        return lambda: self._watchers.remove(callback)
 
     def swap(self, names: Iterable[str], tools: Sequence[Tool]) -> None:
-        """Put tools in the place of others at once, or leave everything as it was.
+        """Replace tools by others in one step, or change nothing.
 
         Raises: ConfigError, when a name is taken.
         """
-        before, watching = dict(self._tools), self._watching
-        self._watching = []
+        before, watchers = dict(self._tools), self._watchers
+        # Muted until the swap is complete: watchers must not see the registry half changed.
+        self._watchers = []
         try:
             for name in names:
                 self.remove(name)
@@ -84,23 +85,23 @@ class ToolRegistry:
             self._tools = before
             raise
         finally:
-            self._watching = watching
-            self._changed()
+            self._watchers = watchers
+            self._publish_change()
 
     def held(self, source: str) -> list[ServerTool]:
-        """Return all tools of one source, also those that are off."""
+        """Return all tools of one source, including those that are off."""
         return [tool.declared for tool in self._tools.values() if tool.declared.source == source]
 
     def everything(self) -> list[Tool]:
-        """Return all tools, also those that are off, sorted by name."""
+        """Return all tools sorted by name, including those that are off."""
         return [self._tools[name] for name in sorted(self._tools)]
 
     def get(self, name: str) -> Tool | None:
-        """Return the tool of that name, if it is there and on."""
+        """Return the tool of that name if it exists and is on."""
         return (self._on or self._enabled_tools()).get(name)
 
     def refusal(self, name: str, source: str, arguments: Mapping[str, Any]) -> str:
-        """Return why a call of a tool would fail even if a person allowed it, or ""."""
+        """Return why a call would fail even if it were approved, or ""."""
         tool = self.get(name)
         known = None if tool is None or tool.declared.source != source else tool.refuses
         return "" if known is None else known(arguments)
@@ -112,13 +113,13 @@ class ToolRegistry:
         return tool.sandbox if tool is not None and is_command and tool.sandbox in LEVELS else ""
 
     def tools(self) -> tuple[ServerTool, ...]:
-        """Return what can be offered, sorted by name."""
+        """Return the tools that can be offered, sorted by name."""
         if self._listed is None:
             self._listed = tuple([tool.declared for tool in self._enabled_tools().values()])
         return self._listed
 
     def nearest(self, name: str, count: int = 3) -> list[str]:
-        """Return the names that are closest to one that is not there."""
+        """Return the most similar existing names, for a message about an unknown one."""
         return get_close_matches(name, [each.name for each in self.tools()], count, cutoff=0.5)
 
     def load_module(self, name: str) -> list[Tool]:
@@ -135,10 +136,10 @@ class ToolRegistry:
         """
         return [self.add(tool) for tool in load_file(path)]
 
-    def _changed(self) -> None:
+    def _publish_change(self) -> None:
         self._on = self._listed = None
-        for told in list(self._watching):
-            told()
+        for callback in list(self._watchers):
+            callback()
 
     def _enabled_tools(self) -> dict[str, Tool]:
         """Return the tools that are on, sorted by name."""

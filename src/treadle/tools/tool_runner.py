@@ -1,7 +1,7 @@
-"""Runs one call: find, validate, run within the policy, and make of whatever happens an Outcome.
+"""Runs one tool call: finds the tool, validates the arguments, runs it within its policy, returns an Outcome.
 
-Nothing a tool does reaches the engine as an exception; only cancellation passes. Whether a call may run at all
-(approval, limits of the run) is decided before it comes here.
+A tool's exceptions never reach the engine; only cancellation does. Whether a call may run at all (approval, limits of
+the run) is decided before.
 """
 
 import asyncio
@@ -48,10 +48,10 @@ from treadle.tools.tool_registry import ToolRegistry
 
 MESSAGE_BYTES_MAX = 1_000
 CANCEL_GRACE_S = 0.5
-"""How long a cancelled async tool may clean up before it is left to itself."""
+"""How long a cancelled async tool may clean up before the runner stops waiting for it."""
 RETRY_PAUSE_S = 0.1
 _COROUTINES = frozenset({CoroutineType})
-"""What nearly all async functions give."""
+"""The type that nearly all async functions return; checked before the slower isawaitable()."""
 _RETRIED_EFFECTS = ("read", "idempotent")
 _CODES = frozenset(get_args(RC)) - {"ok"}
 
@@ -60,7 +60,7 @@ Report = Callable[[CallContext, str], None]
 
 
 class RunnerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds that no tool's own policy can widen."""
+    """Limits that no tool's policy can exceed."""
 
     arguments_bytes_max: int = 262_144
     output_bytes_max: int = 65_536
@@ -69,11 +69,11 @@ class RunnerLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolRunner:
-    """Runs calls of registered tools; fits the engine's Toolbox port.
+    """Runs calls of registered tools; implements the engine's Toolbox port.
 
     Sync tools run in threads. A thread cannot be killed: after a timeout or a cancel its result is dropped and
-    its context says `cancelled`, but it stays busy until the function returns. The number of threads is bounded,
-    so tools that hang make later sync tools time out while waiting for a thread, and nothing worse.
+    its context is `cancelled`, but it stays busy until the function returns. The number of threads is bounded, so the
+    worst that hanging tools can do is to make later sync tools time out while they wait for a thread.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class ToolRunner:
         self._keep = keep
         self._report = report
         self._threads = Threads(self._limits.threads_max)
-        self._left: set[asyncio.Task[PoolEnded]] = set()
+        self._abandoned: set[asyncio.Task[PoolEnded]] = set()
         self._rates = CallRates()
 
     async def run(self, call: CallItem, context: CallContext) -> Outcome:
@@ -99,13 +99,13 @@ class ToolRunner:
         began = self._clock.monotonic()
         tool = self._registry.get(call.name)
         if tool is None:
-            outcome = await self._unheard_of(call, context)
+            outcome = await self._unknown_tool(call, context)
             return msgspec.structs.replace(outcome, duration_s=self._clock.monotonic() - began)
         if context.sandbox and context.sandbox > tool.sandbox:
-            return _weaker(tool, context.sandbox)
+            return _refuse_weaker_sandbox(tool, context.sandbox)
         policy = tool.declared.policy
         bytes_max = min(policy.output_bytes_max, self._limits.output_bytes_max)
-        own = self._own(call, context, bytes_max) if tool.takes_context else UNSEEN
+        tool_context = self._context_for(call, context, bytes_max) if tool.takes_context else UNSEEN
         try:
             arguments = read_arguments(call.arguments, self._limits.arguments_bytes_max)
             if not tool.validator.fits_now(arguments, len(call.arguments)):
@@ -113,17 +113,17 @@ class ToolRunner:
             if policy.rate_per_min:
                 self._rates.take(tool.name, policy.rate_per_min, context.key_id, self._clock.monotonic())
             if policy.retries and policy.effect in _RETRIED_EFFECTS:
-                answer = await self._attempts(tool, arguments, own)
+                answer = await self._attempts(tool, arguments, tool_context)
             else:
-                answer = await self._call(tool, arguments, own, policy.timeout_s)
+                answer = await self._call(tool, arguments, tool_context, policy.timeout_s)
             if answer.parts:
                 self._check_parts(answer)
             rc = "ok" if answer.envelope.ok else "failed"
         except ToolError as error:
             answer, rc = answer_of_error(error), _rc(error)
         finally:
-            own.cancel()
-        if warnings := own.warnings:
+            tool_context.cancel()
+        if warnings := tool_context.warnings:
             answer = with_warnings(answer, warnings)
         try:
             outcome = await self._outcome(answer, rc, tool.style, bytes_max, context)
@@ -134,29 +134,29 @@ class ToolRunner:
         return msgspec.structs.replace(outcome, duration_s=self._clock.monotonic() - began, sandbox=sandbox)
 
     def close(self) -> None:
-        """Let idle threads end."""
+        """End the threads once they are idle."""
         self._threads.close()
 
-    def _own(self, call: CallItem, context: CallContext, bytes_max: int) -> ToolContext:
-        """Return what a tool is told of its call."""
+    def _context_for(self, call: CallItem, context: CallContext, bytes_max: int) -> ToolContext:
+        """Build the context that the tool receives."""
         report = self._report
         return ToolContext(
             run_id=context.run_id,
             session_id=context.session_id,
             call_id=call.call_id,
             output_bytes_max=bytes_max,
-            report=None if report is None else partial(_tell, asyncio.get_running_loop(), report, context),
+            report=None if report is None else partial(_report_progress, asyncio.get_running_loop(), report, context),
         )
 
-    async def _unheard_of(self, call: CallItem, context: CallContext) -> Outcome:
-        """Return what a call gets of a tool that is not here, or never can be."""
+    async def _unknown_tool(self, call: CallItem, context: CallContext) -> Outcome:
+        """Return the outcome of a call to a tool that is not registered or that no model may call."""
         if is_person_only(call.name):
             return refuse_person_only(call.name)
         answer = answer_of_error(self._unknown(call.name))
         return await self._outcome(answer, "unknown_tool", "plain", self._limits.output_bytes_max, context)
 
     async def _attempts(self, tool: Tool, arguments: dict[str, Any], context: ToolContext) -> ToolAnswer:
-        """Run until it succeeds, fails for good, or the time for all attempts together is over."""
+        """Retry until the tool succeeds, fails permanently, or the deadline of all attempts together has passed."""
         policy = tool.policy
         deadline = self._clock.monotonic() + policy.timeout_s
         for attempt in range(policy.retries + 1):
@@ -170,7 +170,7 @@ class ToolRunner:
         raise AssertionError("the last attempt returns or raises")
 
     async def _call(self, tool: Tool, arguments: dict[str, Any], context: ToolContext, timeout_s: float) -> ToolAnswer:
-        """Convert the arguments, call the tool's code, read its result; whatever is raised becomes a ToolError."""
+        """Convert the arguments, call the tool's code and normalize its result; every exception becomes a ToolError."""
         try:
             bound = tool.bind(arguments, context)
             if tool.is_async:
@@ -179,9 +179,9 @@ class ToolRunner:
                 began = self._clock.monotonic()
                 ended = await self._threads.run(bound, timeout_s)
                 if ended is LATE:
-                    raise _too_late(tool)
+                    raise _timeout_of(tool)
                 if type(ended.value) not in PLAIN and inspect.isawaitable(given := ended.value):
-                    # What a function leaves to be awaited shares its time.
+                    # A sync function may return an awaitable; it gets what is left of the timeout.
                     left_s = timeout_s - (self._clock.monotonic() - began)
                     ended = await self._in_task(tool, lambda: given, left_s)
             if ended.raised is not None:
@@ -190,19 +190,19 @@ class ToolRunner:
         except (ToolError, asyncio.CancelledError, KeyboardInterrupt):
             raise
         except BaseException as error:
-            # A tool is foreign code: whatever it raises is its result.
+            # A tool is foreign code: whatever it raises, SystemExit too, is the result of the call.
             raise _tool_error(error) from error
 
     async def _in_task(self, tool: Tool, bound: Bound, timeout_s: float) -> PoolEnded:
-        """Run a coroutine; one that ignores its cancellation is left behind rather than waited for."""
+        """Run a coroutine in a task; a task that ignores its cancellation is abandoned, not awaited."""
         loop = asyncio.get_running_loop()
-        woken: asyncio.Future[None] = loop.create_future()
-        task = loop.create_task(_ended(bound, woken))
-        # One that other code cancels before its first step never comes to wake anybody.
-        task.add_done_callback(partial(_wake, woken))
-        timer = loop.call_later(timeout_s, _wake, woken)
+        done_or_late: asyncio.Future[None] = loop.create_future()
+        task = loop.create_task(_run_bound(bound, done_or_late))
+        # A task cancelled before its first step never runs its `finally`, so it needs a callback as well.
+        task.add_done_callback(partial(_wake, done_or_late))
+        timer = loop.call_later(timeout_s, _wake, done_or_late)
         try:
-            await woken
+            await done_or_late
         except asyncio.CancelledError:
             await self._stop(task)
             raise
@@ -210,7 +210,7 @@ class ToolRunner:
             timer.cancel()
         if not task.done():
             await self._stop(task)
-            raise _too_late(tool)
+            raise _timeout_of(tool)
         if task.cancelled():
             what = "was cancelled by other code" if task.cancelling() else "cancelled itself"
             raise ToolFailed(f"{tool.name} {what}.")
@@ -218,10 +218,10 @@ class ToolRunner:
 
     async def _stop(self, task: asyncio.Task[PoolEnded]) -> None:
         task.cancel()
-        task.add_done_callback(_forget)
-        if not await _is_done_in(task, CANCEL_GRACE_S):
-            self._left.add(task)
-            task.add_done_callback(self._left.discard)
+        task.add_done_callback(_retrieve_exception)
+        if not await _ends_within(task, CANCEL_GRACE_S):
+            self._abandoned.add(task)
+            task.add_done_callback(self._abandoned.discard)
 
     async def _outcome(
         self, answer: ToolAnswer, rc: str, style: Style, bytes_max: int, context: CallContext
@@ -230,12 +230,12 @@ class ToolRunner:
         size = len(text.encode())
         shown, handle = text, None
         if size > bytes_max:
-            kept = cut_text(text, self._limits.stored_bytes_max).encode()
-            handle = await self._kept(kept, context)
+            stored = cut_text(text, self._limits.stored_bytes_max).encode()
+            handle = await self._store_output(stored, context)
             if style == "s3":
                 shown = cut_object(text, bytes_max, handle=handle)
             else:
-                shown = cut_output(text, bytes_max, kept_bytes=len(kept), handle=handle)
+                shown = cut_output(text, bytes_max, kept_bytes=len(stored), handle=handle)
         return Outcome(
             text=shown,
             rc=rc,
@@ -254,13 +254,13 @@ class ToolRunner:
                 f"The tool returned {size} bytes of content parts; {self._limits.stored_bytes_max} are kept."
             )
 
-    async def _kept(self, whole: bytes, context: CallContext) -> str | None:
+    async def _store_output(self, whole: bytes, context: CallContext) -> str | None:
         if self._keep is None:
             return None
         try:
             return await self._keep(whole, context)
         except TreadleError:
-            # The model still gets what fits; that the rest is lost stands in the notice.
+            # The model still gets the part that fits; the notice states that the rest was not stored.
             return None
 
     def _unknown(self, name: str) -> UnknownTool:
@@ -270,59 +270,59 @@ class ToolRunner:
         return UnknownTool(f'There is no tool "{name}". {hint}')
 
 
-def _tell(loop: asyncio.AbstractEventLoop, report: Report, context: CallContext, text: str) -> None:
-    """Hand progress to the loop: a sync tool speaks from its own thread."""
-    # A thread may outlive its loop; then nobody watches any more.
+def _report_progress(loop: asyncio.AbstractEventLoop, report: Report, context: CallContext, text: str) -> None:
+    """Pass progress to the event loop; a sync tool reports from its own thread."""
+    # A thread may outlive its loop; the report is dropped then.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(report, context, text)
 
 
-async def _ended(bound: Bound, woken: "asyncio.Future[None]") -> PoolEnded:
-    """Call a tool's code and await what it gives: how it ended is a value, as for a thread. Wake who waits for it."""
+async def _run_bound(bound: Bound, done_or_late: "asyncio.Future[None]") -> PoolEnded:
+    """Call a tool's code, await its result, and return the outcome as a value, as the thread pool does."""
     try:
         result = bound()
         is_usual = type(result) in _COROUTINES
         return PoolEnded(value=await result if is_usual or inspect.isawaitable(result) else result)
     except (asyncio.CancelledError, KeyboardInterrupt):
         raise
-    except BaseException as error:  # noqa: BLE001 - a tool is foreign code, and the runner names every failure
+    except BaseException as error:  # noqa: BLE001 - a tool is foreign code, and the runner reports every failure
         return PoolEnded(raised=error)
     finally:
-        _wake(woken)
+        _wake(done_or_late)
 
 
-def _wake(woken: "asyncio.Future[None]", _: object = None) -> None:
-    if not woken.done():
-        woken.set_result(None)
+def _wake(done_or_late: "asyncio.Future[None]", _: object = None) -> None:
+    if not done_or_late.done():
+        done_or_late.set_result(None)
 
 
-async def _is_done_in(task: asyncio.Task[PoolEnded], seconds: float) -> bool:
-    """Wait for a task for so long, and tell whether it has ended; it goes on if not."""
+async def _ends_within(task: asyncio.Task[PoolEnded], seconds: float) -> bool:
+    """Wait for a task up to a time limit, without cancelling it; return whether it has ended."""
     loop = asyncio.get_running_loop()
-    woken: asyncio.Future[None] = loop.create_future()
-    wake = partial(_wake, woken)
+    done_or_late: asyncio.Future[None] = loop.create_future()
+    wake = partial(_wake, done_or_late)
     task.add_done_callback(wake)
     timer = loop.call_later(seconds, wake)
     try:
-        await woken
+        await done_or_late
     finally:
         timer.cancel()
         task.remove_done_callback(wake)
     return task.done()
 
 
-def _weaker(tool: Tool, level: str) -> Outcome:
-    """Return what a call gets that a person allowed where commands are better confined than here."""
+def _refuse_weaker_sandbox(tool: Tool, level: str) -> Outcome:
+    """Return the outcome of a call that was approved for a stronger sandbox than this process has."""
     words = f"Not run: it was allowed to run at sandbox {level}, and this process has {tool.sandbox}. Call it again."
     return failure("denied", words)
 
 
-def _too_late(tool: Tool) -> ToolTimeout:
+def _timeout_of(tool: Tool) -> ToolTimeout:
     return ToolTimeout(f"{tool.name} did not finish within {tool.policy.timeout_s:g} s.")
 
 
 def _rc(error: ToolError) -> str:
-    """Keep the label bounded: a code of the tool's own stands in the text, not in the metrics."""
+    """Return a known result code. A tool's own codes appear in the text only, so that metric labels stay bounded."""
     code = error.info.code
     if code in _CODES:
         return code
@@ -332,17 +332,17 @@ def _rc(error: ToolError) -> str:
 def _tool_error(error: BaseException) -> ToolError:
     if isinstance(error, ToolError):
         return error
-    return ToolFailed(cut_text(f"{type(error).__name__}: {_words(error)}".rstrip(": "), MESSAGE_BYTES_MAX))
+    return ToolFailed(cut_text(f"{type(error).__name__}: {_message_of(error)}".rstrip(": "), MESSAGE_BYTES_MAX))
 
 
-def _words(error: BaseException) -> str:
+def _message_of(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:  # noqa: BLE001 - an exception whose own text fails is still only a failed tool
         return ""
 
 
-def _forget(task: asyncio.Task[PoolEnded]) -> None:
-    """Look at the end of a task nobody waits for, so that asyncio does not complain of it."""
+def _retrieve_exception(task: asyncio.Task[PoolEnded]) -> None:
+    """Retrieve an abandoned task's exception, so that asyncio does not log it as never retrieved."""
     if not task.cancelled():
         task.exception()

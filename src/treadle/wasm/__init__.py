@@ -1,1 +1,1 @@
-"""WASM guests: tools and programs in a WebAssembly sandbox, and the cchat interface they call."""
+"""WASM guests: tools and programs in a WebAssembly sandbox, and the cchat host interface that they call."""

@@ -1,7 +1,7 @@
-"""The cchat host-call ABI, version 1, as tables: calls, flags, commands, error numbers and the tool's signature.
+"""The cchat host-call ABI, version 1, as tables: calls, flags, commands, error numbers, and the signature of tools.
 
-Two import modules offer it: `treadle` with the strict rules, and `spear`, whose guests keep the behaviour they were
-built for. Only the contract is here; nothing in this module calls a guest.
+Two import modules offer it: `treadle` with strict rules, and `spear`, with the behaviour that older guests were built
+for. Only the contract is here; `cchat_host_calls` implements it.
 """
 
 from enum import IntEnum, IntFlag
@@ -14,13 +14,13 @@ MODULE = "treadle"
 MODULE_COMPATIBLE = "spear"
 FIRST_FD = 1_000
 TABLE_NAMES = ("__indirect_function_table", "table")
-"""Exported tables in the order they are tried; after them the first exported table of functions."""
+"""Names of exported tables, in the order tried; without them the first exported table of functions is used."""
 
 BY_EXPORT_NAME = -1
 """The `fn_offset` of a tool that is not in a table but exported as `tool_<name>`."""
 
 ROLES = frozenset({"system", "developer", "user", "assistant"})
-"""What a guest may write as; not `tool`, because results must not be forged."""
+"""The roles a guest may write messages as; not `tool`, because results must not be forged."""
 
 ValueType = Literal["i32", "i64"]
 
@@ -69,7 +69,7 @@ class CchatFlag(IntFlag):
 
 
 class Command(IntEnum):
-    """What `cchat_ctl` is asked to do."""
+    """The commands of `cchat_ctl`."""
 
     SET_PARAM = 1
     GET_METRICS = 2
@@ -93,8 +93,8 @@ class HostCall(msgspec.Struct, frozen=True, kw_only=True):
 class CchatRules(msgspec.Struct, frozen=True, kw_only=True):
     """Where the two import modules differ.
 
-    Where a bad tool is not refused it is accepted, never called, and logged. A send without AUTO_TOOL_CALL that
-    appends the assistant's message lets the guest run its own loop.
+    A bad tool that is not refused is logged and never called. A send without AUTO_TOOL_CALL that appends the
+    assistant's message lets the guest run its own tool loop.
     """
 
     refuses_bad_tools: bool
@@ -163,30 +163,30 @@ TOOL = HostCall(
     parameters=("args_ptr", "args_len", "out_ptr", "out_len_ptr"),
     errors=frozenset({_E.ENOSPC, _E.EFAULT, _E.EIO}),
 )
-"""What a guest's own function must look like to be registered."""
+"""The signature a guest's function must have to be registered as a tool."""
 
 OUT_BYTES_FIRST = 16_384
-"""The output buffer offered first; one -ENOSPC may ask for more."""
+"""The size of the first output buffer; the tool may request a larger one once, by -ENOSPC."""
 
 
 def calls_of(module: str) -> tuple[HostCall, ...]:
-    """Return what the import module offers; a module of another name offers nothing."""
+    """Return the calls of an import module; none for an unknown one."""
     if module not in RULES:
         return ()
     return tuple(call for call in CALLS.values() if call.compatible or module == MODULE)
 
 
 def wants_space(rc: int, wanted_bytes: int, capacity_bytes: int) -> bool:
-    """Tell whether a tool's return code asks for a larger buffer.
+    """Return whether a tool's return code requests a larger buffer.
 
-    A guest that returns `-EINVAL` from WASI's errno.h returns Linux's -ENOSPC, so the number alone proves nothing:
-    the length must have grown past what was offered.
+    WASI's -EINVAL has the same number as Linux's -ENOSPC, so the number alone is ambiguous: the wanted length must
+    also exceed the capacity.
     """
     return rc in (-Errno.ENOSPC, -WasiErrno.ENOSPC) and wanted_bytes > capacity_bytes
 
 
 def outcome_of(rc: int, wanted_bytes: int, capacity_bytes: int) -> Errno | None:
-    """Read a tool's last return code: None for success, else what went wrong."""
+    """Interpret a tool's final return code: None for success, else the error."""
     if rc == 0:
         return Errno.EFAULT if wanted_bytes > capacity_bytes else None
     if wants_space(rc, wanted_bytes, capacity_bytes):

@@ -1,6 +1,6 @@
-"""What a guest has open: its conversations and the answers it got, behind numbers that are never used twice.
+"""A guest's open handles: its conversations and answers, under numbers that are never reused.
 
-Only state and its bounds are here; nothing asks a model and nothing touches a guest's memory.
+Holds state and its limits only; it neither runs models nor accesses a guest's memory.
 """
 
 from typing import Any
@@ -14,7 +14,7 @@ from treadle.wasm.cchat_parameters import KNOWN, CchatParameter
 
 
 class GuestTool(msgspec.Struct, frozen=True, kw_only=True):
-    """A function of the guest that the model may call: a slot of its table, or an export for a negative offset."""
+    """A guest function that the model may call: a slot of its table, or an export if the offset is negative."""
 
     spec: ToolSpec
     offset: int
@@ -32,7 +32,7 @@ class GuestChat:
         self._upstream: dict[str, msgspec.Raw] = {}
 
     def set(self, parameter: CchatParameter) -> None:
-        """Take a setting."""
+        """Store a setting."""
         if parameter.upstream:
             self._upstream[parameter.key] = parameter.value
         else:
@@ -48,19 +48,19 @@ class GuestChat:
 
     @property
     def upstream(self) -> dict[str, msgspec.Raw]:
-        """Return the settings that are the model's."""
+        """Return the settings that are sent to the provider."""
         return dict(self._upstream)
 
 
 class GuestAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a send gave; it can be received again and again until it is closed."""
+    """The result of a send; it can be received repeatedly until closed."""
 
     body: bytes
     metrics: bytes
 
 
 class Handles:
-    """The numbers of a guest, from 1000 up."""
+    """The handles of one guest, numbered from 1000."""
 
     def __init__(self, open_max: int) -> None:
         self._open_max = open_max
@@ -69,28 +69,28 @@ class Handles:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether no more can be opened."""
+        """Return whether the limit of open handles is reached."""
         return len(self._open) >= self._open_max
 
     def open(self, thing: GuestChat | GuestAnswer) -> int:
-        """Give it a number."""
+        """Open a handle and return its number."""
         fd, self._next = self._next, self._next + 1
         self._open[fd] = thing
         return fd
 
     def get(self, fd: int) -> GuestChat | GuestAnswer | None:
-        """Return what is open under a number."""
+        """Return the object of a handle, or None."""
         return self._open.get(fd)
 
     def chat(self, fd: int) -> GuestChat | None:
-        """Return the conversation under a number."""
+        """Return the conversation of a handle, or None."""
         found = self._open.get(fd)
         return found if isinstance(found, GuestChat) else None
 
     def close(self, fd: int) -> bool:
-        """Close a number; False if it was not open."""
+        """Close a handle; False if it was not open."""
         return self._open.pop(fd, None) is not None
 
     def was_open(self, fd: int) -> bool:
-        """Tell whether the number was ever given out."""
+        """Return whether the number was ever assigned."""
         return FIRST_FD <= fd < self._next

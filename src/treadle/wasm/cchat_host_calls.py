@@ -1,6 +1,6 @@
-"""The host calls of one guest: what `cchat_*` does. Every call returns a number and never raises.
+"""Implements the host calls of one guest (`cchat_*`). Every call returns a number and never raises.
 
-A refusal is an error number for the guest and a sentence behind `cchat_error`. What a guest may not do at all ends it.
+A refused call returns an error number, with a message for `cchat_error`. Exceeding a limit ends the guest.
 """
 
 import functools
@@ -44,7 +44,7 @@ Reply = int | RegistrationRefusal
 
 
 class CchatHost:
-    """One guest's side of Treadle. Made and used by the guest's thread."""
+    """The host side of one guest. Created and used by the guest's thread."""
 
     def __init__(self, sandbox: GuestSandbox, line: Line, *, model: str = "", stdin: bytes = b"") -> None:
         limits = sandbox.control.limits
@@ -66,7 +66,7 @@ class CchatHost:
         return {
             (module, call.name): Import(
                 signature=call.signature,
-                function=functools.partial(self._called, getattr(self, f"_{call.name}"), rules),
+                function=functools.partial(self._dispatch, getattr(self, f"_{call.name}"), rules),
             )
             for module, rules in RULES.items()
             for call in calls_of(module)
@@ -74,18 +74,18 @@ class CchatHost:
 
     @property
     def is_in_tool(self) -> bool:
-        """Tell whether one of the guest's tools is running, or was when the guest was stopped."""
+        """Return whether one of the guest's tools is running, or was when the guest was stopped."""
         return self._is_in_tool
 
     def stub(self, module: str, name: str) -> HostFunction | None:
-        """Return a function for an import that is not ours: WASI, or a part of the old host that is not there."""
+        """Return a stub for an import outside cchat: WASI, or a call of the old host that is not implemented."""
         if module in WASI_MODULES:
             return functools.partial(self._counted, self._wasi.stub(name))
-        return functools.partial(self._counted, _not_there) if module == MODULE_COMPATIBLE else None
+        return functools.partial(self._counted, _not_implemented) if module == MODULE_COMPATIBLE else None
 
     def print(self, fd: int, data: bytes) -> None:
-        """Pass on what the guest prints; too much of it ends the guest."""
-        self._say("stdout" if fd == 1 else "stderr", data.decode("utf-8", "replace"), len(data))
+        """Forward what the guest prints; exceeding the limit ends the guest."""
+        self._emit("stdout" if fd == 1 else "stderr", data.decode("utf-8", "replace"), len(data))
 
     def _counted(self, function: HostFunction, *arguments: int) -> int:
         self.host_calls += 1
@@ -94,10 +94,10 @@ class CchatHost:
             return -Errno.EAGAIN
         return function(*arguments)
 
-    def _called(self, function: Callable[..., Reply], rules: CchatRules, *arguments: int) -> int:
-        return self._counted(functools.partial(self._answered, function, rules), *arguments)
+    def _dispatch(self, function: Callable[..., Reply], rules: CchatRules, *arguments: int) -> int:
+        return self._counted(functools.partial(self._reply_code, function, rules), *arguments)
 
-    def _answered(self, function: Callable[..., Reply], rules: CchatRules, *arguments: int) -> int:
+    def _reply_code(self, function: Callable[..., Reply], rules: CchatRules, *arguments: int) -> int:
         reply = function(rules, *arguments)
         if isinstance(reply, RegistrationRefusal):
             self._error = reply.message
@@ -124,7 +124,7 @@ class CchatHost:
         if chat is None:
             return _BAD_FD
         role = self._text(role_ptr, role_len, ROLE_BYTES_MAX)
-        content = self._kept_text(ptr, length)
+        content = self._stored_text(ptr, length)
         if isinstance(role, RegistrationRefusal) or isinstance(content, RegistrationRefusal):
             return _first_refusal(role, content)
         if role not in ROLES:
@@ -144,7 +144,7 @@ class CchatHost:
         if chat is None:
             return _BAD_FD
         call_id = self._text(id_ptr, id_len, ID_BYTES_MAX)
-        content = self._kept_text(ptr, length)
+        content = self._stored_text(ptr, length)
         if isinstance(call_id, RegistrationRefusal) or isinstance(content, RegistrationRefusal):
             return _first_refusal(call_id, content)
         call = chat.open_calls.pop(call_id, None)
@@ -161,7 +161,7 @@ class CchatHost:
         if isinstance(data, RegistrationRefusal):
             return data
         spec = read_tool(data, chat.tools)
-        wrong = spec if isinstance(spec, RegistrationRefusal) else self._unusable(offset, spec.name)
+        wrong = spec if isinstance(spec, RegistrationRefusal) else self._function_refusal(offset, spec.name)
         if len(chat.tools) >= TOOLS_MAX:
             wrong = _refuse(Errno.ENOSPC, f"at most {TOOLS_MAX} tools can be registered")
         if wrong is not None and rules.refuses_bad_tools:
@@ -172,8 +172,8 @@ class CchatHost:
         chat.tools[spec.name] = GuestTool(spec=spec, offset=offset)
         return 0
 
-    def _unusable(self, offset: int, name: str) -> RegistrationRefusal | None:
-        """Say why a function cannot be called as a tool, as far as that can be told now."""
+    def _function_refusal(self, offset: int, name: str) -> RegistrationRefusal | None:
+        """Return why a function cannot be called as a tool; None if it can. The guest may change its table later."""
         if offset < BY_EXPORT_NAME:
             return _refuse(Errno.EINVAL, f"{offset} is neither a slot of a table nor -1")
         if offset == BY_EXPORT_NAME:
@@ -192,7 +192,7 @@ class CchatHost:
         if found is None:
             return _BAD_FD
         if command == Command.GET_METRICS:
-            return self._hand_out(found.metrics, ptr, len_ptr)
+            return self._copy_out(found.metrics, ptr, len_ptr)
         if command != Command.SET_PARAM or not isinstance(found, GuestChat):
             return _refuse(Errno.EINVAL, f"{command} is not a command for this fd")
         length = self._sandbox.read_u32(len_ptr)
@@ -207,16 +207,16 @@ class CchatHost:
         found = self._handles.get(fd)
         if not isinstance(found, GuestAnswer):
             return _BAD_FD
-        return self._hand_out(found.body, ptr, len_ptr)
+        return self._copy_out(found.body, ptr, len_ptr)
 
     def _cchat_error(self, _rules: CchatRules, ptr: int, len_ptr: int) -> Reply:
-        return self._hand_out(self._error.encode("utf-8", "replace"), ptr, len_ptr)
+        return self._copy_out(self._error.encode("utf-8", "replace"), ptr, len_ptr)
 
     def _cchat_send(self, rules: CchatRules, fd: int, flags: int) -> Reply:
         chat = self._handles.chat(fd)
         if chat is None:
             return _BAD_FD
-        refusal = self._unsendable(chat, flags, rules)
+        refusal = self._send_refusal(chat, flags, rules)
         if refusal is not None:
             return refusal
         is_auto = bool(flags & CchatFlag.AUTO_TOOL_CALL)
@@ -226,12 +226,12 @@ class CchatHost:
             self._line.give_up()
             return -Errno.EIO
         if is_auto or rules.appends_without_auto:
-            self._keep(chat, sent)
+            self._append_turn(chat, sent)
         metrics = write_metrics(sent) if flags & CchatFlag.METRICS else b"{}"
         chat.metrics = metrics
         return self._handles.open(GuestAnswer(body=write_reply(sent), metrics=metrics))
 
-    def _unsendable(self, chat: GuestChat, flags: int, rules: CchatRules) -> RegistrationRefusal | None:
+    def _send_refusal(self, chat: GuestChat, flags: int, rules: CchatRules) -> RegistrationRefusal | None:
         if flags & ~ALL_FLAGS:
             return _refuse(Errno.EINVAL, f"the flags {flags:#x} have bits that mean nothing")
         if self._is_in_tool:
@@ -247,9 +247,9 @@ class CchatHost:
         return None
 
     def _send(self, chat: GuestChat, is_auto: bool) -> Sent:
-        """Have one run made of the conversation; call the guest's tools as it wants them.
+        """Run the conversation, and call the guest's tools when the run requests them.
 
-        Raises: Stopped.
+        Raises: GuestStopped.
         """
         timeout_ms = chat.chosen("timeout_ms")
         self._line.ask(
@@ -263,7 +263,7 @@ class CchatHost:
                 max_total_tool_calls=chat.chosen("max_total_tool_calls"),
                 max_tool_output_bytes=chat.get("max_tool_output_bytes"),
                 timeout_s=None if timeout_ms is None else timeout_ms / 1_000,
-                mcp=_wishes(chat),
+                mcp=_mcp_wishes(chat),
             )
         )
         while not isinstance(wanted := self._line.next(), Sent):
@@ -280,7 +280,7 @@ class CchatHost:
         tool = chat.tools.get(call.name)
         if tool is None:
             return failure("unknown_tool", f"The guest has no tool {call.name!r}.")
-        wrong = self._unusable(tool.offset, call.name)
+        wrong = self._function_refusal(tool.offset, call.name)
         if wrong is not None:
             return failure("failed", f"The tool cannot be called any more: {wrong.message}.")
         if tool.offset == BY_EXPORT_NAME:
@@ -299,8 +299,8 @@ class CchatHost:
         arena = None if pointer is None or not length else Arena(pointer=pointer, length=length)
         return Caller(self._sandbox, arena)
 
-    def _keep(self, chat: GuestChat, sent: Sent) -> None:
-        """Make what was said part of the conversation."""
+    def _append_turn(self, chat: GuestChat, sent: Sent) -> None:
+        """Append the turn to the conversation and record its calls without a result."""
         chat.items.extend(as_history(sent.items))
         answered = {item.call_id for item in sent.items if isinstance(item, ResultItem)}
         calls = (item for item in sent.items if isinstance(item, CallItem))
@@ -317,10 +317,10 @@ class CchatHost:
         data = self._bytes(ptr, length, self._limits.log_line_bytes_max)
         if isinstance(data, RegistrationRefusal):
             return data
-        self._say("log", data.decode("utf-8", "replace"), len(data), level)
+        self._emit("log", data.decode("utf-8", "replace"), len(data), level)
         return 0
 
-    def _say(self, stream: Stream, text: str, size: int, level: int = 2) -> None:
+    def _emit(self, stream: Stream, text: str, size: int, level: int = 2) -> None:
         self._log_bytes += size
         if self._log_bytes > self._limits.log_bytes_max:
             self._control.end("quota", f"The guest logged more than {self._limits.log_bytes_max} bytes.")
@@ -351,8 +351,8 @@ class CchatHost:
         except UnicodeDecodeError as error:
             return _refuse(Errno.EILSEQ, f"not UTF-8 at byte {error.start}")
 
-    def _kept_text(self, ptr: int, length: int) -> str | RegistrationRefusal:
-        """Read text that a conversation will hold, within what all of them together may."""
+    def _stored_text(self, ptr: int, length: int) -> str | RegistrationRefusal:
+        """Read text for a conversation, within the limit for all of the guest's conversations together."""
         text = self._text(ptr, length, self._limits.text_bytes_max)
         if isinstance(text, RegistrationRefusal):
             return text
@@ -361,8 +361,8 @@ class CchatHost:
             return _refuse(Errno.E2BIG, f"more than {self._limits.text_bytes_max} bytes of text in all")
         return text
 
-    def _hand_out(self, data: bytes, ptr: int, len_ptr: int) -> Reply:
-        """Write bytes where the guest wants them; one that has too little room is told how much there must be."""
+    def _copy_out(self, data: bytes, ptr: int, len_ptr: int) -> Reply:
+        """Write bytes into the guest's buffer; if it is too small, write the needed length and return -ENOSPC."""
         capacity = self._sandbox.read_u32(len_ptr)
         if capacity is None:
             return _FAULT
@@ -391,8 +391,8 @@ def _role(name: str) -> Role:
     return _ROLES[name]
 
 
-def _wishes(chat: GuestChat) -> McpWishes:
-    """Return which MCP tools a conversation is set to offer; what is not set is all that was granted."""
+def _mcp_wishes(chat: GuestChat) -> McpWishes:
+    """Return which MCP tools a conversation offers; unset fields mean all that were granted."""
     servers, allowed = chat.chosen("mcp.server_ids"), chat.chosen("mcp.tool_allowlist")
     return McpWishes(
         enabled=chat.chosen("mcp.enabled") is not False,
@@ -402,5 +402,5 @@ def _wishes(chat: GuestChat) -> McpWishes:
     )
 
 
-def _not_there(*_: int) -> int:
+def _not_implemented(*_: int) -> int:
     return -Errno.ENOSYS

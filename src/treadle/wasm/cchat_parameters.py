@@ -1,7 +1,7 @@
-"""Reads what a guest sets with `cchat_ctl` SET_PARAM: `{"key": …, "value": …}`.
+"""Parses the settings of `cchat_ctl` SET_PARAM: `{"key": …, "value": …}`.
 
-The keys in the table are Treadle's own and bounded; keys of the host are refused; every other key goes upstream as
-it is. A limit a guest asks for is held to its ceiling by refusing it, so that a guest never runs under a number it
+The keys in the table are Treadle's own and bounded; keys reserved for the host are refused; all others are sent to the
+provider unchanged. A limit above its maximum is refused, not lowered, so that a guest never runs under a value that it
 did not set.
 """
 
@@ -20,7 +20,7 @@ Kind = Literal["text", "integer", "boolean", "names"]
 
 
 class Known(msgspec.Struct, frozen=True, kw_only=True):
-    """A key that Treadle acts on and does not send upstream."""
+    """A key that Treadle handles and does not send to the provider."""
 
     kind: Kind
     default: int | bool | None = None
@@ -29,7 +29,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CchatParameter(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting; `providers` says that Treadle does not act on it."""
+    """One setting; `upstream` marks one that is sent to the provider and not handled here."""
 
     key: str
     value: msgspec.Raw
@@ -53,9 +53,9 @@ KNOWN: dict[str, Known] = {
 }
 ALIASES = {"max_tool_calls": "max_total_tool_calls"}
 WRITTEN_ELSEWHERE = frozenset({"messages", "tools"})
-"""Set by calls of their own, where they are checked."""
+"""Set by separate calls, which check them."""
 RESERVED_PREFIX = "mcp.task_"
-"""Set by the host for a task; a guest may not."""
+"""Set by the host for a task; refused from guests."""
 
 
 class _Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,10 +64,10 @@ class _Setting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 def read_parameter(data: bytes) -> CchatParameter | RegistrationRefusal:
-    """Return the setting that the JSON describes, or why it is not taken."""
+    """Parse a setting; a refusal if it is invalid."""
     read = read_guest_json(data, bytes_max=PARAMETER_BYTES_MAX)
     if isinstance(read, RegistrationRefusal):
-        # `cchat_ctl` answers -EIO for JSON it cannot read, since before it had a second module.
+        # -EIO for invalid JSON dates from the first version of `cchat_ctl`; older guests depend on it.
         return RegistrationRefusal(errno=Errno.EIO, message=read.message) if read.errno is Errno.EINVAL else read
     try:
         setting = msgspec.convert(read, _Setting)
@@ -84,14 +84,14 @@ def _checked(key: str, value: Any) -> CchatParameter | RegistrationRefusal:
     if key in WRITTEN_ELSEWHERE:
         return RegistrationRefusal(errno=Errno.EINVAL, message=f"`{key}` has a call of its own")
     known = KNOWN.get(key)
-    wrong = _wrong(known, value) if known else None
-    if wrong:
-        return RegistrationRefusal(errno=Errno.EINVAL, message=f"`{key}` must be {wrong}")
+    expected = _expected(known, value) if known else None
+    if expected:
+        return RegistrationRefusal(errno=Errno.EINVAL, message=f"`{key}` must be {expected}")
     return CchatParameter(key=key, value=msgspec.Raw(write_json(value)), upstream=known is None)
 
 
-def _wrong(known: Known, value: Any) -> str | None:
-    """Say what the value should have been, or None when it is that."""
+def _expected(known: Known, value: Any) -> str | None:
+    """Return a description of the expected value; None if the value is valid."""
     match known.kind:
         case "text":
             return None if isinstance(value, str) and value else "a string that is not empty"

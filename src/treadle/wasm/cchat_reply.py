@@ -1,4 +1,4 @@
-"""Writes the end of a send as a guest reads it: a Chat Completions object, or an error; and its metrics."""
+"""Encodes the result of a send for a guest: a Chat Completions object or an error, and the metrics."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ _FINISH = {
 
 
 def write_reply(sent: Sent) -> bytes:
-    """Return the body that `cchat_recv` hands out."""
+    """Return the body that `cchat_recv` copies out."""
     if sent.error is not None:
         error = {"message": sent.error.message, "code": sent.error.code, "param": sent.error.param}
         return write_json({"error": error, "treadle": _about(sent)})
@@ -37,22 +37,22 @@ def write_reply(sent: Sent) -> bytes:
 
 
 def write_metrics(sent: Sent) -> bytes:
-    """Return what GET_METRICS hands out: real numbers, summed over the rounds of the send."""
+    """Return the body of GET_METRICS: usage summed over the rounds of the send."""
     return write_json({**(_usage(sent) or {}), "iterations": sent.rounds, "tool_calls": sent.calls})
 
 
 def last_turn(items: tuple[AnyItem, ...]) -> tuple[AnyItem, ...]:
-    """Return what was said after the last result."""
+    """Return the items after the last tool result."""
     last = max((place for place, item in enumerate(items) if isinstance(item, ResultItem)), default=-1)
     return items[last + 1 :]
 
 
 def _message(items: tuple[AnyItem, ...]) -> dict[str, Any]:
-    said = last_turn(items)
-    messages = [item for item in said if isinstance(item, MessageItem)]
+    turn = last_turn(items)
+    messages = [item for item in turn if isinstance(item, MessageItem)]
     text = "".join(text_of(message.content) for message in messages)
     refusals = [part.text for message in messages for part in message.content if isinstance(part, RefusalPart)]
-    calls = [_call(item) for item in said if isinstance(item, CallItem)]
+    calls = [_call(item) for item in turn if isinstance(item, CallItem)]
     written: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
     if refusals:
         written["refusal"] = "".join(refusals)
@@ -75,11 +75,11 @@ def _usage(sent: Sent) -> dict[str, int] | None:
 
 
 def _about(sent: Sent) -> dict[str, Any]:
-    """Say where to look the run up, and which limit it came to."""
+    """Return the run's id and status, and the limit that ended it."""
     about = {"run_id": sent.run_id, "status": sent.status, "limit": sent.limit}
     return {name: value for name, value in about.items() if value}
 
 
 def as_history(items: tuple[AnyItem, ...]) -> tuple[AnyItem, ...]:
-    """Return what was said as it goes into the next send: without the ids that the journal knows it by."""
+    """Return the items as history for the next send, without their journal ids."""
     return tuple(msgspec.structs.replace(item, id="") for item in items)

@@ -1,7 +1,7 @@
-"""Reads the JSON by which a guest registers one of its functions as a tool.
+"""Parses the JSON by which a guest registers one of its functions as a tool.
 
-The official nested form is taken as it is, a flat one is wrapped; anything else is a refusal with an error number
-and a sentence, never an exception. Whether the function itself can be called is for the sandbox to find out.
+Accepts OpenAI's nested form and a flat one; anything else is a refusal with an error number and a message, never an
+exception. Whether the function can be called is checked by the host calls.
 """
 
 import re
@@ -20,7 +20,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class RegistrationRefusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why something a guest sent is not taken: the number it gets back and the text behind `cchat_error`."""
+    """Why a guest's input is refused: the error number it gets, and the message for `cchat_error`."""
 
     errno: Errno
     message: str
@@ -39,7 +39,7 @@ class _Nested(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_tool(data: bytes, taken: Container[str] = ()) -> ToolSpec | RegistrationRefusal:
-    """Return the tool that the JSON describes, or why there is none; `taken` are the names already registered."""
+    """Parse a tool, or return a refusal; `taken` are the names already registered."""
     value = read_guest_json(data, bytes_max=TOOL_JSON_BYTES_MAX)
     if isinstance(value, RegistrationRefusal):
         return value
@@ -62,7 +62,7 @@ def read_tool(data: bytes, taken: Container[str] = ()) -> ToolSpec | Registratio
 
 
 def read_guest_json(data: bytes, *, bytes_max: int) -> Any | RegistrationRefusal:
-    """Decode JSON that a guest wrote, strictly: bounded, UTF-8, no NaN, no half of a surrogate pair."""
+    """Decode a guest's JSON strictly: bounded, UTF-8, no NaN, no lone surrogates."""
     if len(data) > bytes_max:
         return RegistrationRefusal(
             errno=Errno.E2BIG, message=f"{len(data)} bytes of JSON; at most {bytes_max} are taken"
@@ -78,7 +78,7 @@ def read_guest_json(data: bytes, *, bytes_max: int) -> Any | RegistrationRefusal
 
 
 def _read_function(data: bytes, value: dict[str, Any]) -> _Function:
-    """Decode the function, wrapped or not; the schema keeps the very bytes the guest wrote."""
+    """Decode the function, nested or flat; the schema stays byte-identical."""
     if "function" in value:
         function = msgspec.json.decode(data, type=_Nested).function
         schema = value["function"].get("parameters", {})

@@ -1,7 +1,7 @@
-"""Calls one of a guest's own functions as a tool: arguments in, room for the output, one retry with more room.
+"""Calls a guest's function as a tool: passes arguments, provides an output buffer, retries once with a larger one.
 
-The buffers are the guest's: from its allocator, else from the arena it named. Whatever the function returns becomes
-an outcome that the model can read; only a guest that had to be stopped raises.
+The buffers are in the guest's memory, from its allocator or else from the arena it named. Every result becomes an
+outcome for the model; only a guest that had to be stopped raises.
 """
 
 from typing import TYPE_CHECKING
@@ -29,14 +29,14 @@ _FREES: dict[str, Signature] = {
 
 
 class Arena(msgspec.Struct, frozen=True, kw_only=True):
-    """A range of its memory that a guest sets aside for its tools' arguments and output."""
+    """A range of the guest's memory, reserved for its tools' arguments and output."""
 
     pointer: int
     length: int
 
 
-class _Room(msgspec.Struct, frozen=True, kw_only=True):
-    """Where things are for one call: arguments and NUL, the output behind them, its length behind that."""
+class _Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """The memory layout of one call: arguments and NUL, then the output, then its length."""
 
     base: int
     size: int
@@ -48,11 +48,11 @@ class _Room(msgspec.Struct, frozen=True, kw_only=True):
 class _Returned(msgspec.Struct, frozen=True, kw_only=True):
     rc: int
     wanted: int
-    room: _Room
+    room: _Layout
 
 
 class Caller:
-    """Calls tools of one guest."""
+    """Calls the tools of one guest."""
 
     def __init__(self, sandbox: GuestSandbox, arena: Arena | None = None) -> None:
         self._sandbox = sandbox
@@ -61,13 +61,13 @@ class Caller:
 
     @property
     def has_room(self) -> bool:
-        """Tell whether there is anywhere to put arguments."""
+        """Return whether the guest has an allocator or an arena for arguments."""
         return self._alloc is not None or self._arena is not None
 
     def call(self, function: "Func", arguments: str, output_bytes_max: int) -> Outcome:
         """Run the tool, at most twice.
 
-        Raises: Stopped.
+        Raises: GuestStopped.
         """
         try:
             data = arguments.encode() if arguments.strip() else b"{}"
@@ -78,26 +78,26 @@ class Caller:
                 "too_large", f"The arguments are {len(data)} bytes; at most {ARGUMENTS_BYTES_MAX} are passed."
             )
         capacity = min(OUT_BYTES_FIRST, output_bytes_max)
-        returned = self._once(function, data, capacity)
+        returned = self._call_once(function, data, capacity)
         if isinstance(returned, _Returned) and wants_space(returned.rc, returned.wanted, returned.room.capacity):
             self._free(returned.room)
             if returned.wanted > output_bytes_max:
                 return failure(
                     "too_large", f"The output needs {returned.wanted} bytes; at most {output_bytes_max} are taken."
                 )
-            returned = self._once(function, data, returned.wanted)
+            returned = self._call_once(function, data, returned.wanted)
         if isinstance(returned, Outcome):
             return returned
         outcome = self._outcome(returned)
         self._free(returned.room)
         return outcome
 
-    def _once(self, function: "Func", data: bytes, capacity: int) -> _Returned | Outcome:
-        room = self._room(len(data), capacity)
+    def _call_once(self, function: "Func", data: bytes, capacity: int) -> _Returned | Outcome:
+        room = self._allocate(len(data), capacity)
         if room is None:
             return _failed("The guest gave no room for the tool's arguments and output.", "-12")
         sandbox = self._sandbox
-        # Where a tool fails without a word, its room must not hold the words of an earlier one.
+        # Clear the start of the buffer: a tool that fails without a message must not show an earlier one.
         blank = bytes(min(room.capacity, ERROR_BYTES_MAX))
         is_written = sandbox.write(room.base, data + b"\0") and sandbox.write(room.out, blank)
         if not (is_written and sandbox.write_u32(room.length, room.capacity)):
@@ -123,8 +123,8 @@ class Caller:
             return _failed(f"The output is not UTF-8 at byte {error.start}.", "-84")
         return Outcome(text=text, output_bytes=len(raw))
 
-    def _room(self, arguments_bytes: int, capacity: int) -> _Room | None:
-        """Lay out one call; in an arena the output gets what is left, up to the capacity."""
+    def _allocate(self, arguments_bytes: int, capacity: int) -> _Layout | None:
+        """Allocate the layout of one call; in an arena the output gets the remaining space, up to the capacity."""
         out_at = (arguments_bytes + 1 + 7) & ~7
         if self._alloc is not None:
             length_at = (out_at + capacity + 3) & ~3
@@ -132,7 +132,7 @@ class Caller:
             base = self._sandbox.call(self._alloc, size) & 0xFFFFFFFF
             if base == 0 or self._sandbox.read(base + size - 1, 1) is None or base + size > 0xFFFFFFFF:
                 return None
-            return _Room(base=base, size=size, out=base + out_at, capacity=capacity, length=base + length_at)
+            return _Layout(base=base, size=size, out=base + out_at, capacity=capacity, length=base + length_at)
         if self._arena is None:
             return None
         capacity = min(capacity, (self._arena.length - out_at - 4) & ~3)
@@ -142,9 +142,9 @@ class Caller:
         length_at = (out_at + capacity + 3) & ~3
         if length_at + 4 > self._arena.length:
             return None
-        return _Room(base=base, size=0, out=base + out_at, capacity=capacity, length=base + length_at)
+        return _Layout(base=base, size=0, out=base + out_at, capacity=capacity, length=base + length_at)
 
-    def _free(self, room: _Room) -> None:
+    def _free(self, room: _Layout) -> None:
         if self._alloc is None:
             return
         for name, signature in _FREES.items():
@@ -160,6 +160,6 @@ def _failed(message: str, rc: str) -> Outcome:
 
 
 def _error_text(raw: bytes | None) -> str:
-    """Return the words of a failed tool, through their end as C has it: the rest of its room says nothing."""
-    said = (raw or b"")[:ERROR_BYTES_MAX].partition(b"\0")[0]
-    return cut_text(said.decode("utf-8", "replace"), ERROR_BYTES_MAX)
+    """Return a failed tool's message, up to its terminating NUL."""
+    message = (raw or b"")[:ERROR_BYTES_MAX].partition(b"\0")[0]
+    return cut_text(message.decode("utf-8", "replace"), ERROR_BYTES_MAX)

@@ -1,4 +1,4 @@
-"""What all guests of a process share: the compiler, the workers, how many may live at once, and what is counted."""
+"""Resources shared by all guests of a process: the compiler, the workers, the limit of live guests, the metrics."""
 
 import asyncio
 import contextlib
@@ -45,12 +45,12 @@ class GuestModule(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def spec(self) -> EngineSpec:
-        """Return how its code is compiled."""
+        """Return the engine settings its code is compiled with."""
         return EngineSpec(mode=self.engine, memory_bytes_max=self.limits.memory_bytes_max)
 
 
 class TooManyGuests(RequestError):
-    """As many guests as may live at once are alive."""
+    """The limit of live guests is reached."""
 
     code = "too_many_guests"
     status = 429
@@ -58,7 +58,7 @@ class TooManyGuests(RequestError):
 
 
 class GuestPool:
-    """The guests' share of a process."""
+    """Compiles guests and limits how many are alive at once."""
 
     def __init__(
         self,
@@ -77,12 +77,12 @@ class GuestPool:
 
     @property
     def live(self) -> int:
-        """Return how many guests are alive."""
+        """Return the number of live guests."""
         return self._live
 
     @contextlib.contextmanager
     def place(self) -> Generator[None]:
-        """Hold a place for one guest.
+        """Reserve a place for one guest.
 
         Raises: TooManyGuests.
         """
@@ -95,7 +95,7 @@ class GuestPool:
             self._live -= 1
 
     def prepare(self, module: GuestModule, wasm: bytes | None = None) -> CompiledModule:
-        """Compile a module, or find it compiled. Blocks: not for the thread of an event loop, but at start.
+        """Compile a module, or return it from the cache. Blocks: call it at startup or in a thread.
 
         Raises: NotFound, BadGuest, ConfigError.
         """
@@ -109,12 +109,12 @@ class GuestPool:
         return compiled
 
     async def close(self) -> None:
-        """End the workers."""
+        """End the worker processes."""
         await self.workers.close()
 
 
 def read_guest(path: str) -> bytes:
-    """Read a guest's file; text is taken as WAT.
+    """Read a guest's file; a `.wat` file is converted to WASM.
 
     Raises: NotFound, BadGuest.
     """
@@ -133,5 +133,5 @@ def read_guest(path: str) -> bytes:
 
 
 async def off_loop(work: Callable[[], Any]) -> Any:
-    """Run blocking work, which is no guest, beside the loop."""
+    """Run blocking work other than a guest in asyncio's thread pool."""
     return await asyncio.to_thread(work)

@@ -1,4 +1,4 @@
-"""Starts session guests by name or by code, as threads or as processes, and says how they ended."""
+"""Runs session guests by name or by code, as threads or as processes, and reports how they ended."""
 
 import asyncio
 import logging
@@ -25,9 +25,9 @@ log = logging.getLogger("treadle.wasm")
 class Guests:
     """The session guests of one process."""
 
-    def __init__(self, quarters: GuestPool, desk: ConversationRuns, modules: Sequence[GuestModule] = ()) -> None:
-        self._quarters = quarters
-        self._desk = desk
+    def __init__(self, pool: GuestPool, conversations: ConversationRuns, modules: Sequence[GuestModule] = ()) -> None:
+        self._pool = pool
+        self._conversations = conversations
         self._modules = {module.name: module for module in modules if module.kind == "session"}
 
     @property
@@ -42,13 +42,13 @@ class Guests:
 
     @property
     def live(self) -> int:
-        """Return how many guests are alive, tool guests too."""
-        return self._quarters.live
+        """Return the number of live guests, including tool guests."""
+        return self._pool.live
 
     def find(self, name: str) -> GuestModule:
         """Return a configured guest.
 
-        Raises: NotFound, naming what there is.
+        Raises: NotFound, naming the configured guests.
         """
         module = self._modules.get(name)
         if module is None:
@@ -65,33 +65,38 @@ class Guests:
         wasm: bytes | None = None,
         sender: Sender | None = None,
     ) -> ProgramEnded:
-        """Run a guest to its end, for a sender; being cancelled stops it. What it does wrong is in what is returned.
+        """Run a guest to its end, for a sender; cancellation stops it. A guest's errors are in the result.
 
         Raises: NotFound, BadGuest, TooManyGuests, ConfigError.
         """
-        with self._quarters.place():
-            compiled: CompiledModule = await off_loop(partial(self._quarters.prepare, module, wasm))
+        with self._pool.place():
+            compiled: CompiledModule = await off_loop(partial(self._pool.prepare, module, wasm))
             if compiled.is_component:
                 raise BadGuest("A component cannot be a session guest, only a tool guest.", param="path")
             start = ProgramStart(model=module.model, stdin=stdin)
-            visit = GuestConversation(module.grants, sender)
+            conversation = GuestConversation(module.grants, sender)
             run = self._in_process if module.isolation == "process" else self._in_thread
-            work = run(module, compiled, start, visit, hear or partial(log_said, module.name))
-            ended = await self._seen(module, visit, work)
-        ended = msgspec.structs.replace(ended, run_ids=tuple(visit.run_ids))
-        self._note(module, ended)
+            work = run(module, compiled, start, conversation, hear or partial(log_said, module.name))
+            ended = await self._traced(module, conversation, work)
+        ended = msgspec.structs.replace(ended, run_ids=tuple(conversation.run_ids))
+        self._record_end(module, ended)
         return ended
 
     async def close(self) -> None:
-        """End what is left of the guests."""
-        await self._quarters.close()
+        """End the worker processes."""
+        await self._pool.close()
 
     async def _in_thread(
-        self, module: GuestModule, compiled: CompiledModule, start: ProgramStart, visit: GuestConversation, hear: Hear
+        self,
+        module: GuestModule,
+        compiled: CompiledModule,
+        start: ProgramStart,
+        conversation: GuestConversation,
+        hear: Hear,
     ) -> ProgramEnded:
         control = Control(module.limits)
-        line = ThreadLine(asyncio.get_running_loop(), self._desk, visit, control, hear)
-        code = self._quarters.compiler.load(compiled, module.spec)
+        line = ThreadLine(asyncio.get_running_loop(), self._conversations, conversation, control, hear)
+        code = self._pool.compiler.load(compiled, module.spec)
         work = asyncio.ensure_future(
             run_in_thread(partial(run_program, code, module.spec, control, line, start), f"treadle-guest-{module.name}")
         )
@@ -103,15 +108,20 @@ class Guests:
             raise
 
     async def _in_process(
-        self, module: GuestModule, compiled: CompiledModule, start: ProgramStart, visit: GuestConversation, hear: Hear
+        self,
+        module: GuestModule,
+        compiled: CompiledModule,
+        start: ProgramStart,
+        conversation: GuestConversation,
+        hear: Hear,
     ) -> ProgramEnded:
-        workers = self._quarters.workers
+        workers = self._pool.workers
         worker = await workers.take(compiled.digest)
         job = GuestJob(
             spec=module.spec, limits=module.limits, code_bytes=len(compiled.code), start=start, grant=module.wasi
         )
         try:
-            done: Done = await Assignment(worker, self._desk, visit, hear).run(job, compiled.code)
+            done: Done = await Assignment(worker, self._conversations, conversation, hear).run(job, compiled.code)
         except BaseException:
             await worker.close()
             raise
@@ -119,15 +129,15 @@ class Guests:
         assert done.ended is not None, "a session's job ends with how it ended"
         return done.ended
 
-    async def _seen(
-        self, module: GuestModule, visit: GuestConversation, work: Coroutine[Any, Any, ProgramEnded]
+    async def _traced(
+        self, module: GuestModule, conversation: GuestConversation, work: Coroutine[Any, Any, ProgramEnded]
     ) -> ProgramEnded:
-        """Do the work of a guest within a span, where there are any, and its runs under it."""
-        tracer = self._quarters.tracer
+        """Run a guest within a tracing span, if tracing is on; its runs become children of the span."""
+        tracer = self._pool.tracer
         if tracer is None:
             return await work
         span = tracer.guest(module.name)
-        visit.trace_parent = span.parent
+        conversation.trace_parent = span.parent
         code, cpu_s = "cancelled", 0.0
         try:
             ended = await work
@@ -136,13 +146,13 @@ class Guests:
         finally:
             span.end(code, cpu_s)
 
-    def _note(self, module: GuestModule, ended: ProgramEnded) -> None:
+    def _record_end(self, module: GuestModule, ended: ProgramEnded) -> None:
         code = _code(ended)
-        self._quarters.meter.guest_ended(code, ended.cpu_s)
+        self._pool.meter.guest_ended(code, ended.cpu_s)
         fields = {"guest": module.name, "stop": code, "cpu_s": ended.cpu_s, "runs": len(ended.run_ids)}
         log.info("guest ended", extra={**fields, "host_calls": ended.host_calls, "exit_code": ended.exit_code})
 
 
 def _code(ended: ProgramEnded) -> str:
-    """Return how a guest ended, as a word."""
+    """Return how a guest ended, as a code."""
     return "ok" if ended.stop is None else ended.stop.code

@@ -1,7 +1,7 @@
-"""Tool guests: core modules with `tool_<name>` exports, and components, as ordinary tools of the registry.
+"""Tool guests: core modules with `tool_<name>` exports, and components, as tools of the registry.
 
-Every call gets a fresh instance, so nothing of one call is there for the next. What the tools are is said by a JSON
-file beside the module, or by the module itself (`describe`).
+Every call gets a fresh instance, so that calls share no state. The tools are described by a JSON file beside the
+module, or by the module itself (`describe`).
 """
 
 import asyncio
@@ -38,18 +38,18 @@ SCHEMA_BYTES_MAX = 1_048_576
 
 
 class ToolGuest:
-    """One tool guest: its code, what its tools are, and how a call of one runs."""
+    """One tool guest: its code, its tool specifications, and the execution of calls."""
 
-    def __init__(self, quarters: GuestPool, module: GuestModule, *, hear: Hear | None = None) -> None:
-        self._quarters = quarters
+    def __init__(self, pool: GuestPool, module: GuestModule, *, hear: Hear | None = None) -> None:
+        self._pool = pool
         self._module = module
         self._hear = hear or partial(log_said, module.name)
-        self._compiled: CompiledModule = quarters.prepare(module)
-        self._code: Any = quarters.compiler.load(self._compiled, module.spec)
+        self._compiled: CompiledModule = pool.prepare(module)
+        self._code: Any = pool.compiler.load(self._compiled, module.spec)
         self._at_once = asyncio.Semaphore(TOOLS_AT_ONCE)
 
     def tools(self) -> list[Tool]:
-        """Return its tools for the registry.
+        """Return the guest's tools for the registry.
 
         Raises: ConfigError.
         """
@@ -65,7 +65,7 @@ class ToolGuest:
         ]
 
     def specs(self) -> list[ToolSpec]:
-        """Return what the model is told of the tools.
+        """Return the specifications of the guest's tools.
 
         Raises: ConfigError.
         """
@@ -79,13 +79,13 @@ class ToolGuest:
 
     async def call(self, call: ToolCall) -> Outcome:
         """Run one call in a fresh instance."""
-        with self._quarters.place():
+        with self._pool.place():
             async with self._at_once:
                 run = self._in_process if self._module.isolation == "process" else self._in_thread
                 return await run(call)
 
     async def _handle(self, name: str, arguments: dict[str, Any], context: ToolContext) -> object:
-        """Run a call for the tool runner: its text, or the error that it is.
+        """Run a call for the tool runner, and return its value or raise its error.
 
         Raises: ToolError.
         """
@@ -97,28 +97,28 @@ class ToolGuest:
 
     async def _in_thread(self, call: ToolCall) -> Outcome:
         control = Control(self._module.limits)
-        work = partial(run_tool, self._code, self._module.spec, control, call, self._hear_from_thread())
+        work = partial(run_tool, self._code, self._module.spec, control, call, self._thread_safe_output())
         try:
             return await run_in_thread(work, f"treadle-tool-{self._module.name}")
         except asyncio.CancelledError:
             control.cancel()
             raise
         finally:
-            self._quarters.meter.guest_ended("ok" if control.stop is None else control.stop.code, control.cpu_s)
+            self._pool.meter.guest_ended("ok" if control.stop is None else control.stop.code, control.cpu_s)
 
-    def _hear_from_thread(self) -> Hear:
-        """Return who hears what the guest says, called on the event loop's own thread."""
+    def _thread_safe_output(self) -> Hear:
+        """Return an output callback for the guest's thread that forwards to the event loop."""
         loop = asyncio.get_running_loop()
 
-        def hear(said: Said) -> None:
-            # The loop may be gone by the time a guest that was left behind says something.
+        def forward(said: Said) -> None:
+            # An abandoned guest may print after the loop is closed.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(self._hear, said)
 
-        return hear
+        return forward
 
     async def _in_process(self, call: ToolCall) -> Outcome:
-        workers, compiled = self._quarters.workers, self._compiled
+        workers, compiled = self._pool.workers, self._compiled
         worker = await workers.take(compiled.digest)
         job = GuestJob(
             spec=self._module.spec,
@@ -135,11 +135,11 @@ class ToolGuest:
             raise
         await workers.give_back(compiled.digest, worker)
         ended = done.ended or ProgramEnded()
-        self._quarters.meter.guest_ended("ok" if ended.stop is None else ended.stop.code, ended.cpu_s)
+        self._pool.meter.guest_ended("ok" if ended.stop is None else ended.stop.code, ended.cpu_s)
         return outcome_of(done)
 
     def _described(self) -> str:
-        """Return the tools as JSON: from the file beside the module, else as the guest says.
+        """Return the tools as JSON: from the file beside the module, else from the guest's `describe`.
 
         Raises: ConfigError.
         """
@@ -182,7 +182,7 @@ def _read_specs(text: str, module: GuestModule) -> list[ToolSpec]:
 
 
 def _value(text: str) -> object:
-    """Return a tool's JSON as the value it is, and other text as text."""
+    """Return the value of a tool's JSON output; other output stays text."""
     try:
         return read_json(text)
     except BadJson:
@@ -199,7 +199,7 @@ def _wrong(module: GuestModule, message: str) -> ConfigError:
 
 
 def _in_guest_thread(work: Callable[[], T]) -> T:
-    """Run a guest to its end from any thread, also from that of an event loop that is only being set up."""
+    """Run a guest to its end in a new thread and wait; safe from any thread, even before an event loop runs."""
     results: list[T] = []
     errors: list[GuestStopped] = []
 

@@ -37,7 +37,7 @@ def test_keys_and_tools_are_counted_apart() -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of too many keys the one that was quiet longest is forgotten."""
-    monkeypatch.setattr(rates, "PLACES_MAX", 2)
+    monkeypatch.setattr(rates, "WINDOWS_MAX", 2)
     counted = CallRates()
     for key in ("a", "b", "c"):
         counted.take("get", 1, key, 0.0)

@@ -1,7 +1,7 @@
-"""Judges calls by the accepted values of a question. Pure.
+"""Checks the calls of a model against the accepted values of a BFCL question. Does no I/O.
 
-Names are exact, every argument must be accepted, none may be missing or too much, and calls may come in any order.
-Text is compared whatever its case and spacing, and numbers by value; nothing else is stripped away.
+Names must match exactly, every argument must have an accepted value, none may be missing or extra, and calls may come
+in any order. Text is compared without case and spacing, numbers by value; nothing else is normalized.
 """
 
 from collections.abc import Mapping, Sequence
@@ -10,11 +10,11 @@ from typing import Any, cast
 from treadle.evals.bfcl.dataset import Accepted, BfclQuestion
 
 Made = tuple[str, Any]
-"""A call that was made: its name, and its arguments as a value."""
+"""A call by the model: its name, and its decoded arguments."""
 
 
 def check_calls(question: BfclQuestion, made: Sequence[Made]) -> str | None:
-    """Return what is wrong with the calls of a single turn, or None."""
+    """Return the difference between the calls of a turn and the accepted ones, or None."""
     if question.set.endswith("irrelevance"):
         return f"expected no call, got {_shown(made)}" if made else None
     if question.set.endswith("relevance"):
@@ -27,7 +27,7 @@ def check_calls(question: BfclQuestion, made: Sequence[Made]) -> str | None:
 
 
 def _unmatched(wanted: Sequence[tuple[str, Accepted]], made: Sequence[Made]) -> list[tuple[str, Accepted]]:
-    """Pair what was wanted with what was made, as many as possible; return what has no partner."""
+    """Match as many expected and actual calls as possible; return the unmatched ones."""
     owner: dict[int, int] = {}
 
     def claim(position: int, tried: set[int]) -> bool:
@@ -44,7 +44,7 @@ def _unmatched(wanted: Sequence[tuple[str, Accepted]], made: Sequence[Made]) -> 
 
 
 def fits(wanted: tuple[str, Accepted], made: Made) -> bool:
-    """Tell whether a call is one that was wanted."""
+    """Return whether a call matches an expected one."""
     name, arguments = made
     return name == wanted[0] and _fits_object(wanted[1], arguments)
 
@@ -62,12 +62,12 @@ def _fits_object(accepted: Mapping[str, Any], value: Any) -> bool:
 
 
 def _may_be_missing(options: Any) -> bool:
-    """Tell whether an argument may be left out: an empty text says so, and so does the lack of any option."""
+    """Return whether an argument is optional: its options are empty or include an empty text."""
     return isinstance(options, list) and (not options or "" in cast("list[Any]", options))
 
 
 def _is_accepted(options: Any, value: Any) -> bool:
-    """Tell whether a value is one of the options; what is not listed is an option itself."""
+    """Return whether a value is one of the options; options that are not a list count as one option."""
     choices = cast("list[Any]", options) if isinstance(options, list) else [options]
     if not choices:
         return value == []
@@ -75,7 +75,7 @@ def _is_accepted(options: Any, value: Any) -> bool:
 
 
 def is_alike(wanted: Any, value: Any) -> bool:
-    """Compare one accepted value with the one that was given."""
+    """Compare an accepted value with the actual one."""
     if isinstance(wanted, dict):
         return _fits_object(cast("dict[str, Any]", wanted), value)
     if isinstance(wanted, list):

@@ -1,6 +1,6 @@
-"""A small client of its own for Chat Completions and Responses: it writes requests by hand and reads answers as JSON.
+"""A small client for Chat Completions and Responses, which builds requests and reads answers as plain JSON.
 
-It shares no code with the gateway's codecs, so that it can judge them.
+It shares no code with the gateway's codecs, so that it can test them independently.
 """
 
 import json
@@ -22,7 +22,7 @@ _HEADERS = {"Content-Type": "application/json", "Accept": "application/json"}
 
 
 class BfclCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that the model wants: its id, its name, and its arguments as text."""
+    """A call requested by the model: its id, its name, and its arguments as text."""
 
     id: str
     name: str
@@ -30,7 +30,7 @@ class BfclCall(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def value(self) -> Any:
-        """Return the arguments as a value; the text itself where it is no JSON."""
+        """Return the decoded arguments, or the text itself if it is not JSON."""
         try:
             return json.loads(self.arguments or "{}")
         except ValueError:
@@ -38,7 +38,7 @@ class BfclCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BfclAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What came back: text, calls, tokens, and the messages to send along the next time."""
+    """An answer: text, calls, tokens, and the messages to include in the next request."""
 
     text: str
     calls: list[BfclCall]
@@ -48,7 +48,7 @@ class BfclAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BfclClient:
-    """Asks one gateway through one API."""
+    """Sends requests to one gateway through one API."""
 
     def __init__(self, pool: ClientPool, base_url: str, api: str, model: str) -> None:
         self._pool = pool

@@ -1,4 +1,4 @@
-"""Asks the questions of the archive through a real gateway over HTTP, runs the calls, and judges what came of it."""
+"""Runs BFCL questions through a real gateway over HTTP, executes the calls, and grades the answers."""
 
 import asyncio
 import signal
@@ -26,15 +26,15 @@ from treadle.runtime import Parts, Runtime
 from treadle.server.server_process import Address, serve
 
 TRUTH = "truth"
-"""The name of the model that always gives the ground truth."""
+"""The name of the model that always answers with the ground truth."""
 STEPS_MAX = 20
-"""How often a model may call in one turn."""
+"""How many times a model may request calls in one turn."""
 
 Told = Callable[[SampleRow], None]
 
 
 class BfclOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked, of whom, through which APIs."""
+    """The questions, models and APIs of a run."""
 
     wheel: Path
     sets: tuple[str, ...]
@@ -48,12 +48,12 @@ class BfclOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_bfcl(options: BfclOptions, told: Told | None = None) -> list[SampleRow]:
-    """Ask everything and return a row for each question, model and API; fewer when there may be no more requests.
+    """Run everything and return a row for each question, model and API; fewer if the request limit is reached.
 
     Raises: ConfigError.
     """
     questions = read_questions(options)
-    asked = _Asked(options.requests_max)
+    asked = _RequestCounter(options.requests_max)
     worlds = Worlds(options.wheel)
     async with AsyncExitStack() as exits:
         base_url = await exits.enter_async_context(_gateway(options, questions))
@@ -69,7 +69,7 @@ async def run_bfcl(options: BfclOptions, told: Told | None = None) -> list[Sampl
                     return
                 question, model, api = work[place]
                 client = BfclClient(pool, base_url, api, question.id if model == TRUTH else model)
-                row = await _ask(question, model, api, _Talk(client, asked), worlds)
+                row = await _ask(question, model, api, _Conversation(client, asked), worlds)
                 rows[place] = row
                 if told is not None:
                     told(row)
@@ -79,7 +79,7 @@ async def run_bfcl(options: BfclOptions, told: Told | None = None) -> list[Sampl
 
 
 def read_questions(options: BfclOptions) -> list[BfclQuestion]:
-    """Return what will be asked, of every model and through every API; questions without an answer are left out.
+    """Return the questions to run; those without a valid answer are left out.
 
     Raises: ConfigError.
     """
@@ -127,8 +127,8 @@ async def _gateway(options: BfclOptions, questions: Iterable[BfclQuestion]) -> A
             await asyncio.wait((serving,))
 
 
-async def _ask(question: BfclQuestion, model: str, api: str, talk: "_Talk", worlds: Worlds) -> SampleRow:
-    """Ask one question and judge it."""
+async def _ask(question: BfclQuestion, model: str, api: str, talk: "_Conversation", worlds: Worlds) -> SampleRow:
+    """Run one question and grade it."""
     try:
         if question.is_multi:
             problem = await _converse(question, talk, worlds)
@@ -140,7 +140,9 @@ async def _ask(question: BfclQuestion, model: str, api: str, talk: "_Talk", worl
     return _row(question, model, api, talk, "fail" if problem else "pass", problem or "")
 
 
-def _row(question: BfclQuestion, model: str, api: str, talk: "_Talk", outcome: Outcome, reason: str) -> SampleRow:
+def _row(
+    question: BfclQuestion, model: str, api: str, talk: "_Conversation", outcome: Outcome, reason: str
+) -> SampleRow:
     """Return the row of a question: a scenario of its own, so that runs are paired by question, under its set."""
     return SampleRow(
         key=f"{model}.{api}.{question.id}",
@@ -157,27 +159,27 @@ def _row(question: BfclQuestion, model: str, api: str, talk: "_Talk", outcome: O
     )
 
 
-class _Asked:
-    """Counts the requests of a run."""
+class _RequestCounter:
+    """Counts the requests of a run against its limit."""
 
     def __init__(self, requests_max: int | None) -> None:
         self._left = requests_max
 
     @property
     def is_exhausted(self) -> bool:
-        """Tell whether no more may be made."""
+        """Return whether the limit is reached."""
         return self._left is not None and self._left <= 0
 
     def count(self) -> None:
-        """Count one; a conversation that has begun is not broken off."""
+        """Count a request; a started conversation is always finished."""
         if self._left is not None:
             self._left -= 1
 
 
-class _Talk:
-    """A conversation while it lasts."""
+class _Conversation:
+    """One conversation in progress."""
 
-    def __init__(self, client: BfclClient, asked: "_Asked") -> None:
+    def __init__(self, client: BfclClient, asked: "_RequestCounter") -> None:
         self._client = client
         self._asked = asked
         self._messages: list[dict[str, Any]] = []
@@ -189,7 +191,7 @@ class _Talk:
     async def turn(
         self, said: Sequence[dict[str, str]], question: BfclQuestion, number: int, run: Callable[[BfclCall], str] | None
     ) -> list[str]:
-        """Say something; with `run`, give the results of calls until there are no more, and return them.
+        """Send messages; with `run`, execute calls and send their results until there are none, and return them.
 
         Raises: BrokenStream.
         """
@@ -211,8 +213,8 @@ class _Talk:
         return given
 
 
-async def _converse(question: BfclQuestion, talk: _Talk, worlds: Worlds) -> str | None:
-    """Play all turns of a question, the model's world beside that of the truth; return the first difference."""
+async def _converse(question: BfclQuestion, talk: _Conversation, worlds: Worlds) -> str | None:
+    """Play all turns in the model's world and in the ground truth's; return the first difference."""
     own, truth = worlds.make(question), worlds.make(question)
     seen: list[str] = []
 

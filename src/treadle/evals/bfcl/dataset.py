@@ -33,7 +33,7 @@ MULTI = ("multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param", "mu
 SETS = (*SINGLE, *MULTI)
 NO_ANSWERS = ("irrelevance", "live_irrelevance", "live_relevance")
 MORE_FUNCTIONS = "I have updated some more functions you can choose from. What about now?"
-"""What the user says when tools that were missing are offered at last."""
+"""The user message that announces tools which were missing before."""
 
 DOCUMENTS: dict[str, str] = {
     "GorillaFileSystem": "gorilla_file_system",
@@ -62,7 +62,7 @@ Accepted = dict[str, list[Any]]
 
 
 class Function(msgspec.Struct, frozen=True, kw_only=True):
-    """A function as a model is told of it; its schema in the words of JSON Schema."""
+    """A function as offered to the model, with a JSON Schema."""
 
     name: str
     description: str
@@ -92,12 +92,12 @@ class BfclQuestion(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_multi(self) -> bool:
-        """Tell whether it has several turns and a state."""
+        """Return whether it has several turns and a state."""
         return self.set in MULTI
 
     @property
     def is_sound(self) -> bool:
-        """Tell whether its truth only calls what is offered then; a question of which that is not so has no answer."""
+        """Return whether its truth only calls functions offered by then; otherwise the question has no answer."""
         offers = [{function.name for function in self.offered(turn)} for turn in range(len(self.truth))]
         return all(call.name in names for names, calls in zip(offers, self.truth, strict=True) for call in calls)
 

@@ -1,4 +1,4 @@
-"""A model that always gives the ground truth: whatever is lost then, the gateway or the harness has lost."""
+"""A model that always answers with the ground truth: any failure is then a fault of the gateway or the harness."""
 
 from collections.abc import Mapping
 from typing import Any, cast

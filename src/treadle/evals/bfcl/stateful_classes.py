@@ -1,6 +1,6 @@
-"""The state behind multi-turn questions: the archive's own classes, run as they are, and compared after each turn.
+"""The state behind multi-turn questions: runs the archive's own classes, and compares their state after each turn.
 
-They are Python of the wheel, and run in this process: name only a wheel that you would also install.
+The classes are Python code of the wheel and run in this process: use only a wheel that you would also install.
 """
 
 import copy

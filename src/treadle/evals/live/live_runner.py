@@ -1,7 +1,7 @@
-"""Plays scenarios with real models through the gateway's own runtime, and keeps everything that happened.
+"""Plays scenarios with real models through the gateway's own runtime, and records everything.
 
-Only failures of the transport are tried again, and every attempt is kept. A sample is `broken` when the transport kept
-it from being judged; what the model did wrong is graded, whatever it was.
+Only transport failures are retried, and every attempt is recorded. A sample is `broken` if the transport prevented it
+from being graded; errors of the model are graded.
 """
 
 import asyncio
@@ -29,9 +29,9 @@ from treadle.providers.quirk_table import QUIRKS
 from treadle.runtime import Parts, Runtime, SystemClock
 
 RETRY_S = (1.0, 4.0, 15.0)
-"""How long to wait before each further attempt, where the provider names no time itself."""
+"""The pauses before further attempts, unless the provider sends a retry time."""
 BREAKER_CALLS = 1_000_000
-"""So many calls before an upstream could be left alone: never."""
+"""A threshold never reached, so that the circuit breaker stays closed."""
 SAMPLE_S = 900.0
 """How long one attempt may take."""
 
@@ -51,7 +51,7 @@ class LiveOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Progress = Callable[[SampleRow, SpendingLedger], None]
-"""Hears of every sample as soon as it is made."""
+"""Receives every sample as soon as it is complete."""
 
 
 def alone(settings: Settings) -> Settings:
@@ -115,7 +115,7 @@ class LiveRunner:
         settings = msgspec.structs.replace(
             settings,
             record=str(self._folder.path / CASSETTES),
-            # Every request is counted and every attempt kept, so nothing below may ask again or give up.
+            # Retries and the circuit breaker are off: every request must be counted and every attempt recorded.
             upstreams=msgspec.structs.replace(settings.upstreams, retries=0, breaker_calls=BREAKER_CALLS),
         )
         if strategy == "full":
@@ -135,7 +135,7 @@ class LiveRunner:
         return self._houses[strategy].router.model_for(name)
 
     async def _sample(self, work: Work) -> tuple[SampleRow | None, GraderEvidence | None]:
-        """Make one sample, with as many attempts as the transport needs; nothing when the budget ended it."""
+        """Make one sample, retrying transport failures; None when the budget ended it."""
         attempts: list[Attempt] = []
         for number in range(self._plan.attempts):
             started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A model as a judge of rubrics: off unless asked for, never in the headline rate, and always named with its prompt."""
+"""Grades rubrics by a judging model: off by default, never part of the headline rate, recorded with its prompt."""
 
 import hashlib
 from contextlib import aclosing

@@ -1,4 +1,4 @@
-"""Prices of models: given by hand, or read from an endpoint's list of models where it tells them (OpenRouter)."""
+"""Prices of models: given by hand, or read from an endpoint's list of models (OpenRouter has them)."""
 
 import math
 from collections.abc import Mapping

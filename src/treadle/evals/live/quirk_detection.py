@@ -1,7 +1,7 @@
-"""What raw streams show of an endpoint: symptoms counted per endpoint and model, and the quirks that answer them.
+"""Detects quirks of an endpoint from recorded streams: counts symptoms by endpoint and model, and suggests quirks.
 
-Counted are the notes that decoding makes, and the words of refusals. A cassette is decoded again from its bytes, so
-that what was recorded yesterday is judged by the detectors of today.
+Symptoms are the notes of the decoder and the texts of refusals. Cassettes are decoded again from their bytes, so that
+old recordings are analyzed by the current detectors.
 """
 
 import re

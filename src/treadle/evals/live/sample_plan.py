@@ -1,4 +1,4 @@
-"""The plan of a live run: which samples, and an upper bound of what they can cost, printed before anything is asked."""
+"""The plan of a live run: its samples, and an upper bound of their cost, printed before any request."""
 
 from collections.abc import Mapping, Sequence
 
@@ -34,7 +34,7 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LivePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a live run will do at most."""
+    """The most that a live run will do."""
 
     models: tuple[str, ...]
     scenarios: tuple[Scenario, ...]

@@ -1,6 +1,6 @@
-"""The ledger of a live run: counts requests and money, and lets no model call begin that could go over the bounds.
+"""The ledger of a live run: counts requests and money, and refuses model calls that could exceed the budget.
 
-`Metered` stands before the model of each sample: it asks the ledger, and keeps what the transport did wrong.
+`Metered` wraps the model of each sample: it reserves cost in the ledger and records transport failures.
 """
 
 from collections.abc import AsyncGenerator
@@ -23,7 +23,7 @@ _TRANSPORT_CODES = frozenset(
 
 
 class SpendingLedger:
-    """What a live run may use, and has used. Reserved is what calls under way may still cost."""
+    """A live run's budget and use. Reserved is the most that the calls in progress may still cost."""
 
     def __init__(self, *, requests_max: int | None = None, budget_usd: float | None = None) -> None:
         self._requests_max = requests_max
@@ -34,7 +34,7 @@ class SpendingLedger:
         self.is_exhausted = False
 
     def take(self, reserve_usd: float) -> bool:
-        """Take one request that may cost so much; False when that would go over a bound."""
+        """Reserve the cost of one request; False when that would exceed the budget."""
         is_over = self._requests_max is not None and self.requests >= self._requests_max
         if self._budget_usd is not None:
             is_over |= self.spent_usd + self._reserved_usd + reserve_usd > self._budget_usd
@@ -66,7 +66,7 @@ class Metered:
         self.notes: list[Note] = []
 
     async def stream(self, plan: Plan, run_id: str) -> AsyncGenerator[list[ModelEvent], None]:
-        """Make one model call, if the ledger lets it.
+        """Make one model call, if the ledger permits it.
 
         Raises: UpstreamError, before the first batch only.
         """
@@ -79,7 +79,7 @@ class Metered:
         try:
             async with aclosing(self._model.stream(plan, run_id)) as batches:
                 async for batch in batches:
-                    used = self._look(batch) or used
+                    used = self._inspect(batch) or used
                     yield batch
         except UpstreamError as error:
             self.failure = error.info
@@ -91,8 +91,8 @@ class Metered:
             if self._price is not None:
                 self.cost_usd = (self.cost_usd or 0.0) + (reserve if cost is None else cost)
 
-    def _look(self, batch: list[ModelEvent]) -> Usage | None:
-        """Keep what is noted and what failed; return the usage, if this batch tells it."""
+    def _inspect(self, batch: list[ModelEvent]) -> Usage | None:
+        """Record notes and failures; return the usage, if this batch has it."""
         used: Usage | None = None
         for event in batch:
             match event:
@@ -113,5 +113,5 @@ class Metered:
 
 
 def is_transport(error: ErrorInfo) -> bool:
-    """Tell whether a failure is the network's or the provider's and may be gone the next time."""
+    """Return whether a failure is the network's or the provider's and may be gone the next time."""
     return error.code in _TRANSPORT_CODES or error.status in (408, 429) or error.status >= 500

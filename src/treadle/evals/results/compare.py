@@ -1,6 +1,6 @@
-"""Two runs side by side: what was gained and lost first, then the rates, paired by scenario. Pure.
+"""Compares two runs: gains and losses first, then the rates, paired by scenario. Does no I/O.
 
-Runs whose scenarios or graders differ are not compared: their numbers mean different things.
+Runs with different scenarios or graders are not compared, since their numbers mean different things.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class ArmComparison(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_regression(self) -> bool:
-        """Tell whether it got worse by more than chance explains, or, with one run each, lost anything."""
+        """Return whether it got worse by more than chance explains, or, with one run each, lost anything."""
         return self.after < self.before and (self.p < _ALPHA or self.test == "offline")
 
 

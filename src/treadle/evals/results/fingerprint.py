@@ -1,4 +1,4 @@
-"""Fingerprints: what must be the same for two runs to be comparable, each as the start of a sha256."""
+"""Fingerprints of what must be equal for two runs to be comparable, each the start of a SHA-256."""
 
 import hashlib
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
-"""The report of a run as one HTML file: a heat map of models and scenarios, and the transcripts behind it. Pure.
+"""The report of a run as one HTML file: a heat map of models and scenarios, and transcripts. Does no I/O.
 
-It has no script and loads nothing: its own policy forbids both. Everything that came from a model is escaped.
+The page has no script and loads nothing; its content security policy forbids both. All model output is escaped.
 """
 
 from collections.abc import Callable, Sequence

@@ -1,6 +1,6 @@
-"""A run as logs of Inspect, one for each model: the JSON form of its log files (version 2), for its viewer. Pure.
+"""Exports a run as Inspect logs, one for each model, in the JSON form of its log format (version 2). Does no I/O.
 
-A verdict becomes the score of its grader, `C` or `I`; a sample that could not be judged has an error and no score.
+A verdict becomes the score of its grader, `C` or `I`; a sample that could not be graded has an error and no score.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""A run as JUnit XML for CI: a test case for each model and scenario; what was not played is skipped. Pure."""
+"""Exports a run as JUnit XML for CI: one test case for each model and scenario; unplayed ones are skipped."""
 
 import re
 import xml.etree.ElementTree as ElementTree

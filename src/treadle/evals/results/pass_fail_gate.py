@@ -1,4 +1,4 @@
-"""Decides whether a run of scenarios passes, and explains why it does not: the exit code and its reasons. Pure."""
+"""Decides whether a run of scenarios passes: its exit code and the reasons. Does no I/O."""
 
 from collections.abc import Sequence
 

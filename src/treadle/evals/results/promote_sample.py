@@ -1,7 +1,7 @@
-"""A sample of a run as an offline scenario: what the model said becomes the script, what came of it is expected.
+"""Turns a sample of a run into an offline scenario: the model's replies become the script, the outcome is expected.
 
-World, tools and limits stay those of the scenario, so the same results are given again. What the sample failed is in
-the title; the promoted scenario holds Treadle to how it dealt with it. Pure.
+World, tools and limits stay those of the scenario, so the tools give the same results. The title names what the sample
+failed; the promoted scenario pins how Treadle handled it. Does no I/O.
 """
 
 import re

@@ -1,7 +1,7 @@
-"""The folder of a run: `run.json`, `samples.jsonl`, `transcripts/`, and the pages made of them.
+"""The folder of a run: `run.json`, `samples.jsonl`, `transcripts/`, and the pages made from them.
 
-Samples are appended one by one, so a run that was interrupted has everything up to there and can be gone on with.
-A transcript holds all that graders need: grading again needs no model.
+Samples are appended one by one, so an interrupted run keeps its samples and can be continued. A transcript contains
+everything that graders need, so grading again needs no model.
 """
 
 import os
@@ -74,13 +74,13 @@ class RunFolder:
             raise ConfigError(f"can not write {self.path}: {error.strerror or error}", param="out") from None
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file of the run, readable by its owner: transcripts hold what was said."""
+        """Write a file of the run, readable only by its owner: transcripts contain conversations."""
         descriptor = os.open(self.path / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(descriptor, "wb") as out:
             out.write(data)
 
     def add(self, row: SampleRow, evidence: GraderEvidence | None) -> None:
-        """Add a sample, its transcript first. What a run that was killed left of a line is taken away before."""
+        """Add a sample, its transcript first. A partial line left by a killed run is removed before."""
         if evidence is not None:
             self.write(f"{TRANSCRIPTS}/{file_name(row.key)}", msgspec.json.encode(evidence) + b"\n")
         with (self.path / SAMPLES).open("r+b") as out:
@@ -89,7 +89,7 @@ class RunFolder:
             out.write(msgspec.json.encode(row) + b"\n")
 
     def rewrite(self, rows: Sequence[SampleRow]) -> None:
-        """Write all samples anew; whoever is interrupted leaves those of before."""
+        """Rewrite all samples atomically; an interruption leaves the old ones."""
         self.write(f"{SAMPLES}.new", b"".join(msgspec.json.encode(row) + b"\n" for row in rows))
         (self.path / f"{SAMPLES}.new").replace(self.path / SAMPLES)
 
@@ -132,7 +132,7 @@ class RunFolder:
             raise ConfigError(f"{file} cannot be read: {error}", param="run") from None
 
     def regrade(self, scenarios: dict[str, Scenario] | None = None) -> list[SampleRow]:
-        """Return the rows as the graders of today see them; by the expectations of then, unless others are given."""
+        """Grade the rows again with the current graders, by the recorded expectations unless others are given."""
         known = {**self.info().by_id, **(scenarios or {})}
         return [self._regraded(row, known.get(row.scenario)) for row in self.rows()]
 

@@ -1,4 +1,4 @@
-"""The rows of a run of scenarios: one for each sample, offline or live, and what is counted of many. Pure."""
+"""The rows of a run of scenarios: one for each sample, offline or live, and counts over them. Does no I/O."""
 
 from collections.abc import Callable, Sequence
 

@@ -1,6 +1,6 @@
-"""The statistics of rates: intervals, pass^k, what a number of runs can detect, and paired comparisons. Pure.
+"""Statistics of rates: intervals, pass^k, the detectable difference for a number of runs, and paired comparisons.
 
-Random draws are seeded, so the same numbers give the same interval everywhere.
+Does no I/O. Random draws are seeded, so the same numbers give the same interval everywhere.
 """
 
 import math
@@ -68,7 +68,7 @@ def runs_needed(before: float, after: float) -> int:
 def detectable_drop(rate: float, runs: int) -> float | None:
     """Return the smallest drop from a rate that so many runs in each arm detect; None where none can be.
 
-    A rate of one is taken as slightly less: nobody is perfect, and the formula would say that nothing is needed.
+    A rate of one is treated as slightly less, since the formula would otherwise give zero runs.
     """
     base = min(rate, 1 - 0.5 / max(1, runs))
     for step in range(1, int(base * 1000) + 1):

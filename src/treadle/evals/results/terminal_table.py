@@ -1,4 +1,4 @@
-"""The table of a run for a terminal: a line for each model, with the interval and what so many runs can tell. Pure."""
+"""The table of a run for a terminal: one line for each model, with its interval and what the runs can detect."""
 
 from collections.abc import Sequence
 
@@ -54,7 +54,7 @@ class ArmSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_valid(self) -> bool:
-        """Tell whether few enough samples were broken for the rest to say something.
+        """Return whether few enough samples were broken for the rest to say something.
 
         Offline nothing may break: there is no network and no provider to blame.
         """
@@ -114,7 +114,7 @@ def write_summary(rows: Sequence[SampleRow]) -> str:
     lines = [[*head, "broken", "quirks"], *(_cells(each) for each in summaries)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(lines[0]))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([*table, "", *(_said(each) for each in summaries), ""])
+    return "\n".join([*table, "", *(_interpretation(each) for each in summaries), ""])
 
 
 def _cells(each: ArmSummary) -> list[str]:
@@ -135,8 +135,8 @@ def _cells(each: ArmSummary) -> list[str]:
     ]
 
 
-def _said(each: ArmSummary) -> str:
-    """Say of one model what its numbers can and cannot tell."""
+def _interpretation(each: ArmSummary) -> str:
+    """Return what one model's numbers show and do not show."""
     parts = [f"{each.arm}: mean over scenarios {_interval(each.mean, each.mean_interval)}"]
     if each.mean is None:
         parts = [f"{each.arm}: nothing could be judged"]

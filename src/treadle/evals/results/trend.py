@@ -1,4 +1,4 @@
-"""The trend over runs: a line for each model in `history.jsonl`, and a drawing of it. Runs that differ are marked."""
+"""The trend over runs: one line for each model from `history.jsonl`, drawn; incomparable runs are marked."""
 
 import hashlib
 import os

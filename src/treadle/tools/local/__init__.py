@@ -1,4 +1,4 @@
-"""Tools for the files below one root, and a shell in the sandbox."""
+"""The local tools: files below one root directory, and a shell in the sandbox."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ from treadle.tools.sandbox import CommandSandbox
 
 __all__ = ["LOCAL_NAMES", "READING", "LocalCaps", "OutputStore", "Piece", "Root", "local_tools"]
 
-# A little more than the tools' own deadlines, so that they can still say how far they came.
+# Slightly longer than the tools' own deadlines, so that a tool can still return a partial result.
 _READS = ToolPolicy(effect="read", approval="never", parallel=True, timeout_s=12.0)
 _WRITES = ToolPolicy(effect="write", approval="always", timeout_s=12.0, resources=("file:{path}",))
 _RUNS = ToolPolicy(effect="destructive", approval="always", timeout_s=TIMEOUT_MAX_S + 10, resources=("*",), exec=True)
@@ -38,18 +38,18 @@ _POLICIES = {
     "bash": _RUNS,
 }
 LOCAL_NAMES = tuple(_POLICIES)
-_BOXED = {"bash": 3, "grep": 2}
-"""Those that run a program, and the best level that it runs at; the others open files themselves."""
-_BYTES: dict[str, Callable[[LocalCaps], int]] = {
+_SANDBOXED = {"bash": 3, "grep": 2}
+"""Tools that run a program, with the highest sandbox level it runs at; the others open files in this process."""
+_BYTE_CAPS: dict[str, Callable[[LocalCaps], int]] = {
     "file_read": lambda caps: caps.file_read_bytes_max,
     "output_read": lambda caps: caps.output_read_bytes_max,
     "bash": lambda caps: caps.bash_bytes_max,
 }
-"""How many bytes those show whose cap is in bytes: a result must have room for them."""
+"""The byte limits of tools that have one; the policy's output limit must leave room for them."""
 AROUND_BYTES = 8_192
-"""What a result may take beside them."""
+"""Room for the JSON around those bytes."""
 READING = tuple(name for name, policy in _POLICIES.items() if policy.effect == "read")
-"""Those that change nothing."""
+"""The tools that change nothing."""
 
 
 def local_tools(  # noqa: PLR0913 - one place makes them all
@@ -62,25 +62,25 @@ def local_tools(  # noqa: PLR0913 - one place makes them all
     is_trusted: bool = False,
     caps: LocalCaps = DEFAULT_CAPS,
 ) -> list[Tool]:
-    """Return local tools for one root; `allow` are patterns of names that are read although masked.
+    """Return the local tools for one root; `allow` are name patterns that may be read although masked.
 
-    `caps` say how much each gives at once, and `is_trusted` lets writes and commands run without asking anybody.
-    Raises: ConfigError, when the root cannot be opened or there is no tool of a name.
+    `caps` limit the size of results, and `is_trusted` lets writes and commands run without approval.
+    Raises: ConfigError, when the root cannot be opened or a tool name is unknown.
     """
     place = root if isinstance(root, Root) else Root(root, allow=allow)
-    box, kept, seen = sandbox or CommandSandbox(), shelf or OutputStore(), SeenFiles()
+    shell, outputs, seen = sandbox or CommandSandbox(), shelf or OutputStore(), SeenFiles()
     makers: dict[str, Callable[[], Callable[..., Any]]] = {
         "glob": lambda: make_glob(place, caps=caps),
         "file_read": lambda: make_file_read(place, seen, caps),
-        "grep": lambda: make_grep(place, box, find_ripgrep(), caps),
+        "grep": lambda: make_grep(place, shell, find_ripgrep(), caps),
         "outline": lambda: make_outline(place, caps),
-        "output_read": lambda: make_output_read(kept, caps),
+        "output_read": lambda: make_output_read(outputs, caps),
         "file_write": lambda: make_file_write(place, seen, caps),
         "file_edit": lambda: make_file_edit(place, seen, caps),
-        "bash": lambda: make_bash(place, box, kept, caps),
+        "bash": lambda: make_bash(place, shell, outputs, caps),
     }
     checks: dict[str, Refuses] = dict.fromkeys(("file_write", "file_edit"), functools.partial(write_refusal, place))
-    checks["bash"] = functools.partial(git_refusal, place, box)
+    checks["bash"] = functools.partial(git_refusal, place, shell)
     for name in names:
         if name not in makers:
             hint = f"there are {', '.join(makers)}"
@@ -88,12 +88,12 @@ def local_tools(  # noqa: PLR0913 - one place makes them all
     made = [
         function_tool(
             makers[name](),
-            policy=_policy(name, box, caps, is_trusted=is_trusted),
+            policy=_policy(name, shell, caps, is_trusted=is_trusted),
             source=LOCAL,
             style="s3",
         ).placed(
-            functools.partial(_level, box, _BOXED[name]) if name in _BOXED else "root",
-            _why(name, box, is_trusted=is_trusted),
+            functools.partial(_level, shell, _SANDBOXED[name]) if name in _SANDBOXED else "root",
+            _why(name, shell, is_trusted=is_trusted),
         )
         for name in names
     ]
@@ -107,7 +107,7 @@ def _level(sandbox: CommandSandbox, best: int) -> str:
 
 
 def _why(name: str, sandbox: CommandSandbox, *, is_trusted: bool) -> dict[str, str]:
-    """Say what of a tool's policy the configuration decided."""
+    """Return the policy fields that the configuration set, with the setting of each."""
     why: dict[str, str] = {}
     if is_trusted and _POLICIES[name].approval == "always":
         why["approval"] = 'tools.local.policy = "trust"'
@@ -118,7 +118,7 @@ def _why(name: str, sandbox: CommandSandbox, *, is_trusted: bool) -> dict[str, s
 
 def _policy(name: str, sandbox: CommandSandbox, caps: LocalCaps, *, is_trusted: bool) -> ToolPolicy:
     policy = _POLICIES[name]
-    shown = _BYTES[name](caps) + AROUND_BYTES if name in _BYTES else 0
+    shown = _BYTE_CAPS[name](caps) + AROUND_BYTES if name in _BYTE_CAPS else 0
     if shown > policy.output_bytes_max:
         policy = msgspec.structs.replace(policy, output_bytes_max=shown)
     if is_trusted and policy.approval == "always":

@@ -1,6 +1,7 @@
-"""`bash`: one command in the sandbox, ended with all it started; the head and the tail of what it wrote.
+"""The `bash` tool: runs one command in the sandbox, ends it with all its processes, and returns its output.
 
-Everything is bounded: time, what the model reads, what is kept, and what is read at all before the command is ended.
+Long output is shown as head and tail. Everything is limited: time, the output shown, the output stored, and the output
+read before the command is ended.
 """
 
 import asyncio
@@ -33,17 +34,17 @@ TIMEOUT_S = 120.0
 TIMEOUT_MAX_S = 600.0
 COMMAND_CHARS_MAX = 65_536
 SHOWN_BYTES_MIN = 64
-"""Below this a head and a tail with a note between them say less than a beginning."""
+"""With less room than this only the beginning is shown, not a head and a tail with a note between them."""
 READ_BYTES_MAX = 67_108_864
 MASK_SEARCH_MAX = 500_000
-"""How many files are looked at for secrets; what lies beyond is closed to a read-only command."""
+"""How many directory entries are searched for secrets; folders not searched are hidden from read-only commands."""
 CWD_BYTES_MAX = 4_096
 PROTECTED_MAX = 20
 READ_ONLY_WORDS = (
     "The git repository is read-only for commands. A person can allow writing it: call again with git=true."
 )
 GIT_WRITERS = frozenset(["add", "am", "cherry-pick", "commit", "merge", "mv", "rebase", "revert", "rm"])
-"""Subcommands of git that do nothing without writing the repository."""
+"""Subcommands of git that always write the repository."""
 _CONTROL = frozenset(";&|()")
 _SCRIPT = 'trap \'pwd -P > "$TREADLE_CWD"\' EXIT\neval "$1"'
 READ_ONLY_NOTE = (
@@ -59,9 +60,9 @@ _NO_NETWORK = re.compile(
     rb"|eai_again|socket: operation not permitted",
     re.IGNORECASE,
 )
-"""What programs say that find no network."""
+"""Error messages of programs that have no network."""
 SEARCHED_BYTES = 65_536
-"""How much of an output is searched for such words."""
+"""How much of the output's end is searched for these messages."""
 _REFUSED = re.compile(rb"Read-only file system|Permission denied|Operation not permitted")
 _ENDINGS = {
     "timeout": "The command did not finish within {timeout_s:g} s and was ended.",
@@ -72,7 +73,7 @@ _ENDINGS = {
 
 
 class ShownOutput(msgspec.Struct, frozen=True, kw_only=True):
-    """What is shown of an output, how often bytes of it were replaced, and the offset of what is missing, if any is."""
+    """The shown text, its count of replaced bytes, and the offset of the first byte left out, if any."""
 
     text: str
     replaced: int
@@ -80,52 +81,53 @@ class ShownOutput(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandOutput:
-    """What a command has written so far: the first megabyte, the last bytes, and how much there was."""
+    """The output of a command so far: its stored beginning, its last bytes, and its size."""
 
     def __init__(self, caps: LocalCaps = DEFAULT_CAPS) -> None:
         self.bytes = 0
-        self.kept = bytearray()
+        self.stored = bytearray()
         self._head_max = caps.bash_bytes_max // 4
         self._tail_max = caps.bash_bytes_max - self._head_max
-        self._kept_max = caps.kept_bytes_max
+        self._stored_max = caps.kept_bytes_max
         self._tail = bytearray()
 
     @property
     def is_too_much(self) -> bool:
-        """Tell whether the command is to be ended for what it writes."""
+        """Return whether the output exceeds the limit at which the command is ended."""
         return self.bytes > READ_BYTES_MAX
 
     @property
     def is_whole(self) -> bool:
-        """Tell whether all of it is kept."""
-        return self.bytes <= len(self.kept)
+        """Return whether all of the output is stored."""
+        return self.bytes <= len(self.stored)
 
     @property
     def end(self) -> bytes:
-        """Return the end of what is kept."""
-        return bytes(self.kept[-SEARCHED_BYTES:])
+        """Return the end of the stored output."""
+        return bytes(self.stored[-SEARCHED_BYTES:])
 
     def take(self, piece: bytes) -> bool:
-        """Take what was written and tell whether more is wanted."""
+        """Add a piece of output; return whether to continue reading."""
         self.bytes += len(piece)
-        self.kept += piece[: max(0, self._kept_max - len(self.kept))]
+        self.stored += piece[: max(0, self._stored_max - len(self.stored))]
         self._tail = (self._tail + piece)[-self._tail_max :]
         return not self.is_too_much
 
-    def kept_text(self) -> bytes:
-        """Return what is kept as valid UTF-8: the offsets that the model reads are those in here."""
-        text = readable(decoded(bytes(self.kept)))[0].encode()
-        return keepable(text, len(text) + self.bytes - len(self.kept))
+    def stored_text(self) -> bytes:
+        """Return the stored output as valid UTF-8; the offsets given to the model refer to this text."""
+        text = readable(decoded(bytes(self.stored)))[0].encode()
+        return keepable(text, len(text) + self.bytes - len(self.stored))
 
     def shown(self, room: int, handle: str | None) -> ShownOutput:
-        """Return what is shown within so many bytes of JSON."""
-        start = _marked(self.kept)
+        """Return as much of the output as fits in `room` bytes of JSON."""
+        start = _marked(self.stored)
         end = start if self.is_whole else _marked(self._tail)
         if self.is_whole and len(start) <= self._head_max + self._tail_max:
             text, count = _readable(start)
             if len(write_json(text)) - 2 <= room:
                 return ShownOutput(text=text, replaced=count)
         head, tail = self._head_max, self._tail_max
+        # JSON escapes make the size unpredictable, so shrink until it fits.
         while head + tail >= SHOWN_BYTES_MIN:
             shown = self._cut(start, end, head, tail, handle)
             size = len(write_json(shown.text)) - 2
@@ -142,29 +144,29 @@ class CommandOutput:
         missing = (len(start) if self.is_whole else self.bytes) - len(first) - len(last)
         how = f'; output_read with handle "{handle}" and offset {len(first)} shows them' if handle else ""
         if handle and not self.is_whole:
-            how += f" as far as the first {len(self.kept)} bytes go"
+            how += f" as far as the first {len(self.stored)} bytes go"
         (opening, replaced), (closing, more) = _readable(first), _readable(last)
         text = f"{opening}\n[{missing} bytes left out{how}]\n{closing}"
         return ShownOutput(text=text, replaced=replaced + more, missing_from=len(first))
 
 
 _LARGEST = ShownOutput(text="", replaced=READ_BYTES_MAX, missing_from=READ_BYTES_MAX)
-"""Stands for any other when room for what is around it is counted."""
+"""A placeholder of the largest size, to measure the JSON around the output."""
 
 
 class Bash:
-    """The function behind the tool, for one root."""
+    """Implements the tool for one root."""
 
     def __init__(self, root: Root, sandbox: CommandSandbox, shelf: OutputStore, caps: LocalCaps) -> None:
         self._caps = caps
         self._root = root
         self._sandbox = sandbox
         self._shelf = shelf
-        # One expression: hundreds of thousands of names are looked at for each command.
+        # Combined into one expression: it is matched against hundreds of thousands of names for each command.
         self._secret = re.compile("|".join(fnmatch.translate(pattern) for pattern in root.masked_names))
 
     async def read(self, context: ToolContext, command: str, cwd: str, timeout_s: float) -> ToolAnswer:
-        """Run one command that can change nothing, and answer with what it wrote and its exit code."""
+        """Run one command read-only and return its output and exit code."""
         folder = self._folder(cwd)
         async with self._sandbox.private() as place:
             hidden, unseen = await asyncio.to_thread(self.masked)
@@ -177,7 +179,7 @@ class Bash:
                 place=place,
                 timeout_s=timeout_s,
             )
-            return await self._play(context, order, place, folder)
+            return await self._execute(context, order, place, folder)
 
     async def run(  # noqa: PLR0913 - the arguments of the tool
         self,
@@ -190,7 +192,7 @@ class Bash:
         git: bool,
         protected: Sequence[str],
     ) -> ToolAnswer:
-        """Run one command and answer with what it wrote and its exit code."""
+        """Run one command and return its output and exit code."""
         if network and not self._sandbox.rules.network:
             raise ToolError(NETWORK_OFF, code="network_off")
         folder = self._folder(cwd)
@@ -207,35 +209,35 @@ class Bash:
         )
         if order.level > 2:
             order.masked.extend((await asyncio.to_thread(self.masked))[0])
-        return await self._play(context, order, place, folder)
+        return await self._execute(context, order, place, folder)
 
-    async def _play(self, context: ToolContext, order: CommandOrder, place: str, folder: str) -> ToolAnswer:
-        """Run an order in a folder and answer with what became of it."""
-        left = f"{place}/{CWD_NAME}"
-        order.env["TREADLE_CWD"] = left
+    async def _execute(self, context: ToolContext, order: CommandOrder, place: str, folder: str) -> ToolAnswer:
+        """Execute a command order and build the result."""
+        cwd_file = f"{place}/{CWD_NAME}"
+        order.env["TREADLE_CWD"] = cwd_file
         written = CommandOutput(self._caps)
         ended = await self._sandbox.run(order, written.take)
         if ended.ending == "refused":
             raise ToolFailed(f"The sandbox could not be set up: {ended.message}", code="sandbox_failed")
-        return await self._answer(context, written, ended, order, self._moved(left, folder))
+        return await self._answer(context, written, ended, order, self._moved(cwd_file, folder))
 
     async def _answer(
         self, context: ToolContext, written: CommandOutput, ended: CommandEnded, order: CommandOrder, moved: str | None
     ) -> ToolAnswer:
-        def built(shown: ShownOutput, handle: str | None) -> ToolAnswer:
-            return self._built(written, ended, order, moved, shown, handle)
+        def build(shown: ShownOutput, handle: str | None) -> ToolAnswer:
+            return self._build(written, ended, order, moved, shown, handle)
 
-        def fitted(handle: str | None) -> ToolAnswer:
-            around = write_text(built(_LARGEST, handle), "s3")
-            return built(written.shown(context.output_bytes_max - len(around.encode()), handle), handle)
+        def fit(handle: str | None) -> ToolAnswer:
+            around = write_text(build(_LARGEST, handle), "s3")
+            return build(written.shown(context.output_bytes_max - len(around.encode()), handle), handle)
 
-        first = fitted(None)
+        first = fit(None)
         if not first.is_cut:
             return first
-        handle = await self._shelf.put(written.kept_text(), context)
-        return first if handle is None else fitted(handle)
+        handle = await self._shelf.put(written.stored_text(), context)
+        return first if handle is None else fit(handle)
 
-    def _built(
+    def _build(
         self,
         written: CommandOutput,
         ended: CommandEnded,
@@ -244,7 +246,7 @@ class Bash:
         shown: ShownOutput,
         handle: str | None,
     ) -> ToolAnswer:
-        """Return the answer that shows this much."""
+        """Build the result with this much of the output."""
         body: dict[str, Any] = {"output": shown.text, "exit_code": ended.code}
         if shown.missing_from is not None:
             body["truncated"] = True
@@ -271,12 +273,12 @@ class Bash:
         return answer(body, f"{words} Sandbox {level}.", warnings=warnings, fault=fault)
 
     def _advice(self, written: CommandOutput, ended: CommandEnded) -> tuple[str, ...]:
-        """Say what to do where the command met a repository that it may not write."""
-        is_refused = ended.code != 0 and b"Read-only file system" in written.kept and b".git" in written.kept
+        """Return the hint for a command that failed to write a read-only repository."""
+        is_refused = ended.code != 0 and b"Read-only file system" in written.stored and b".git" in written.stored
         return (READ_ONLY_WORDS,) if is_refused else ()
 
     def _inside(self, path: str) -> str:
-        """Return a protected path in full. Raises: ToolError, for one that is not in the root."""
+        """Return the absolute form of a protected path. Raises: ToolError, if it is outside the root."""
         place = os.path.normpath(os.path.join(self._root.real_path, path))
         if not place.startswith(self._root.real_path.rstrip("/") + "/"):
             raise ToolError(f"Outside the root: {path}", code=OUTSIDE_ROOT)
@@ -287,32 +289,32 @@ class Bash:
         os.close(opened.fd)
         return os.path.normpath(os.path.join(self._root.real_path, opened.name))
 
-    def _moved(self, left: str, began: str) -> str | None:
-        """Return where the shell ended, relative to the root, if that is inside and elsewhere than it began."""
+    def _moved(self, cwd_file: str, started_in: str) -> str | None:
+        """Return the shell's last working folder relative to the root, if it changed and is inside the root."""
         try:
-            # The command could have put anything there: a link, or a pipe that nobody writes to.
-            fd = os.open(left, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            # The command controls this path: it may be a link, or a pipe that would block.
+            fd = os.open(cwd_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         except OSError:
             return None
         try:
             ended = os.fsdecode(os.read(fd, CWD_BYTES_MAX)).rstrip("\n")
-            os.unlink(left)
+            os.unlink(cwd_file)
         except OSError:
             return None
         finally:
             os.close(fd)
         top = self._root.real_path
-        if ended == began or not (ended == top or ended.startswith(top.rstrip("/") + "/")):
+        if ended == started_in or not (ended == top or ended.startswith(top.rstrip("/") + "/")):
             return None
         return os.path.relpath(ended, top).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
     def masked(self) -> tuple[list[str], list[str]]:
-        """Return what below the root may hold secrets, and the folders that were not looked into for that.
+        """Return the paths below the root that may hold secrets, and the folders not searched for them.
 
-        The search is bounded, and goes by depth: what people keep secret seldom lies deep.
+        The search is bounded and breadth-first: secrets seldom lie deep.
         """
         found: list[str] = []
-        closed: list[str] = []
+        unsearched: list[str] = []
         waiting = deque([self._root.real_path])
         count = 0
         while waiting and count <= MASK_SEARCH_MAX:
@@ -323,8 +325,8 @@ class Bash:
                         count += 1
                         self._sort(entry, folder, found, waiting)
             except OSError:
-                closed.append(folder)
-        return found, [*closed, *waiting]
+                unsearched.append(folder)
+        return found, [*unsearched, *waiting]
 
     def _sort(self, entry: os.DirEntry[str], folder: str, found: list[str], waiting: deque[str]) -> None:
         if not entry.is_dir(follow_symlinks=False):
@@ -345,7 +347,7 @@ class Bash:
 def make_bash(
     root: Root, sandbox: CommandSandbox, shelf: OutputStore, caps: LocalCaps = DEFAULT_CAPS
 ) -> Callable[..., Coroutine[Any, Any, ToolAnswer]]:
-    """Return the function behind the tool, for one root."""
+    """Return the tool's function for one root."""
     tool = Bash(root, sandbox, shelf, caps)
 
     async def bash(  # noqa: PLR0913 - the arguments of the tool
@@ -382,7 +384,7 @@ def make_bash(
 
 
 def git_refusal(root: Root, sandbox: CommandSandbox, arguments: Mapping[str, Any]) -> str:
-    """Return why a command would fail even if a person allowed it: it writes a repository and does not ask to."""
+    """Return why a command would fail even if it were approved: it writes a repository without asking to."""
     command, cwd = arguments.get("command"), arguments.get("cwd") or "."
     if not isinstance(command, str) or not isinstance(cwd, str) or sandbox.found.level == 0:
         return ""
@@ -392,7 +394,7 @@ def git_refusal(root: Root, sandbox: CommandSandbox, arguments: Mapping[str, Any
 
 
 def _writes_git(command: str) -> bool:
-    """Tell whether one of the simple commands of a line is a git write. A line that is hard to read counts as none."""
+    """Return whether a simple command of the line is a git write; False for lines that are hard to parse."""
     if "git" not in command or "<<" in command or "\n" in command:
         return False
     lexer = shlex.shlex(command, posix=True, punctuation_chars="".join(_CONTROL))
@@ -410,7 +412,7 @@ def _argv(command: str) -> list[str]:
 
 
 def _marked(data: bytes | bytearray) -> bytes:
-    """Return UTF-8 in which bytes that were none are marked, three bytes each as the sign that is shown for them."""
+    """Return the data with each undecodable byte sequence marked by three bytes, the size of U+FFFD shown for it."""
     return decoded(bytes(data)).encode("utf-8", "surrogatepass")
 
 

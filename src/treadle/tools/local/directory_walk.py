@@ -1,4 +1,4 @@
-"""Walking the files below a root by a pattern, without what `.gitignore` leaves out. Links are never walked into."""
+"""Walks the files below a root by a pattern, without those that `.gitignore` excludes. Links are never walked into."""
 
 import os
 import stat
@@ -26,9 +26,9 @@ class WalkFrame(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Walk:
-    """One walk: collects matches until it is through, out of time, or nobody waits any more.
+    """One walk: collects matches until it is complete or `has_to_stop` returns true.
 
-    `unread` counts the folders that could not be opened.
+    `unread` counts folders that could not be opened.
     """
 
     def __init__(self, root: Root, pattern: Pattern, has_to_stop: Callable[[], bool]) -> None:
@@ -41,7 +41,7 @@ class Walk:
         self._seen = 0
 
     def run(self, base: tuple[str, ...]) -> None:
-        """Walk everything below the base directory.
+        """Walk all entries below the base directory.
 
         Raises: ToolError, when the base cannot be opened.
         """
@@ -125,7 +125,7 @@ class Walk:
 
 
 def printable(name: str) -> str:
-    """Write a file name so that it stays on its line and is valid Unicode."""
+    """Escape a file name so that it fits on one line and is valid Unicode."""
     text = name.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return text if text.isprintable() else "".join(char if char.isprintable() else _escape(char) for char in text)
 

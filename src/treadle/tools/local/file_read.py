@@ -1,6 +1,6 @@
-"""`file_read`: text of a file by lines, a listing of a directory, or what kind of bytes a binary file holds.
+"""The `file_read` tool: a text file by lines, a directory listing, or the type and digest of a binary file.
 
-Everything is bounded: lines, bytes, characters of a line, time. A file is read in pieces and never whole.
+Everything is limited: lines, bytes, characters of a line, time. Files are read in pieces, never as a whole.
 """
 
 import codecs
@@ -37,7 +37,7 @@ PIECE_BYTES = 65_536
 SNIFFED_BYTES = 8_192
 NEAR_MAX, SUGGESTED_MAX = 12, 3
 ENVELOPE_BYTES = 400
-"""What the JSON around the text takes at most."""
+"""The most bytes of JSON around the text."""
 
 _ENCODINGS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -59,7 +59,7 @@ _KINDS = (
 
 
 class FileLine(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a line with its ending: `start` characters stand before it, `chars` is how long the line is."""
+    """A part of a line with its ending; `start` is the number of characters before it, `chars` the line's length."""
 
     text: str
     chars: int
@@ -67,48 +67,47 @@ class FileLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FileLines:
-    """Splits pieces of text into lines and keeps no more of a line than is ever shown.
+    """Splits pieces of text into lines, and stores no more of a line than can be shown.
 
-    The line `first` is kept from the character after `start` on, and up to `first_chars_max` of it; others up to
-    `chars_max` from their beginning.
+    Of the line `first`, up to `first_chars_max` characters after `start` are stored; of others the first `chars_max`.
     """
 
     def __init__(self, chars_max: int, *, first: int = 1, start: int = 0, first_chars_max: int = 0) -> None:
         self._chars_max = chars_max
         self._first, self._start, self._first_chars_max = first, start, max(first_chars_max, chars_max)
         self._number = 1
-        self._kept = ""
+        self._stored = ""
         self._chars = 0
 
     def feed(self, piece: str) -> list[FileLine]:
-        """Take a piece and return the lines it completes."""
+        """Add a piece of text and return the lines it completes."""
         *whole, rest = piece.split("\n")
         done = [self._close(each, "\n") for each in whole]
         self._add(rest)
         return done
 
     def finish(self) -> list[FileLine]:
-        """Return the last line, if it has no ending of its own."""
+        """Return the last line if it has no line ending."""
         return [self._close("", "")] if self._chars else []
 
     def _add(self, text: str) -> None:
         is_first = self._number == self._first
         skipped = max(0, self._start - self._chars) if is_first else 0
-        room = (self._first_chars_max if is_first else self._chars_max) - len(self._kept)
-        self._kept += text[skipped : skipped + room]
+        room = (self._first_chars_max if is_first else self._chars_max) - len(self._stored)
+        self._stored += text[skipped : skipped + room]
         self._chars += len(text)
 
     def _close(self, text: str, ending: str) -> FileLine:
         self._add(text)
         start = self._start if self._number == self._first else 0
-        line = FileLine(text=self._kept + ending, chars=self._chars, start=start)
-        self._kept, self._chars = "", 0
+        line = FileLine(text=self._stored + ending, chars=self._chars, start=start)
+        self._stored, self._chars = "", 0
         self._number += 1
         return line
 
 
 class FilePage:
-    """Collects the lines that are shown, within the line and byte limits; `next` is where reading goes on."""
+    """Collects the lines to show, within the line and byte limits; `next` is where the next page starts."""
 
     def __init__(self, offset: int, limit: int, bytes_max: int, *, numbered: bool) -> None:
         self.next: dict[str, int] | None = None
@@ -123,13 +122,13 @@ class FilePage:
 
     @property
     def text(self) -> str:
-        """Return what is shown."""
+        """Return the text of the page."""
         return "".join(self._texts)
 
     def add(self, line: FileLine) -> bool:
-        """Take a line and tell whether more are wanted.
+        """Add a line; return whether to continue.
 
-        Raises: ToolError, when the first line is shorter than the column that was asked for.
+        Raises: ToolError, when the first line is shorter than the requested column.
         """
         self.seen += 1
         if self.seen < self._offset:
@@ -158,11 +157,11 @@ class FilePage:
         return True
 
     def finish(self) -> None:
-        """Point to the rest of a long line where there is nothing else to go on with."""
+        """Without a next page, point to the rest of the first long line."""
         self.next = self.next or self._rest
 
     def _add_alone(self, line: FileLine, number: str, part: str, ending: str, replaced: int) -> bool:
-        """Show as much as fits of a line that is read from a column on, or is too much for a whole page."""
+        """Add as much as fits of a line that starts at a column or exceeds a whole page."""
         shown = cut_json_text(part, self._room - (len(write_json(number)) - 2)) or part[:1]
         end = line.start + len(shown)
         is_whole = end == line.chars
@@ -182,7 +181,7 @@ class FilePage:
 def make_file_read(
     root: Root, seen: SeenFiles | None = None, caps: LocalCaps = DEFAULT_CAPS
 ) -> Callable[..., ToolAnswer]:
-    """Return the function behind the tool, for one root; `seen` is told what was read."""
+    """Return the tool's function for one root; `seen` records the hash of each file read."""
 
     def file_read(
         context: ToolContext,
@@ -284,7 +283,7 @@ def _lines(fd: int, head: bytes, lines: FileLines, encoding: str, check: Callabl
 
 
 def _names(fd: int, most: int, check: Callable[[], None]) -> tuple[list[str], bool]:
-    """Return the names in a folder in their order, those of folders with a slash, and whether these are all."""
+    """Return a folder's sorted names, folders with a slash, and whether the list is complete."""
     names: list[str] = []
     with os.scandir(fd) as entries:
         for entry in entries:
@@ -297,7 +296,7 @@ def _names(fd: int, most: int, check: Callable[[], None]) -> tuple[list[str], bo
 
 
 def _binary(fd: int, head: bytes, size: int, check: Callable[[], None]) -> ToolAnswer:
-    """Describe bytes that are not text. A file that grows meanwhile is hashed up to the size it had."""
+    """Describe a binary file. If it grows during the read, only the original size is hashed."""
     digest, left, piece = hashlib.sha256(), size, head
     while piece and left > 0:
         check()
@@ -316,7 +315,7 @@ def _not_found(root: Root, path: str, error: ToolError, listed_max: int) -> Tool
 
 
 def _nearest(root: Root, path: str, listed_max: int) -> list[str]:
-    """Return up to three paths in the same directory whose names are close, and that can be read."""
+    """Return up to three readable paths in the same directory with similar names."""
     folder, _, name = path.rstrip("/").rpartition("/")
     try:
         fd = root.open(folder or ("/" if path.startswith("/") else "."), os.O_RDONLY | os.O_DIRECTORY).fd
@@ -332,7 +331,7 @@ def _nearest(root: Root, path: str, listed_max: int) -> list[str]:
 
 
 def _is_there(root: Root, path: str) -> bool:
-    """Tell whether a path leads to something that can be read; a dangling link does not."""
+    """Return whether a path can be opened; a dangling link cannot."""
     try:
         os.close(root.open(path).fd)
     except ToolError:

@@ -1,7 +1,7 @@
-"""`file_write` and `file_edit`: whole files replaced at once, never through a link, never over unseen changes.
+"""The `file_write` and `file_edit` tools: replace whole files atomically, never through a link.
 
-`SeenFiles` knows what each session has read, by hash. A new file is written beside the old one, made durable and
-renamed over it, so that a reader sees one or the other.
+`SeenFiles` records by hash what each session has read, so that changes made since are not overwritten. A new file is
+written beside the old one, synced and renamed over it, so that readers see either the old or the new one.
 """
 
 import contextlib
@@ -27,26 +27,26 @@ from treadle.tools.result_rendering import ToolAnswer
 from treadle.tools.tool_context import ToolContext
 
 HASHED_BYTES_MAX = 1_048_576
-"""What can be written; larger files need no hash."""
-KEPT_MAX = 4_096
+"""The largest file that can be written; larger files need no hash."""
+HASHES_MAX = 4_096
 DIFF_BYTES_MAX = 8_192
 DIFFED_BYTES_MAX = 262_144
-"""Comparing larger files takes longer than anybody wants to wait."""
+"""A diff of larger texts takes too long."""
 ENVELOPE_BYTES = 250
-"""What the JSON takes at most that is added around the diff: that it was cut, and a warning."""
+"""The most bytes of JSON added after the diff is cut: the truncation mark and a warning."""
 MODE_NEW = 0o644
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class SeenFiles:
-    """The hashes of files as sessions know them; the oldest are forgotten."""
+    """The hashes of files as each session last saw them; the least recent are dropped."""
 
     def __init__(self) -> None:
         self._hashes: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     def note_read(self, context: ToolContext, opened: Opened) -> None:
-        """Remember what a file holds now.
+        """Record the hash of an open file.
 
         Raises: OSError.
         """
@@ -55,30 +55,30 @@ class SeenFiles:
             self.note(context, opened.name, read_whole(opened.fd))
 
     def note(self, context: ToolContext, name: str, content: bytes) -> None:
-        """Remember what a session knows a file to hold."""
+        """Record the hash of content that a session has read or written."""
         key = (session_of(context), name)
         self._hashes[key] = digest(content)
         self._hashes.move_to_end(key)
-        while len(self._hashes) > KEPT_MAX:
+        while len(self._hashes) > HASHES_MAX:
             self._hashes.popitem(last=False)
 
     def get(self, context: ToolContext, name: str) -> str | None:
-        """Return the hash that a session knows, if it knows any."""
+        """Return the hash that the session recorded, if any."""
         return self._hashes.get((session_of(context), name))
 
 
 def session_of(context: ToolContext) -> str:
-    """Return what calls share that may know of each other: the session, or else the run."""
+    """Return the id under which calls share state: the session's, or else the run's."""
     return context.session_id or context.run_id
 
 
 def digest(content: bytes) -> str:
-    """Return the hash as people compare it."""
+    """Return the SHA-256 of the content in hex."""
     return hashlib.sha256(content).hexdigest()
 
 
 def read_whole(fd: int) -> bytes:
-    """Read a file from its start, up to one byte more than may be hashed, and leave the position alone.
+    """Read a file from its start, up to one byte over the limit, without moving the file position.
 
     Raises: OSError.
     """
@@ -91,7 +91,7 @@ def read_whole(fd: int) -> bytes:
 
 
 class WriteTarget:
-    """One file that is to be replaced: its folder is held, its old content known."""
+    """A file to be replaced: its open folder and its old content."""
 
     def __init__(self, folder: Opened, name: str, path: str) -> None:
         self.path = path
@@ -102,7 +102,7 @@ class WriteTarget:
         self.old = self._read_old()
 
     def replace(self, content: bytes) -> None:
-        """Put the content in place of what is there.
+        """Replace the file's content atomically and durably.
 
         Raises: ToolError.
         """
@@ -116,6 +116,7 @@ class WriteTarget:
                 os.fchmod(file.fileno(), self._mode)
                 os.fsync(file.fileno())
             os.rename(temporary, self._leaf, src_dir_fd=self._folder.fd, dst_dir_fd=self._folder.fd)
+            # Without syncing the folder too, the rename could be lost in a crash.
             os.fsync(self._folder.fd)
         except OSError as error:
             if fd >= 0:
@@ -124,7 +125,7 @@ class WriteTarget:
             raise refusal(error, self.path) from None
 
     def check(self, expected: str | None, known: str | None) -> None:
-        """Refuse to write over something else than what was expected, or than what was read.
+        """Refuse to overwrite content other than the expected or last seen one.
 
         Raises: ToolError.
         """
@@ -169,7 +170,7 @@ class WriteTarget:
 
 
 def make_file_write(root: Root, seen: SeenFiles, caps: LocalCaps = DEFAULT_CAPS) -> Callable[..., ToolAnswer]:
-    """Return the function behind the tool, for one root."""
+    """Return the tool's function for one root."""
 
     def file_write(
         context: ToolContext,
@@ -198,7 +199,7 @@ def make_file_write(root: Root, seen: SeenFiles, caps: LocalCaps = DEFAULT_CAPS)
 
 
 def make_file_edit(root: Root, seen: SeenFiles, caps: LocalCaps = DEFAULT_CAPS) -> Callable[..., ToolAnswer]:
-    """Return the function behind the tool, for one root."""
+    """Return the tool's function for one root."""
 
     def file_edit(
         context: ToolContext,
@@ -235,7 +236,7 @@ def make_file_edit(root: Root, seen: SeenFiles, caps: LocalCaps = DEFAULT_CAPS) 
 
 
 def write_refusal(root: Root, arguments: Mapping[str, Any]) -> str:
-    """Return why a call of either tool would fail even if a person allowed it."""
+    """Return why a call of either tool would fail even if it were approved."""
     path = arguments.get("path")
     return root.write_refusal(path, protected=bool(arguments.get("protected"))) if isinstance(path, str) else ""
 
@@ -250,7 +251,7 @@ def _target(root: Root, path: str, *, make: bool = False, protected: bool) -> Ge
 
 
 def _replaced(text: str, old: str, new: str, *, replace_all: bool) -> tuple[str, int, str]:
-    """Replace the old text; where it stands only with other trailing spaces, that is accepted and said."""
+    """Replace the old text; a match that differs only in trailing spaces is accepted, with a note."""
     if "\r\n" in text and "\r" not in old:
         old, new = old.replace("\n", "\r\n"), new.replace("\r\n", "\n").replace("\n", "\r\n")
     spans = [found.span() for found in re.finditer(re.escape(old), text)]
@@ -271,7 +272,7 @@ def _replaced(text: str, old: str, new: str, *, replace_all: bool) -> tuple[str,
 
 
 def _loose_spans(text: str, old: str) -> list[tuple[int, int]]:
-    """Find whole lines that are the same but for spaces at their ends."""
+    """Find whole lines that are equal except for trailing spaces."""
     wanted = [line.rstrip() for line in old.splitlines()]
     lines = text.splitlines(keepends=True)
     stripped = [line.rstrip() for line in lines]
@@ -290,7 +291,7 @@ def _loose_spans(text: str, old: str) -> list[tuple[int, int]]:
 
 
 def _with_line_ends(content: str, old: bytes | None) -> str:
-    """Keep the line ends of the file where the new text has the plain ones."""
+    """Use the old file's CRLF line ends if the new text has only LF."""
     if old and b"\r\n" in old and old.count(b"\n") == old.count(b"\r\n") and "\r" not in content:
         return content.replace("\n", "\r\n")
     return content
@@ -336,7 +337,7 @@ def _answer(
 
 
 def _diff(old: bytes, new: bytes, path: str) -> tuple[list[str], int]:
-    """Return the lines of a diff, and how often bytes in them had to be replaced."""
+    """Return the lines of a diff, and the number of replacements of undecodable bytes."""
     texts = [decoded(data).splitlines() for data in (old, new)]
     found = [readable(line) for line in unified_diff(texts[0], texts[1], f"a/{path}", f"b/{path}", lineterm="")]
     return [line for line, _ in found], sum(count for _, count in found)

@@ -1,6 +1,6 @@
-"""What `.gitignore` files leave out: rules of one file, and the decision over the files above an entry. Pure.
+"""Evaluates `.gitignore` files: the rules of one file, and the decision for an entry. Does no I/O.
 
-A walk asks for every entry it sees, so an entry's own name is looked at first: few rules can speak of it.
+A walk evaluates every entry, so the entry's own name is matched first: for most names few rules apply.
 """
 
 import re
@@ -16,7 +16,7 @@ _NOTHING = "(?!)"
 
 
 class IgnoreRule(msgspec.Struct, frozen=True, kw_only=True):
-    """One line: what an entry's own name must look like, and its path below the file unless the name is enough."""
+    """One line: the pattern of an entry's name, and of its path below the file unless the name is enough."""
 
     name: re.Pattern[str]
     path: Pattern | None
@@ -25,9 +25,9 @@ class IgnoreRule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class IgnoreFile(msgspec.Struct, frozen=True, kw_only=True):
-    """The rules of one file, and how many names deep below the root its directory is.
+    """The rules of one file, and the depth of its directory below the root.
 
-    `wide` are those that speak of any name (`build/**`); `names` matches whatever the others can speak of.
+    `wide` are the rules that can match any name (`build/**`); `names` matches all names the other rules can match.
     """
 
     depth: int
@@ -40,7 +40,7 @@ _SPECIAL = re.compile(r"[*?\[\\]")
 
 
 def read_ignore(text: str, depth: int) -> IgnoreFile:
-    """Read a `.gitignore`; a line that cannot be a pattern matches nothing, as in git."""
+    """Parse a `.gitignore`; an invalid line matches nothing, as in git."""
     rules: list[IgnoreRule] = []
     for line in text.removeprefix("\ufeff").split("\n"):
         rules += _rules_of(line)
@@ -56,26 +56,26 @@ def read_ignore(text: str, depth: int) -> IgnoreFile:
 
 
 def is_ignored(files: Sequence[IgnoreFile], names: Sequence[str], *, is_folder: bool) -> bool:
-    """Tell whether an entry is left out: the deepest file that speaks of it decides, and in it the last rule.
+    """Return whether an entry is ignored: the last matching rule of the deepest file with a match decides.
 
-    Directories above the entry must have been asked before; what is in an ignored one stays out, as in git.
+    The caller must have checked the directories above: entries of an ignored one stay ignored, as in git.
     """
     for file in reversed(files):
         rules = file.rules if file.names.fullmatch(names[-1]) else file.wide
         for rule in reversed(rules):
-            if _speaks(rule, names[file.depth :], is_folder):
+            if _matches(rule, names[file.depth :], is_folder):
                 return not rule.is_negated
     return False
 
 
-def _speaks(rule: IgnoreRule, names: Sequence[str], is_folder: bool) -> bool:
+def _matches(rule: IgnoreRule, names: Sequence[str], is_folder: bool) -> bool:
     if (rule.is_folder_only and not is_folder) or not rule.name.fullmatch(names[-1]):
         return False
     return rule.path is None or rule.path.matches(names)
 
 
 def _rules_of(line: str) -> list[IgnoreRule]:
-    text = _trimmed(line)
+    text = _trim_spaces(line)
     is_negated = text.startswith("!")
     if is_negated:
         text = text[1:]
@@ -83,10 +83,10 @@ def _rules_of(line: str) -> list[IgnoreRule]:
         return []
     is_folder_only = text.endswith("/")
     body = text.rstrip("/") if is_folder_only else text
-    # git's wildmatch takes any run of two stars or more that is a whole segment for `**`.
+    # git's wildmatch treats a segment of two or more stars as `**`.
     names = [DEEP if len(name) > len(DEEP) and not name.strip("*") else name for name in body.split("/") if name]
     rules: list[IgnoreRule] = []
-    for segments in _readings(names) if "/" in body else [names] if names else []:
+    for segments in _git_interpretations(names) if "/" in body else [names] if names else []:
         try:
             name = name_regex(segments[-1])
             path = path_pattern(segments) if "/" in body else None
@@ -96,11 +96,11 @@ def _rules_of(line: str) -> list[IgnoreRule]:
     return rules
 
 
-def _readings(names: list[str]) -> list[list[str]]:
-    """Return what git reads a path as.
+def _git_interpretations(names: list[str]) -> list[list[str]]:
+    """Return the patterns equivalent to git's interpretation of a path.
 
-    It cuts off what stands before the first wildcard, so `a**` that is the first with one also crosses folders:
-    `a**/b` is `ab` and `a*/**/b`.
+    git removes the literal prefix before the first wildcard, so an `a**` with the first wildcard also crosses folders:
+    `a**/b` is equivalent to `ab` and `a*/**/b`.
     """
     at = next((number for number, name in enumerate(names) if _SPECIAL.search(name)), len(names))
     if at == len(names) or not names:
@@ -113,8 +113,8 @@ def _readings(names: list[str]) -> list[list[str]]:
     return [deep, [*before, head + rest[0], *rest[1:]] if rest else deep[:-1]]
 
 
-def _trimmed(line: str) -> str:
-    """Drop trailing spaces, but not one that a backslash protects."""
+def _trim_spaces(line: str) -> str:
+    """Remove trailing spaces, except one escaped by a backslash."""
     text = line.rstrip("\r\n")
     while text.endswith(" ") and not _is_escaped(text):
         text = text[:-1]

@@ -1,7 +1,7 @@
-"""Patterns of paths, matched name by name while a directory is walked.
+"""Glob patterns for paths, matched one name at a time while a directory is walked. Does no I/O.
 
-`*`, `?` and `[…]` stay within a name, `**` crosses names, `{a,b}` are alternatives. Matching never backtracks:
-within a name each star is atomic, across names a set of positions moves on. Pure.
+`*`, `?` and `[…]` match within a name, `**` crosses names, `{a,b}` are alternatives. Matching takes linear time: within
+a name each star is atomic, and across names a set of states advances as in an NFA.
 """
 
 import re
@@ -31,26 +31,26 @@ States = frozenset[tuple[int, int]]
 
 
 class BadPattern(ValueError):
-    """The pattern cannot be one; the message says why."""
+    """The pattern is invalid; the message is the reason."""
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
-    """What one name must look like; `regex` is None for `**`. `is_dotted` when it asks for a leading dot itself."""
+    """The pattern of one name; `regex` is None for `**`. `is_dotted` when the pattern itself starts with a dot."""
 
     regex: re.Pattern[str] | None
     is_dotted: bool = False
 
 
 class Pattern:
-    """One pattern as a machine: `start`, then `step` by each name of a path, then `accepts`."""
+    """A pattern as an NFA: begin with `start`, call `step` for each name of a path, then `accepts`."""
 
     def __init__(self, alternatives: list[list[str]], *, hidden: bool) -> None:
         self._alternatives = [[_segment(text) for text in names] for names in alternatives]
         self._hidden = hidden
-        self.start: States = frozenset().union(*(self._reach(each, 0) for each in range(len(self._alternatives))))
+        self.start: States = frozenset().union(*(self._closure(each, 0) for each in range(len(self._alternatives))))
 
     def step(self, states: States, name: str) -> States:
-        """Return the positions after one more name; none when nothing below can match."""
+        """Return the states after one more name; empty when nothing below can match."""
         is_open = self._hidden or not name.startswith(".")
         reached: set[tuple[int, int]] = set()
         for which, at in states:
@@ -60,24 +60,24 @@ class Pattern:
             segment = names[at]
             if segment.regex is None:
                 if is_open:
-                    reached.update(self._reach(which, at))
+                    reached.update(self._closure(which, at))
             elif (is_open or segment.is_dotted) and segment.regex.fullmatch(name):
-                reached.update(self._reach(which, at + 1))
+                reached.update(self._closure(which, at + 1))
         return frozenset(reached)
 
     def accepts(self, states: States) -> bool:
-        """Tell whether a path may end here."""
+        """Return whether a path that ends in these states matches."""
         return any(at == len(self._alternatives[which]) for which, at in states)
 
     def matches(self, names: Sequence[str]) -> bool:
-        """Match a whole path."""
+        """Return whether a whole path matches."""
         states = self.start
         for name in names:
             states = self.step(states, name)
         return self.accepts(states)
 
-    def _reach(self, which: int, at: int) -> set[tuple[int, int]]:
-        """Return the position and those reached from it for free, since `**` may stand for no name at all."""
+    def _closure(self, which: int, at: int) -> set[tuple[int, int]]:
+        """Return the state and those reachable from it without a name, since `**` may match zero names."""
         names = self._alternatives[which]
         reached = {(which, at)}
         while at < len(names) and names[at].regex is None:
@@ -87,7 +87,7 @@ class Pattern:
 
 
 def glob_pattern(text: str, *, hidden: bool = False) -> Pattern:
-    """Read a pattern as a model writes it.
+    """Parse a pattern.
 
     Raises: BadPattern.
     """
@@ -100,15 +100,15 @@ def glob_pattern(text: str, *, hidden: bool = False) -> Pattern:
 
 
 def path_pattern(names: list[str]) -> Pattern:
-    """Make a pattern of segments that are already apart and hold no braces; it sees hidden names like others.
+    """Build a pattern of separate segments without braces; it matches hidden names like others.
 
     Raises: BadPattern.
     """
-    return Pattern([_settled(names)], hidden=True)
+    return Pattern([_normalize_segments(names)], hidden=True)
 
 
 def expand_braces(text: str) -> list[str]:
-    """Write `a{b,c}d` out as its alternatives; a brace without a comma or an end stands for itself.
+    """Expand `a{b,c}d` into its alternatives; a brace without a comma or an end is literal.
 
     Raises: BadPattern, when there are too many.
     """
@@ -129,7 +129,7 @@ def expand_braces(text: str) -> list[str]:
 
 @lru_cache(maxsize=1024)
 def name_regex(text: str) -> re.Pattern[str]:
-    """Translate the pattern of one name.
+    """Translate the pattern of one name to a regular expression.
 
     Raises: BadPattern.
     """
@@ -140,7 +140,7 @@ def name_regex(text: str) -> re.Pattern[str]:
             chunks.append("")
             at += 1
             continue
-        piece, at = _piece(text, at)
+        piece, at = _translate_token(text, at)
         chunks[-1] += piece
     first, *rest = chunks
     middle = "".join(f"(?>.*?{chunk})" for chunk in rest[:-1] if chunk)
@@ -156,18 +156,18 @@ def _segment(text: str) -> Segment:
 
 
 def _names(text: str) -> list[str]:
-    return _settled([name for name in text.split("/") if name not in ("", ".")])
+    return _normalize_segments([name for name in text.split("/") if name not in ("", ".")])
 
 
-def _settled(names: list[str]) -> list[str]:
+def _normalize_segments(names: list[str]) -> list[str]:
     if len(names) > SEGMENTS_MAX:
         raise BadPattern(f"the pattern has more than {SEGMENTS_MAX} parts")
-    # `a/**` means what is in a, at any depth, and not a itself.
+    # `a/**` matches everything below a at any depth, but not a itself.
     return [*names, "*"] if names and names[-1] == DEEP else names
 
 
-def _piece(text: str, at: int) -> tuple[str, int]:
-    """Translate what stands at this place and is not a star."""
+def _translate_token(text: str, at: int) -> tuple[str, int]:
+    """Translate the token at this position, which is not a star."""
     char = text[at]
     if char == "?":
         return ".", at + 1
@@ -179,11 +179,11 @@ def _piece(text: str, at: int) -> tuple[str, int]:
         found = _BRACKET.match(text, at)
         if found is None:
             raise BadPattern('a "[" in the pattern is never closed')
-        return f"[{'^' if found[1] else ''}{_members(found[2])}]", found.end()
+        return f"[{'^' if found[1] else ''}{_translate_bracket(found[2])}]", found.end()
     return re.escape(char), at + 1
 
 
-def _members(inside: str) -> str:
+def _translate_bracket(inside: str) -> str:
     tokens = [(named, escaped or plain) for named, escaped, plain in _MEMBER.findall(inside)]
     pieces: list[str] = []
     while tokens:
@@ -204,7 +204,7 @@ def _members(inside: str) -> str:
 
 
 def _first_braces(text: str) -> tuple[int, int, list[str]] | None:
-    """Find the first brace group with a comma at its own level: where it is and what it offers."""
+    """Find the first brace group with a comma at its own level; return its start, end and options."""
     at = 0
     while (start := text.find("{", at)) >= 0:
         if start and text[start - 1] == "\\":

@@ -1,4 +1,4 @@
-"""`glob`: find files by pattern below the root. Links are listed when they lead to a file inside; never walked into."""
+"""The `glob` tool: finds files by pattern below the root. Links to files inside are listed; none are walked into."""
 
 import os
 import stat
@@ -20,13 +20,13 @@ LIMIT_DEFAULT = 200
 DEADLINE_S = 10.0
 RECENT_S = 86_400.0
 ENVELOPE_BYTES = 200
-"""What the JSON around the paths takes at most."""
+"""The most bytes of JSON around the paths."""
 
 
 def make_glob(
     root: Root, now: Callable[[], float] = time.time, *, caps: LocalCaps = DEFAULT_CAPS
 ) -> Callable[..., ToolAnswer]:
-    """Return the function behind the tool, for one root."""
+    """Return the tool's function for one root."""
 
     def glob(
         context: ToolContext,
@@ -58,7 +58,7 @@ def make_glob(
 
 
 def _base(root: Root, path: str) -> tuple[str, ...]:
-    """Return the names of the directory to look in, as they are once links are followed."""
+    """Return the path of the directory to search, with links resolved, as names."""
     opened = root.open(path)
     try:
         if not stat.S_ISDIR(os.fstat(opened.fd).st_mode):

@@ -1,7 +1,7 @@
-"""`grep`: search the contents of files, by ripgrep where it can be confined, else by a Python process.
+"""The `grep` tool: searches file contents, with ripgrep if it can be sandboxed, else with a Python process.
 
-Ripgrep opens files by name after it has looked at them, so a link swapped in between would lead it out; it is used only
-in a sandbox that lets it read nothing else. Without one our own worker opens every file beneath the root.
+Ripgrep checks a file and opens it by name afterwards, so a link swapped in between would lead it outside; it is used
+only in a sandbox that lets it read nothing else. Without one, `grep_worker` opens every file beneath the root.
 """
 
 import functools
@@ -47,9 +47,9 @@ NAMED_MAX = 5
 NOISE_BYTES_MAX = 2_000
 BAD_PATTERN_CODE = 2
 ENVELOPE_BYTES = 300
-"""What the JSON around the lines takes at most."""
+"""The most bytes of JSON around the lines."""
 _UNREAD = b"rg: ./"
-"""What ripgrep's line about a file begins with that it could not read; our worker writes the same."""
+"""The start of ripgrep's message about an unreadable file; the worker writes the same."""
 _RECORD = re.compile(rb"^(\d+)([:-])(.*)$", re.DOTALL)
 _RG_OPTIONS = (
     "--no-config",
@@ -66,7 +66,7 @@ Mode = Literal["content", "files", "count"]
 
 
 class Search(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call asks for; `path` is relative to the root, links followed."""
+    """The parameters of one search; `path` is relative to the root, with links resolved."""
 
     pattern: str
     path: str
@@ -79,7 +79,7 @@ class Search(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrepRecord(msgspec.Struct, frozen=True, kw_only=True, order=True):
-    """One line that was found, or one of its neighbours; in the other modes one file, `line` being its count."""
+    """One matching line or a context line; in the other modes one file, with its count in `line`."""
 
     path: str
     line: int
@@ -89,9 +89,9 @@ class GrepRecord(msgspec.Struct, frozen=True, kw_only=True, order=True):
 
 
 class Records:
-    """Reads `path NUL line:text` as it comes; what is in another form is kept as noise, for the errors.
+    """Parses the output `path NUL line:text` incrementally; other lines are stored as noise, for error messages.
 
-    All matches are counted, also those that are not kept: `found` has at most `per_file` of a file.
+    All matches are counted, even those not stored: `found` has at most `per_file` of each file.
     """
 
     def __init__(self, mode: Mode, is_masked: Callable[[str], bool], per_file: int = DEFAULT_CAPS.grep_per_file_max):
@@ -110,27 +110,27 @@ class Records:
 
     @property
     def is_full(self) -> bool:
-        """Tell whether so much was found that the search is to be ended."""
+        """Return whether the limit of matches is reached and the search must end."""
         return self.count >= COUNTED_MAX
 
     def take(self, piece: bytes) -> bool:
-        """Take a piece and tell whether more is wanted."""
+        """Parse a piece of output; return whether to continue."""
         *lines, self._rest = (self._rest + piece).split(b"\n")
         for line in lines:
-            self._read(line)
+            self._parse_line(line)
         return not self.is_full
 
-    def _read(self, line: bytes) -> None:
+    def _parse_line(self, line: bytes) -> None:
         name, nul, rest = line.partition(b"\0")
         if not nul:
-            self._note(line)
+            self._record_message(line)
         elif not name:
             self.notes.append(rest.decode("utf-8", "replace"))
         elif not self._is_masked(path := os.fsdecode(name).removeprefix("./")):
-            self._found(path, rest)
+            self._record_match(path, rest)
 
-    def _note(self, line: bytes) -> None:
-        """Take what is no match: a file that could not be read, or what is wrong with the search."""
+    def _record_message(self, line: bytes) -> None:
+        """Record a line that is not a match: an unreadable file, or an error of the search."""
         if line.startswith(_UNREAD):
             self.unread += 1
             if len(self.unread_names) < NAMED_MAX:
@@ -139,11 +139,11 @@ class Records:
             return
         self.noise += (line + b"\n")[: max(0, NOISE_BYTES_MAX - len(self.noise))]
 
-    def _found(self, path: str, rest: bytes) -> None:
+    def _record_match(self, path: str, rest: bytes) -> None:
         if self._mode != "content":
             hits = int(rest) if rest.isdigit() else 0
             self.count += hits
-            self._keep(GrepRecord(path=path, line=hits))
+            self._store(GrepRecord(path=path, line=hits))
         elif match := _RECORD.match(rest):
             is_hit = match[2] == b":"
             self.count += is_hit
@@ -152,9 +152,9 @@ class Records:
                 self.dropped += is_hit
                 return
             text, replaced = readable(decoded(match[3].rstrip(b"\r")))
-            self._keep(GrepRecord(path=path, line=int(match[1]), is_hit=is_hit, text=text, replaced=replaced))
+            self._store(GrepRecord(path=path, line=int(match[1]), is_hit=is_hit, text=text, replaced=replaced))
 
-    def _keep(self, record: GrepRecord) -> None:
+    def _store(self, record: GrepRecord) -> None:
         if len(self.found) < RECORDS_MAX:
             self.found.append(record)
         else:
@@ -162,7 +162,7 @@ class Records:
 
 
 class Grep:
-    """The function behind the tool, for one root."""
+    """Implements the tool for one root."""
 
     def __init__(self, root: Root, sandbox: CommandSandbox, ripgrep: str | None, caps: LocalCaps) -> None:
         self._caps = caps
@@ -171,7 +171,7 @@ class Grep:
         self._ripgrep = ripgrep
 
     async def run(self, search: Search, bytes_max: int) -> ToolAnswer:
-        """Search and answer with what was found, files in order of their paths."""
+        """Search and return the matches, sorted by path."""
         uses_ripgrep = self._ripgrep is not None and self._sandbox.found.level > 0
         order = self._by_ripgrep(search) if uses_ripgrep else self._by_worker(search)
         records = Records(search.mode, self._is_masked, self._caps.grep_per_file_max)
@@ -211,7 +211,7 @@ class Grep:
 
 @functools.cache
 def find_ripgrep() -> str | None:
-    """Return where ripgrep is: beside this Python, where its package puts it, or on PATH."""
+    """Return the path of ripgrep: beside this Python, where its package installs it, or on PATH."""
     folders = f"{sysconfig.get_path('scripts')}:{os.environ.get('PATH', '')}"
     found = shutil.which("rg", path=folders)
     return None if found is None else os.path.realpath(found)
@@ -220,7 +220,7 @@ def find_ripgrep() -> str | None:
 def make_grep(
     root: Root, sandbox: CommandSandbox, ripgrep: str | None, caps: LocalCaps = DEFAULT_CAPS
 ) -> Callable[..., Coroutine[Any, Any, ToolAnswer]]:
-    """Return the function behind the tool, for one root."""
+    """Return the tool's function for one root."""
     tool = Grep(root, sandbox, ripgrep, caps)
 
     async def grep(  # noqa: PLR0913 - these are the options that models know
@@ -293,7 +293,7 @@ def _real_name(root: Root, path: str) -> str:
 def _check(ended: CommandEnded, records: Records) -> None:
     if ended.ending == "refused":
         raise ToolFailed(f"The search could not be confined: {ended.message}", code="sandbox_failed")
-    # Ripgrep ends with the same code for a pattern it cannot read and for a file: by what it wrote they differ.
+    # Ripgrep has one exit code for an invalid pattern and an unreadable file; its output tells them apart.
     is_failed = ended.ending == "exited" and ended.code >= BAD_PATTERN_CODE
     if is_failed and not (records.found or records.unread):
         words = " ".join(records.noise.decode("utf-8", "replace").split()).removeprefix("rg: ")
@@ -326,7 +326,7 @@ def _answer(search: Search, records: Records, ended: CommandEnded, bytes_max: in
 
 
 def _first_hits(found: list[GrepRecord], limit: int) -> Iterator[GrepRecord]:
-    """Yield the records up to so many matches, with the lines around them."""
+    """Yield the records up to `limit` matches, with their context lines."""
     hits = 0
     for record in found:
         if record.is_hit and hits == limit:

@@ -1,6 +1,8 @@
-"""The search of `grep` where there is no ripgrep: a process of its own, because a pattern may never end by itself.
+"""Python implementation of the search of `grep`, for systems without ripgrep. Runs as a process of its own, since a
+pattern may backtrack without end and only a process can be killed.
 
-It reads one JSON argument and writes what ripgrep would: `path NUL line:text`. Only what walking needs is imported.
+It reads one JSON argument and writes ripgrep's format: `path NUL line:text`. Imports are limited to what the walk
+needs, for a fast start.
 """
 
 import json
@@ -20,11 +22,11 @@ SNIFFED_BYTES = 8_192
 BAD_PATTERN_CODE = 2
 _UNREADABLE = ("permission_denied", "io_error")
 _CUT = " [... omitted end of long line]"
-"""As ripgrep says it."""
+"""Ripgrep's own text."""
 
 
 def main() -> None:
-    """Search as the argument says."""
+    """Run the search that the JSON argument describes."""
     wanted: dict[str, Any] = json.loads(sys.argv[1])
     source = re.escape(wanted["pattern"]) if wanted["fixed"] else wanted["pattern"]
     try:
@@ -45,12 +47,12 @@ def _paths(root: Root, path: str, include: str) -> list[str]:
     try:
         walk.run(() if opened.name == "." else tuple(opened.name.split("/")))
     except ToolError:
-        # It is a file and not a folder.
+        # The path is a file, not a folder.
         return [opened.name]
     if walk.unread:
-        _say(f"{walk.unread} folder{'' if walk.unread == 1 else 's'} could not be read.")
+        _write_note(f"{walk.unread} folder{'' if walk.unread == 1 else 's'} could not be read.")
     if not walk.is_complete:
-        _say(f"There are too many files: only {len(walk.found)} were searched.")
+        _write_note(f"There are too many files: only {len(walk.found)} were searched.")
     return sorted(name for name, _ in walk.found)
 
 
@@ -94,12 +96,12 @@ def _text(root: Root, path: str) -> str | None:
     if b"\0" in data[:SNIFFED_BYTES]:
         return None
     if len(data) > FILE_BYTES_MAX:
-        _say(f"Only the first {FILE_BYTES_MAX} bytes were searched of {printable(path)}.")
+        _write_note(f"Only the first {FILE_BYTES_MAX} bytes were searched of {printable(path)}.")
     return data[:FILE_BYTES_MAX].decode("utf-8", "surrogateescape")
 
 
-def _say(words: str) -> None:
-    """Tell what was not searched; no file has an empty name."""
+def _write_note(words: str) -> None:
+    """Report what was not searched, under an empty file name, which no file has."""
     _write(b"\0" + words.encode())
 
 

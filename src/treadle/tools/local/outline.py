@@ -1,6 +1,6 @@
-"""`outline`: the definitions in a source file, by tree-sitter where its grammars are installed, Python also by `ast`.
+"""The `outline` tool: the definitions in a source file, by tree-sitter where installed, for Python also by `ast`.
 
-Only what stands in the file is told; nothing is imported or run.
+The file is only parsed; nothing is imported or run.
 """
 
 import ast
@@ -31,11 +31,11 @@ from treadle.tools.tool_context import ToolContext
 LINE_CHARS_MAX = 160
 DEPTH_MAX = 200
 ENVELOPE_BYTES = 300
-"""What the JSON around the lines takes at most."""
+"""The most bytes of JSON around the lines."""
 
 
 class OutlineGrammar(msgspec.Struct, frozen=True, kw_only=True):
-    """One language: its package, the function in it, and the nodes that are definitions."""
+    """One language: its grammar package, the function that loads it, and the node types that are definitions."""
 
     package: str
     kinds: frozenset[str]
@@ -117,18 +117,18 @@ LANGUAGES = {
     ".bash": _BASH,
 }
 _NEEDS_BODY = frozenset({"struct_specifier", "enum_specifier", "union_specifier"})
-"""In C these also name a type where it is only used."""
+"""In C, nodes of these types without a body are uses of a type, not definitions."""
 
 
 class Symbol(msgspec.Struct, frozen=True, kw_only=True):
-    """One definition: where it stands and how deep."""
+    """One definition: its line and its nesting depth."""
 
     line: int
     depth: int
 
 
 def make_outline(root: Root, caps: LocalCaps = DEFAULT_CAPS) -> Callable[..., ToolAnswer]:
-    """Return the function behind the tool, for one root."""
+    """Return the tool's function for one root."""
 
     def outline(context: ToolContext, path: Annotated[str, msgspec.Meta(min_length=1)]) -> ToolAnswer:
         """List the classes and functions that a source file defines, with their lines.
@@ -173,7 +173,7 @@ def _symbols(source: bytes, suffix: str, path: str) -> Iterator[Symbol]:
 
 @functools.cache
 def _parser(grammar: OutlineGrammar) -> Any:
-    """Return a parser, or nothing where the grammar is not installed."""
+    """Return a parser, or None if the grammar is not installed."""
     try:
         sitter: Any = importlib.import_module("tree_sitter")
         package: Any = importlib.import_module(grammar.package)

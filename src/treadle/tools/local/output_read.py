@@ -1,4 +1,4 @@
-"""`output_read`: goes on reading an output that was too long to be shown whole, by the handle it was kept under."""
+"""The `output_read` tool: reads the rest of an output that was too long to show, by its handle."""
 
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Annotated, Any
@@ -13,7 +13,7 @@ from treadle.tools.tool_context import ToolContext
 
 PAGE_BYTES = 16_384
 ENVELOPE_BYTES = 160
-"""What the JSON around the text takes at most."""
+"""The most bytes of JSON around the text."""
 
 Put = Callable[[bytes, str], Awaitable[str]]
 Piece = tuple[str, int, int]
@@ -21,15 +21,17 @@ Get = Callable[[Piece, str], Awaitable[bytes]]
 
 
 class OutputStore:
-    """Where whole outputs are kept: `put` takes bytes and a run's id, `get` a handle, an offset, a length and the id of
-    the run that asks. What another conversation or key kept is not there for it."""
+    """Stores whole outputs: `put` takes bytes and a run's id; `get` a handle, an offset, a length and a run's id.
+
+    A run cannot read outputs that another conversation or key stored.
+    """
 
     def __init__(self, put: Put | None = None, get: Get | None = None) -> None:
         self._put = put
         self._get = get
 
     async def put(self, data: bytes, context: ToolContext) -> str | None:
-        """Keep an output and return its handle; nothing when it cannot be kept."""
+        """Store an output and return its handle; None if it cannot be stored."""
         if self._put is None:
             return None
         try:
@@ -38,7 +40,7 @@ class OutputStore:
             return None
 
     async def get(self, piece: Piece, context: ToolContext) -> bytes:
-        """Return a piece of what was kept: of a handle, from an offset, so long.
+        """Return a piece of a stored output.
 
         Raises: ToolError, when there is no such handle for this run.
         """
@@ -51,7 +53,7 @@ class OutputStore:
 
 
 def keepable(data: bytes, total: int) -> bytes:
-    """Return what is kept of an output; where that is not all of it, its end says so, for whoever reads that far."""
+    """Return the bytes to store of an output; if they are not all of it, append a note that says so."""
     if total <= len(data):
         return data
     return data + f"\n[{total - len(data)} more bytes were not kept]".encode()
@@ -60,7 +62,7 @@ def keepable(data: bytes, total: int) -> bytes:
 def make_output_read(
     shelf: OutputStore, caps: LocalCaps = DEFAULT_CAPS
 ) -> Callable[..., Coroutine[Any, Any, ToolAnswer]]:
-    """Return the function behind the tool."""
+    """Return the tool's function."""
 
     async def output_read(
         context: ToolContext,
@@ -90,9 +92,9 @@ def make_output_read(
 
 
 def _fitting(data: bytes, room: int) -> tuple[str, int]:
-    """Return as much of the text as fits into so many bytes of JSON, and how many bytes of it that was.
+    """Return as much of the text as fits in `room` bytes of JSON, and the number of bytes consumed.
 
-    A character that is cut at the end is left to the next page; one that is cut at the start was shown before.
+    A character cut at the end is left to the next page; one cut at the start was on the previous page.
     """
     while True:
         whole = end_on_character(data)
@@ -104,7 +106,7 @@ def _fitting(data: bytes, room: int) -> tuple[str, int]:
 
 
 def end_on_character(data: bytes) -> bytes:
-    """Return UTF-8 without the character at its end that is not whole."""
+    """Return UTF-8 data without an incomplete character at its end."""
     for back in range(1, min(4, len(data)) + 1):
         lead = data[-back]
         if lead & 0xC0 != 0x80:

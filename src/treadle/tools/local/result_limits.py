@@ -1,6 +1,6 @@
-"""What the answers of the local tools have in common: caps, a JSON object that fits, words for what is missing.
+"""Shared result format of the local tools: size limits, JSON bodies that fit, and warnings about what is missing.
 
-What is left out of an answer is said in it: `truncated`, or a warning. No tool makes its answer in another way.
+Every truncation is stated in the result, by `truncated` or a warning. All local tools build their results here.
 """
 
 import codecs
@@ -14,14 +14,14 @@ from treadle.core.tool_definitions import Envelope, Fault
 from treadle.tools.result_rendering import ToolAnswer
 
 _MARK = "\ud800"
-"""Stands for bytes that could not be decoded; no decoder gives half a surrogate pair by itself."""
+"""Marks undecodable bytes; unambiguous, since no decoder returns a lone surrogate by itself."""
 _REPLACED = "\ufffd"
 _UNDECODABLE = "treadle.undecodable"
 codecs.register_error(_UNDECODABLE, lambda error: (_MARK, error.end))  # type: ignore[attr-defined]
 
 
 class LocalCaps(msgspec.Struct, frozen=True, kw_only=True):
-    """How much the local tools give at once. `limits.max_tool_output_bytes` holds beside these."""
+    """Size limits of the local tools' results. `limits.max_tool_output_bytes` applies as well."""
 
     file_read_bytes_max: int = 51_200
     file_read_lines_max: int = 2_000
@@ -44,7 +44,7 @@ DEFAULT_CAPS = LocalCaps()
 def answer(
     body: dict[str, Any], summary: str, *, warnings: Sequence[str] = (), fault: Fault | None = None
 ) -> ToolAnswer:
-    """Return a tool's answer; with a fault it is a failure that still shows the body."""
+    """Build a tool's result; with a fault it is a failure that still includes the body."""
     envelope = Envelope(
         ok=fault is None,
         data=msgspec.Raw(write_json(body)),
@@ -55,7 +55,7 @@ def answer(
 
 
 def fitting(lines: Iterable[str], room: int) -> list[str]:
-    """Return the lines from the first on that fit into so many bytes of JSON."""
+    """Return the first lines that fit in `room` bytes of JSON."""
     shown: list[str] = []
     for line in lines:
         room -= len(write_json(line))
@@ -66,30 +66,30 @@ def fitting(lines: Iterable[str], room: int) -> list[str]:
 
 
 def decoder(encoding: str = "utf-8") -> codecs.IncrementalDecoder:
-    """Return a decoder whose text `readable` can count the undecodable bytes of."""
+    """Return a decoder that marks undecodable bytes for `readable`."""
     return codecs.getincrementaldecoder(encoding)(_UNDECODABLE)
 
 
 def decoded(data: bytes) -> str:
-    """Decode UTF-8, undecodable bytes marked for `readable`."""
+    """Decode UTF-8, marking undecodable bytes for `readable`."""
     return data.decode("utf-8", _UNDECODABLE)
 
 
 def readable(text: str) -> tuple[str, int]:
-    """Return decoded text as it can be shown, and how often bytes of it had to be replaced."""
+    """Return the text with marks replaced by U+FFFD, and the number of replacements."""
     count = text.count(_MARK)
     return (text.replace(_MARK, _REPLACED), count) if count else (text, 0)
 
 
 def replaced_words(count: int, encoding: str = "UTF-8") -> tuple[str, ...]:
-    """Return the warning about bytes that were replaced, if any were."""
+    """Return the warning about replaced bytes, if any."""
     if not count:
         return ()
     return (f"Not valid {encoding}: bytes that could not be decoded were replaced by U+FFFD, {_times(count)}.",)
 
 
 def odd_names_words(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the warning about file names that are not UTF-8, if there are any."""
+    """Return the warning about file names that are not UTF-8, if any."""
     count = sum(any("\udc80" <= char <= "\udcff" for char in name) for name in names)
     if not count:
         return ()
@@ -97,7 +97,7 @@ def odd_names_words(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def unread_words(count: int, what: str, first: Sequence[str] = ()) -> tuple[str, ...]:
-    """Return the warning about files or folders that could not be read, if there are any."""
+    """Return the warning about unreadable files or folders, if any."""
     if not count:
         return ()
     named = f": {', '.join(first)}{' and others' if count > len(first) else ''}" if first else ""

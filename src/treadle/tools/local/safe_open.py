@@ -1,9 +1,9 @@
-"""Opening files below one directory and nowhere else, whoever swaps links meanwhile.
+"""Opens files below one directory and nowhere else, even if other processes swap links during the call.
 
-A `Root` holds one directory descriptor. Every path is opened relative to it, either by openat2 with
-RESOLVE_BENEATH, or by walking the components with O_NOFOLLOW; which one is found out by a probe. Links that
-stay inside are followed, absolute ones and those that lead out are refused. A hard link to a file outside
-cannot be told from a file and is read: making one takes the right to write here.
+A `Root` holds one directory descriptor. Every path is opened relative to it, either by openat2 with RESOLVE_BENEATH, or
+by walking the components with O_NOFOLLOW; a probe decides which. Links that stay inside are followed, absolute ones
+and those that lead outside are refused. A hard link to a file outside cannot be distinguished from a file and is read:
+making one requires the right to write here.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ _NO_MAGICLINKS = 0x02
 _BENEATH = 0x08
 _RACE_TRIES = 16
 LOOK = getattr(os, "O_PATH", 0)
-"""The flag that opens a file only to see which one it is; nothing where a system has none."""
+"""O_PATH, which opens a file without reading it; 0 on systems that lack it."""
 _FOLDER = LOOK | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LIST = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -53,11 +53,11 @@ _REFUSALS = {
 }
 
 _UNWRITABLE = frozenset({"read_only", "masked", "invalid_path", OUTSIDE_ROOT})
-"""Codes of refusals that stand whatever a person says."""
+"""Codes of refusals that an approval cannot lift."""
 
 
 class Opened(msgspec.Struct, frozen=True, kw_only=True):
-    """An open descriptor, and the name it really has below the root once links are followed."""
+    """An open descriptor, and its name below the root with links resolved."""
 
     fd: int
     name: str
@@ -83,44 +83,44 @@ def open_beneath(root_fd: int, path: str, flags: int) -> Opened:
         code = ctypes.get_errno()
         if code not in (errno.EAGAIN, errno.EINTR):
             raise OSError(code, os.strerror(code), path)
-    # The kernel gives up on `..` while directories are being renamed; walking does not depend on it.
+    # openat2 fails with EAGAIN on `..` while directories are renamed; walking does not have this problem.
     return open_walking(root_fd, path, flags)
 
 
 def open_walking(root_fd: int, path: str, flags: int) -> Opened:
-    """Open component by component, links resolved by hand, `..` by going back to a directory already held.
+    """Open component by component: links are resolved by hand, `..` returns to a directory already open.
 
     Raises: OSError, EXDEV when the path leads out.
     """
     pending = _components(path)
-    held = [os.open(".", _FOLDER, dir_fd=root_fd)]
+    open_folders = [os.open(".", _FOLDER, dir_fd=root_fd)]
     names: list[str] = []
     links = 0
     try:
         while pending:
             part = pending.pop()
             if part == "..":
-                _go_up(held, names)
+                _enter_parent(open_folders, names)
                 continue
             try:
-                fd = _open_part(part, _FOLDER if pending else flags | os.O_NOFOLLOW | os.O_CLOEXEC, held[-1])
+                fd = _open_part(part, _FOLDER if pending else flags | os.O_NOFOLLOW | os.O_CLOEXEC, open_folders[-1])
             except OSError as error:
                 links += 1
-                pending.extend(_follow(part, held[-1], error, links))
+                pending.extend(_read_link(part, open_folders[-1], error, links))
                 continue
             names.append(part)
             if not pending:
                 return Opened(fd=fd, name="/".join(names))
-            held.append(fd)
-        return Opened(fd=os.open(".", flags | os.O_CLOEXEC, dir_fd=held[-1]), name="/".join(names) or ".")
+            open_folders.append(fd)
+        return Opened(fd=os.open(".", flags | os.O_CLOEXEC, dir_fd=open_folders[-1]), name="/".join(names) or ".")
     finally:
-        for fd in held:
+        for fd in open_folders:
             os.close(fd)
 
 
 @functools.cache
 def best_opener() -> Opener:
-    """Find out by trying which way of opening this system has."""
+    """Return the best way of opening that this system supports, by a probe."""
     if sys.platform != "linux":
         return open_walking
     probe = os.open("/", _FOLDER)
@@ -134,10 +134,10 @@ def best_opener() -> Opener:
 
 
 class Root:
-    """One directory that tools may read in. `allow` are patterns of names or paths that are read although masked.
+    """One directory that tools may read. `allow` are patterns of names or paths that are readable although masked.
 
-    `hidden` are patterns of names that are masked here beside those that are everywhere: the journal's own files.
-    `writable` are the protected paths that a person allowed by name, in the settings.
+    `hidden` are further name patterns to mask: the journal's own files.
+    `writable` are the protected paths that the settings allow by name.
     """
 
     def __init__(
@@ -163,13 +163,13 @@ class Root:
         self._closing = weakref.finalize(self, os.close, self._fd)
 
     def close(self) -> None:
-        """Give the directory back; without this it is given back with the object."""
+        """Close the directory; otherwise it is closed with the object."""
         self._closing()
 
     def check_there(self) -> None:
-        """Look that the root is still where it was opened: what is held may have been removed, or have moved away.
+        """Check that the root is still at its path: the open directory may have been removed or moved.
 
-        Commands find it by its path, so without this they and the file tools would work in two folders.
+        Commands use the path, so without this they and the file tools would work in different folders.
         Raises: ToolError.
         """
         try:
@@ -187,13 +187,13 @@ class Root:
     def open(self, path: str, flags: int = _READ) -> Opened:
         """Open a regular file or a directory for reading.
 
-        Raises: ToolError, in words for the model; OSError never.
+        Raises: ToolError, with a message for the model; never OSError.
         """
         self.check_there()
         inner = self._inner(path)
         try:
-            # Judged before it is opened: a pipe is not waited for, and a file of the journal is not opened at all,
-            # since closing it would take from SQLite in this process all its locks on it.
+            # Checked before it is really opened: a pipe could block, and closing a descriptor of a journal file would
+            # drop all POSIX locks that SQLite holds on it in this process.
             seen = self._opener(self._fd, inner, flags & os.O_DIRECTORY | LOOK if LOOK else flags)
         except OSError as error:
             raise refusal(error, path) from None
@@ -206,14 +206,14 @@ class Root:
             os.close(seen.fd)
 
     def open_folder_of(self, path: str, *, make: bool = False, protected: bool = False) -> tuple[Opened, str]:
-        """Open the folder that a file is or will be in, and return it with the file's own name.
+        """Open the folder that contains or will contain a file; return it with the file's name.
 
-        With `make`, up to PARENTS_MAX missing folders are made. With `protected` a person allowed this path by name,
-        which no link may lead elsewhere.
-        Raises: ToolError, also for what may not be written.
+        With `make`, up to PARENTS_MAX missing folders are made. With `protected`, a person allowed this path by name;
+        a link must not lead it elsewhere.
+        Raises: ToolError, also for paths that may not be written.
         """
         inner = self._inner(path)
-        # As it is written first, so that nothing is made on the way to a refusal; then as it really is.
+        # Check the path as given first, so that no folders are made for a refused write; then the resolved path.
         allowed = (*self.writable, *([os.path.normpath(inner)] if protected else []))
         self._check_writable(os.path.normpath(inner), path, allowed)
         folder, _, name = inner.rstrip("/").rpartition("/")
@@ -229,7 +229,7 @@ class Root:
         return opened, name
 
     def write_refusal(self, path: str, *, protected: bool) -> str:
-        """Return why a write would be refused even if a person allowed it; "" when it may succeed."""
+        """Return why a write would be refused even if it were approved; "" when it may succeed."""
         try:
             os.close(self.open_folder_of(path, protected=protected)[0].fd)
         except ToolError as error:
@@ -239,14 +239,14 @@ class Root:
     def _open_or_make(self, folder: str, path: str, allowed: Sequence[str]) -> Opened:
         names = [each for each in folder.split("/") if each not in ("", ".")]
         for missing in range(min(len(names), PARENTS_MAX) + 1):
-            kept = len(names) - missing
+            existing = len(names) - missing
             try:
-                opened = self.open("/".join(names[:kept]) or ".", _LIST)
+                opened = self.open("/".join(names[:existing]) or ".", _LIST)
             except ToolError as error:
                 if error.info.code != "not_found":
                     raise
                 continue
-            return self._make_below(opened, names[kept:], path, allowed)
+            return self._make_below(opened, names[existing:], path, allowed)
         raise ToolError(f"More than {PARENTS_MAX} folders of the path are missing: {path}", code="not_found")
 
     def _make_below(self, opened: Opened, names: list[str], path: str, allowed: Sequence[str]) -> Opened:
@@ -256,7 +256,7 @@ class Root:
                 self._check_writable(inner, path, allowed, is_folder=True)
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(name, dir_fd=opened.fd)
-                # Never through a link: what was made here is a folder, whatever stands there now.
+                # O_NOFOLLOW: the folder just made may have been replaced by a link.
                 fd = os.open(name, _LIST | os.O_NOFOLLOW, dir_fd=opened.fd)
             except OSError as error:
                 raise refusal(error, path) from None
@@ -272,13 +272,13 @@ class Root:
         if is_allowed(name, allowed) or is_on_the_way:
             return
         if why := self._protection(name):
-            # A person allows the path that they read, so a link is replaced by what it leads to.
+            # A person approves the path they see, so the message names a link's target.
             how = "" if is_folder or name == os.path.normpath(self._inner(path)) else f'path="{name}" and '
             words = f"Protected, {why}: {path}. A person can allow it: call again with {how}protected=true."
             raise ToolError(words, code="read_only")
 
     def _protection(self, name: str) -> str:
-        """Say why a path below the root is protected; nothing if it is not."""
+        """Return why a path below the root is protected; "" if it is not."""
         row = find_protected(name)
         if row is not None:
             return row.why
@@ -288,7 +288,7 @@ class Root:
         return "the settings of the git repository name it" if is_allowed(f"{self.real_path}/{name}", named) else ""
 
     def _inner(self, path: str) -> str:
-        """Return the path relative to the root; what a kernel call would silently misread is refused first."""
+        """Return the path relative to the root; paths that a system call would silently misread are refused."""
         if "\0" in path:
             raise ToolError("The path contains a NUL character.", code="invalid_path")
         size = len(os.fsencode(path))
@@ -309,7 +309,7 @@ class Root:
             raise ToolError(f"Not readable, it may hold secrets: {path}", code="masked")
 
     def is_masked(self, name: str, *, is_folder: bool) -> bool:
-        """Tell whether a file may hold secrets. Case does not count, because on some disks it does not."""
+        """Return whether a file may hold secrets. Ignores case, since some file systems do."""
         names = name.split("/")
         if any(fnmatchcase(name, pattern) or fnmatchcase(names[-1], pattern) for pattern in self.allow):
             return False
@@ -320,12 +320,12 @@ class Root:
 
 
 def reopen(fd: int, flags: int) -> int:
-    """Open what a descriptor leads to once more, for reading. Raises: OSError."""
+    """Open the file of an O_PATH descriptor for reading. Raises: OSError."""
     return os.open(f"/proc/self/fd/{fd}", flags & ~os.O_NOFOLLOW | os.O_CLOEXEC) if LOOK else os.dup(fd)
 
 
 def refusal(error: OSError, path: str) -> ToolError:
-    """Say in words for the model why a path cannot be opened or read."""
+    """Convert an OSError to a refusal with a message for the model."""
     code, words = _REFUSALS.get(error.errno or 0, ("io_error", f"{error.strerror or 'Cannot be read'}: {{}}"))
     return ToolError(words.format(path), code=code)
 
@@ -345,7 +345,7 @@ def _named(root_fd: int, fd: int) -> Opened:
         os.close(fd)
         raise
     if real != (top or "/") and not real.startswith(f"{top}/"):
-        # Moved between the two looks: a name cut out of that would be another one than what is opened.
+        # Moved between the two readlink calls, so a name derived from both would be wrong.
         os.close(fd)
         raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), real)
     return Opened(fd=fd, name=real[len(top) + 1 :].removesuffix(" (deleted)") or ".")
@@ -358,21 +358,21 @@ def _components(path: str) -> list[str]:
 def _open_part(part: str, flags: int, folder_fd: int) -> int:
     fd = os.open(part, flags, dir_fd=folder_fd)
     if flags & LOOK and stat.S_ISLNK(os.fstat(fd).st_mode):
-        # Only to look at, a link is opened itself; for reading it would have been refused.
+        # With O_PATH a link itself is opened; treat it as the ELOOP that opening for reading gives.
         os.close(fd)
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), part)
     return fd
 
 
-def _go_up(held: list[int], names: list[str]) -> None:
+def _enter_parent(open_folders: list[int], names: list[str]) -> None:
     if not names:
         raise OSError(errno.EXDEV, os.strerror(errno.EXDEV), "..")
     names.pop()
-    os.close(held.pop())
+    os.close(open_folders.pop())
 
 
-def _follow(part: str, folder_fd: int, error: OSError, links: int) -> list[str]:
-    """Return the components of the link that stopped the walk, last first; whatever else stopped it is raised."""
+def _read_link(part: str, folder_fd: int, error: OSError, links: int) -> list[str]:
+    """Return the components of the link that stopped the walk, last first; other errors are raised again."""
     target = None
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
         with contextlib.suppress(OSError):

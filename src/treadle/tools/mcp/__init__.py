@@ -1,4 +1,4 @@
-"""Tools of MCP servers, over stdio and streamable HTTP. Importing this does not import the SDK."""
+"""Tools of MCP servers, over stdio and streamable HTTP. Importing this package does not import the MCP SDK."""
 
 from treadle.tools.mcp.server_options import ServerOptions
 from treadle.tools.mcp.tool_names import join_name

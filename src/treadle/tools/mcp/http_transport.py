@@ -1,4 +1,4 @@
-"""A server over streamable HTTP: the SDK's transport, on a client whose answers have a bound."""
+"""MCP over streamable HTTP: the SDK's transport on an HTTP client with bounded response bodies."""
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -11,15 +11,15 @@ from treadle.tools.mcp.server_options import ServerOptions
 
 ANSWER_BYTES_MAX = 16_777_216
 SILENCE_S = 300.0
-"""How long a stream may be silent; the time of one call is the tool's own."""
+"""How long a stream may be silent; the timeout of one call is in the tool's policy."""
 
 
 class TooLong(httpx2.TransportError):
-    """An answer that is no stream is over its bound."""
+    """A response that is not an event stream exceeds the size limit."""
 
 
 class Web:
-    """One connection to a server elsewhere, as a transport of the SDK; remembers the status of a refusal."""
+    """One connection to a remote server, as an SDK transport; records the status of the last refused request."""
 
     def __init__(self, options: ServerOptions) -> None:
         self._options = options
@@ -28,7 +28,7 @@ class Web:
 
     @property
     def last_words(self) -> str:
-        """Return how it last refused a request."""
+        """Return a description of the last refused request, or ""."""
         hint = " (it wants a key: key_env or headers_env)" if self._status in (401, 403) else ""
         return f"HTTP {self._status}{hint}" if self._status else ""
 
@@ -37,32 +37,32 @@ class Web:
         """Open the transport; redirects to another origin are not followed, so that headers go nowhere else."""
         timeout = httpx2.Timeout(self._options.connect_s, read=SILENCE_S)
         headers, url = self._options.headers, self._options.url
-        transport = _Bounded(httpx2.AsyncHTTPTransport(retries=0), self._note)
-        # The environment could name a proxy, or a .netrc with credentials for somebody else.
+        transport = _BoundedTransport(httpx2.AsyncHTTPTransport(retries=0), self._record_status)
+        # The environment could name a proxy, or a .netrc with credentials of another service.
         async with (
             httpx2.AsyncClient(headers=headers, timeout=timeout, transport=transport, trust_env=False) as client,
             streamable_http_client(url, http_client=client, max_sse_event_size=ANSWER_BYTES_MAX) as streams,
         ):
             yield streams
 
-    def _note(self, status: int) -> None:
+    def _record_status(self, status: int) -> None:
         self._status = status if status >= 400 else 0
 
 
-class _Bounded(httpx2.AsyncBaseTransport):
-    """Cuts off an answer that grows without end; event streams have a bound of their own for each event."""
+class _BoundedTransport(httpx2.AsyncBaseTransport):
+    """Limits the size of response bodies; event streams have a limit for each event instead."""
 
-    def __init__(self, inner: httpx2.AsyncBaseTransport, note: Callable[[int], None]) -> None:
+    def __init__(self, inner: httpx2.AsyncBaseTransport, record_status: Callable[[int], None]) -> None:
         self._inner = inner
-        self._note = note
+        self._record_status = record_status
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a request and bound the answer's body."""
+        """Send a request and limit the size of the response body."""
         response = await self._inner.handle_async_request(request)
-        self._note(response.status_code)
+        self._record_status(response.status_code)
         if not response.headers.get("content-type", "").startswith("text/event-stream"):
             assert isinstance(response.stream, httpx2.AsyncByteStream), "an async transport answers with async streams"
-            response.stream = _Counted(response.stream)
+            response.stream = _BoundedStream(response.stream)
         return response
 
     async def aclose(self) -> None:
@@ -70,7 +70,7 @@ class _Bounded(httpx2.AsyncBaseTransport):
         await self._inner.aclose()
 
 
-class _Counted(httpx2.AsyncByteStream):
+class _BoundedStream(httpx2.AsyncByteStream):
     def __init__(self, inner: httpx2.AsyncByteStream) -> None:
         self._inner = inner
 

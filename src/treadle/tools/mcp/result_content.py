@@ -1,6 +1,6 @@
-"""From what an MCP tool answered to a result: text, images, sounds, files, structured data.
+"""Converts the result of an MCP tool: text, images, audio, files and structured data.
 
-Nothing is fetched: a link to a resource is told to the model as a link, whatever its scheme.
+Nothing is fetched: a link to a resource is passed to the model as a link, whatever its scheme.
 """
 
 import base64
@@ -27,9 +27,9 @@ _NAME = re.compile(r"[^/\\?#]{1,120}$")
 
 
 async def read_result(result: types.CallToolResult, output: Validator | None = None) -> ToolAnswer:
-    """Make an answer of a result; `output` is the schema that its structured content promised to fit.
+    """Convert a result; `output` is the schema that the tool declared for its structured content.
 
-    Raises: ToolFailed, for a result that says it is an error or breaks its own promise.
+    Raises: ToolFailed, for an error result or structured content that does not fit the schema.
     """
     parts = _parts(result.content)
     if result.is_error:
@@ -88,7 +88,7 @@ def _resource(resource: types.TextResourceContents | types.BlobResourceContents)
 
 
 def _data_url(data: str, mime: str) -> str:
-    """Write base64 data as a URL. Raises: ToolFailed, when it is not base64."""
+    """Encode base64 data as a data URL. Raises: ToolFailed, when it is not base64."""
     try:
         whole = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
@@ -103,7 +103,7 @@ def _audio_name(mime: str) -> str:
 
 
 def _separated(parts: tuple[AnyPart, ...]) -> tuple[AnyPart, ...]:
-    """Put a line break between neighbouring texts, which were separate blocks."""
+    """Put a line break between texts, which were separate blocks."""
     joined: list[AnyPart] = []
     for part in parts:
         if isinstance(part, TextPart) and any(isinstance(each, TextPart) for each in joined):

@@ -1,4 +1,4 @@
-"""What a stdio server is kept from: Treadle's files, its secret and its ports. See `sandbox/process_isolation`."""
+"""Isolates stdio servers from Treadle's files, secret and ports. See `sandbox/process_isolation`."""
 
 import asyncio
 import errno
@@ -16,7 +16,7 @@ LAUNCHER = "treadle.tools.sandbox.process_isolation"
 
 
 class Hiding:
-    """Starts servers so that they do not see `paths` and do not reach the `closed` ports, as far as the machine can."""
+    """Starts servers without access to `paths` and the `closed` ports, as far as the kernel supports it."""
 
     def __init__(self, paths: Callable[[], Sequence[str]], closed: Callable[[], frozenset[int]]) -> None:
         self._paths = paths
@@ -26,29 +26,29 @@ class Hiding:
     async def around(
         self, command: Sequence[str], *, cwd: str | None, search_path: str
     ) -> tuple[Sequence[str], tuple[int, ...]]:
-        """Return the command that starts a server hidden from Treadle, and the descriptors that it needs.
+        """Return the command that starts the server isolated, and the descriptors it inherits.
 
-        Raises: OSError, where there is no such program; ToolFailed.
+        Raises: OSError, if there is no such program; ToolFailed.
         """
         if sys.platform != "linux":
             return command, ()
-        _find(command[0], cwd, search_path)
+        _check_program(command[0], cwd, search_path)
         has_ports = await asyncio.to_thread(landlock.version) >= landlock.ABI_PORTS
         net_rules = await self._net_rules.of(self._closed()) if has_ports else -1
         words = json.dumps({"paths": self._existing(), "net_rules": net_rules})
         return [*bare_command(LAUNCHER), words, *command], (net_rules,) if has_ports else ()
 
     def _existing(self) -> list[str]:
-        # A link to a folder is not what is to be hidden: the folder is.
+        # Hide the folder itself, not a link to it.
         return [os.path.realpath(path) for path in self._paths() if os.path.exists(path)]
 
     def close(self) -> None:
-        """Let go of the rules."""
+        """Close the descriptor of the network rules."""
         self._net_rules.close()
 
 
-def _find(name: str, cwd: str | None, search_path: str) -> None:
-    """Look whether there is such a program: the launcher could only say so on the server's standard error.
+def _check_program(name: str, cwd: str | None, search_path: str) -> None:
+    """Check that the program exists: the launcher could report it only on the server's standard error.
 
     Raises: FileNotFoundError.
     """

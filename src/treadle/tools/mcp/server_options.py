@@ -1,4 +1,4 @@
-"""How one MCP server is reached, and how far it is trusted."""
+"""The settings of one MCP server: how to reach it, and how far it is trusted."""
 
 import msgspec
 
@@ -6,9 +6,9 @@ from treadle.core.tool_definitions import Approval, Effect
 
 
 class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """One server: `command` starts it and speaks over its pipes, `url` reaches it over streamable HTTP.
+    """One server: `command` starts it as a process over stdio, `url` reaches it over streamable HTTP.
 
-    `env` and `headers` hold their secrets already; they are never shown or logged.
+    `env` and `headers` contain resolved secrets and are never shown or logged.
     """
 
     name: str
@@ -27,10 +27,10 @@ class ServerOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def source(self) -> str:
-        """Return what its tools say they come from."""
+        """Return the source of its tools."""
         return f"mcp:{self.name}"
 
     @property
     def place(self) -> str:
-        """Return where it is, without any secret: what its pins belong to."""
+        """Return its address or command, without secrets; its pins are stored under it."""
         return self.url or "\0".join(self.command)

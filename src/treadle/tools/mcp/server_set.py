@@ -1,4 +1,4 @@
-"""All MCP servers of a process: started together, their tools held in the registry, closed together."""
+"""All MCP servers of a process: opened together, their tools in the registry, closed together."""
 
 import asyncio
 import logging
@@ -16,7 +16,7 @@ log = logging.getLogger("treadle.mcp")
 
 
 class Servers:
-    """The MCP servers of one process. `told` is called whenever the registry changed."""
+    """The MCP servers of one process. `told` is called after each change of the registry."""
 
     def __init__(
         self,
@@ -30,23 +30,23 @@ class Servers:
     ) -> None:
         self._hiding = hiding
         self._registry = registry
-        self._told = told
+        self._on_change = told
         self.all = [Server(each, environ=environ, pins=pins, publish=self._publish, hiding=hiding) for each in options]
 
     async def open(self) -> None:
-        """Connect to all at once, and wait until each was listed or its first attempt failed."""
+        """Connect to all concurrently, and wait until each has listed its tools or failed once."""
         for server in self.all:
             server.start()
         await asyncio.gather(*(server.tried() for server in self.all))
 
     async def close(self) -> None:
-        """Close all at once."""
+        """Close all concurrently."""
         await asyncio.gather(*(server.close() for server in self.all))
         if self._hiding is not None:
             self._hiding.close()
 
     def _publish(self, source: str, tools: list[Tool]) -> None:
-        """Put a server's tools in place of those it had; no name that somebody else has is ever taken."""
+        """Replace a server's tools in the registry; a tool whose name is taken is left out."""
         for declared in self._registry.held(source):
             self._registry.remove(declared.name)
         for tool in tools:
@@ -54,4 +54,4 @@ class Servers:
                 self._registry.add(tool)
             except ConfigError as error:
                 log.warning("MCP tool left out: %s", error.message)
-        self._told()
+        self._on_change()

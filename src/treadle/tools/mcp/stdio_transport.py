@@ -1,7 +1,7 @@
-"""A server as a child process: one JSON message a line over its pipes, within bounds.
+"""MCP over stdio: a server as a child process, one JSON message per line, within limits.
 
-The SDK has such a transport too; this one bounds the length of a line, survives noise and bytes that are no text,
-keeps the server's standard error out of ours, and ends the whole process group also when the server itself is gone.
+The SDK has such a transport too; this one limits the length of a line, tolerates noise and bytes that are not text,
+keeps the server's standard error apart, and ends the whole process group even if the server itself has exited.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ log = logging.getLogger("treadle.mcp")
 LINE_BYTES_MAX = 16_777_216
 READ_BYTES = 65_536
 CLOSE_GRACE_S = 1.0
-"""How long a server may take to leave by itself, and once more after SIGTERM."""
+"""How long a server may take to exit after its input is closed, and again after SIGTERM."""
 STDERR_LINES_LOGGED_MAX = 200
 STDERR_LINE_CHARS_MAX = 500
 STDERR_TAIL_LINES = 5
@@ -50,20 +50,20 @@ _INHERITED = (
     "USER",
     "USERPROFILE",
 )
-"""What a server inherits of the environment; keys and tokens only when its options name them."""
+"""The environment variables a server inherits; keys and tokens only if its options name them."""
 
 Incoming = SessionMessage | Exception
 Streams = tuple[ObjectReceiveStream[Incoming], ObjectSendStream[SessionMessage]]
 
 
 class StdioProcess:
-    """One run of a server's command, as a transport of the SDK. `ended` tells when it can be heard no more."""
+    """One process of a server's command, as an SDK transport. `ended` is set when its output has ended."""
 
     def __init__(self, options: ServerOptions, environ: Mapping[str, str], hiding: Hiding | None = None) -> None:
         self._options = options
         self._hiding = None if options.trusted else hiding
         self._environ = {name: environ[name] for name in _INHERITED if name in environ} | options.env
-        self._said: deque[str] = deque(maxlen=STDERR_TAIL_LINES)
+        self._stderr_tail: deque[str] = deque(maxlen=STDERR_TAIL_LINES)
         self._is_noisy = False
         self.reason = ""
         self.ended = asyncio.Event()
@@ -71,23 +71,23 @@ class StdioProcess:
     @property
     def last_words(self) -> str:
         """Return the last lines of its standard error."""
-        return " | ".join(self._said)
+        return " | ".join(self._stderr_tail)
 
     @contextlib.asynccontextmanager
     async def connect(self) -> AsyncGenerator[Streams, None]:
-        """Start the process and yield its messages and the way to it; leaving ends it and all its children.
+        """Start the process and yield its incoming and outgoing streams; on exit the process group is killed.
 
         Raises: OSError, when it cannot be started.
         """
         command: Sequence[str] = self._options.command
-        kept_open: tuple[int, ...] = ()
+        inherited_fds: tuple[int, ...] = ()
         if self._hiding is not None:
-            command, kept_open = await self._hiding.around(
+            command, inherited_fds = await self._hiding.around(
                 command, cwd=self._options.cwd, search_path=self._environ.get("PATH", "")
             )
         process = await asyncio.create_subprocess_exec(
             *command,
-            pass_fds=kept_open,
+            pass_fds=inherited_fds,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
@@ -95,25 +95,25 @@ class StdioProcess:
             env=self._environ,
             start_new_session=sys.platform != "win32",
         )
-        heard, incoming = anyio.create_memory_object_stream[Incoming](0)
-        outgoing, spoken = anyio.create_memory_object_stream[SessionMessage](0)
+        received, incoming = anyio.create_memory_object_stream[Incoming](0)
+        outgoing, to_send = anyio.create_memory_object_stream[SessionMessage](0)
         tasks = [
-            asyncio.create_task(self._hear(process, heard)),
-            asyncio.create_task(self._speak(process, spoken)),
-            asyncio.create_task(self._overhear(process)),
+            asyncio.create_task(self._read_messages(process, received)),
+            asyncio.create_task(self._write_messages(process, to_send)),
+            asyncio.create_task(self._log_stderr(process)),
         ]
         try:
             yield incoming, outgoing
         finally:
             with anyio.CancelScope(shield=True):
-                for stream in (incoming, outgoing, heard, spoken):
+                for stream in (incoming, outgoing, received, to_send):
                     stream.close()
-                await _end(process)
+                await _terminate(process)
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _hear(self, process: asyncio.subprocess.Process, heard: ObjectSendStream[Incoming]) -> None:
+    async def _read_messages(self, process: asyncio.subprocess.Process, received: ObjectSendStream[Incoming]) -> None:
         assert process.stdout is not None, "it is started with pipes"
         buffer = bytearray()
         try:
@@ -122,9 +122,9 @@ class StdioProcess:
                 if b"\n" in chunk:
                     *lines, buffer = buffer.split(b"\n")
                     for line in lines:
-                        message = self._read(bytes(line))
+                        message = self._decode(bytes(line))
                         if message is not None:
-                            await heard.send(message)
+                            await received.send(message)
                 if len(buffer) > LINE_BYTES_MAX:
                     self.reason = f"it sent a line of more than {LINE_BYTES_MAX} bytes"
                     return
@@ -132,11 +132,11 @@ class StdioProcess:
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError):
             self.reason = self.reason or "it was closed"
         finally:
-            await heard.aclose()
+            await received.aclose()
             self.ended.set()
 
-    def _read(self, line: bytes) -> SessionMessage | None:
-        """Read one line; what is no message is noise, told once."""
+    def _decode(self, line: bytes) -> SessionMessage | None:
+        """Decode one line; anything that is not a message is dropped, and logged once."""
         if not line.strip():
             return None
         try:
@@ -147,16 +147,18 @@ class StdioProcess:
                 log.warning("MCP server %s writes to its standard output what is no message", self._options.name)
             return None
 
-    async def _speak(self, process: asyncio.subprocess.Process, spoken: ObjectReceiveStream[SessionMessage]) -> None:
+    async def _write_messages(
+        self, process: asyncio.subprocess.Process, to_send: ObjectReceiveStream[SessionMessage]
+    ) -> None:
         assert process.stdin is not None, "it is started with pipes"
         with contextlib.suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
-            async for message in spoken:
+            async for message in to_send:
                 text = message.message.model_dump_json(by_alias=True, exclude_unset=True)
                 process.stdin.write(text.encode() + b"\n")
                 await process.stdin.drain()
 
-    async def _overhear(self, process: asyncio.subprocess.Process) -> None:
-        """Log what it says on standard error, a little of it, and remember the last."""
+    async def _log_stderr(self, process: asyncio.subprocess.Process) -> None:
+        """Log the first lines of standard error and remember the last ones."""
         assert process.stderr is not None, "it is started with pipes"
         count = 0
         rest = b""
@@ -164,36 +166,36 @@ class StdioProcess:
             *lines, rest = (rest + chunk).split(b"\n")
             rest = rest[-READ_BYTES:]
             for line in lines:
-                # It may end on a terminal, which obeys control characters.
-                words = visible(line[: 4 * STDERR_LINE_CHARS_MAX].decode("utf-8", "replace"))
-                text = cut_text(words.strip(), STDERR_LINE_CHARS_MAX)
+                # The log may be shown on a terminal, which interprets control characters.
+                line_text = visible(line[: 4 * STDERR_LINE_CHARS_MAX].decode("utf-8", "replace"))
+                text = cut_text(line_text.strip(), STDERR_LINE_CHARS_MAX)
                 if not text:
                     continue
-                self._said.append(text)
+                self._stderr_tail.append(text)
                 count += 1
                 if count <= STDERR_LINES_LOGGED_MAX:
                     log.info("MCP server %s says: %s", self._options.name, text)
 
 
-async def _end(process: asyncio.subprocess.Process) -> None:
-    """Close its input, give it a moment, then end the group: a server that left may have left children behind."""
+async def _terminate(process: asyncio.subprocess.Process) -> None:
+    """Close its input, wait, then kill the group: a server that exited may have left children behind."""
     if process.stdin is not None:
         process.stdin.close()
-    if not await _exited(process):
+    if not await _exits_soon(process):
         _signal(process, signal.SIGTERM)
-        await _exited(process)
+        await _exits_soon(process)
     _signal(process, signal.SIGKILL if sys.platform != "win32" else signal.SIGTERM)
-    await _exited(process)
-    # A pipe that nobody read to its end keeps its transport open, and nothing public closes it.
+    await _exits_soon(process)
+    # A pipe not read to its end keeps the transport open, and asyncio has no public way to close it.
     close = getattr(getattr(process, "_transport", None), "close", None)
     if close is not None:
         close()
 
 
-async def _exited(process: asyncio.subprocess.Process) -> bool:
-    """Wait a moment for the process itself: `wait` would also wait for children that hold its pipes open."""
+async def _exits_soon(process: asyncio.subprocess.Process) -> bool:
+    """Wait briefly for the process. `Process.wait` would also wait for children that hold its pipes open."""
     deadline = anyio.current_time() + CLOSE_GRACE_S
-    while process.returncode is None and anyio.current_time() < deadline:  # noqa: ASYNC110 - nothing else tells
+    while process.returncode is None and anyio.current_time() < deadline:  # noqa: ASYNC110 - no event exists for this
         await asyncio.sleep(0.01)
     return process.returncode is not None
 

@@ -1,7 +1,7 @@
-"""What a server lists, read with bounds: pages, tools, words, schemas.
+"""Turns a server's listing into tools, within limits on pages, tools, text and schemas.
 
-Everything a listing says is a stranger's text. Characters that people cannot see are taken out of it, a schema that
-unfolds without end keeps its tool out, and nothing that is left out goes without a reason.
+Everything in a listing is untrusted. Invisible characters are removed, a tool whose schema expands too far is left out,
+and every tool left out has a reason.
 """
 
 import logging
@@ -35,9 +35,9 @@ Call = Callable[[str, dict[str, Any], Any, Validator | None], Awaitable[object]]
 
 
 class FoundTools(msgspec.Struct, frozen=True, kw_only=True):
-    """What a listing gave: tools by the server's own names, how they look, and what was left out and why.
+    """The result of a listing: tools and their appearances by the server's names, and why others were left out.
 
-    `others` are the digests of those that the configuration did not ask for.
+    `others` are the digests of tools that the configuration excludes.
     """
 
     tools: dict[str, Tool]
@@ -47,9 +47,9 @@ class FoundTools(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def read_listing(list_page: ListPage) -> list[types.Tool]:
-    """Read all pages, as far as the bounds let them.
+    """Read all pages, up to the limits.
 
-    Raises: ValueError, for a listing without end.
+    Raises: ValueError, when there are too many pages.
     """
     listed: list[types.Tool] = []
     cursor: str | None = None
@@ -63,7 +63,7 @@ async def read_listing(list_page: ListPage) -> list[types.Tool]:
 
 
 def choose(listed: list[types.Tool], options: ServerOptions, call: Call) -> FoundTools:
-    """Make tools of those that the allow-list lets in and that can be used."""
+    """Make tools of those that the allow-list includes and whose schemas are usable."""
     tools: dict[str, Tool] = {}
     looks: dict[str, ToolAppearance] = {}
     others: dict[str, str] = {}
@@ -89,23 +89,23 @@ def choose(listed: list[types.Tool], options: ServerOptions, call: Call) -> Foun
 
 
 def digest_of(tool: types.Tool) -> str:
-    """Hash all that the server says of a tool: one changed word changes it."""
+    """Hash everything the server declares of a tool, so that any change of its text changes the digest."""
     return fingerprint(tool.model_dump(mode="json", by_alias=True, exclude_none=True))
 
 
 def look_of(tool: types.Tool) -> ToolAppearance:
-    """Return how a tool looks: its words, its schemas and its hints, each on lines of their own to be compared."""
-    said = tool.model_dump(mode="json", by_alias=True, exclude_none=True)
-    words = "\n".join(str(said.pop(key)) for key in ("title", "description") if said.get(key))
-    said.pop("name", None)
-    rest = msgspec.json.format(write_json(said), indent=2).decode()
+    """Return a tool's declaration as text for review: description, schemas and annotations on separate lines."""
+    declared_fields = tool.model_dump(mode="json", by_alias=True, exclude_none=True)
+    words = "\n".join(str(declared_fields.pop(key)) for key in ("title", "description") if declared_fields.get(key))
+    declared_fields.pop("name", None)
+    rest = msgspec.json.format(write_json(declared_fields), indent=2).decode()
     return ToolAppearance(digest=digest_of(tool), text=visible(f"{words}\n{rest}" if words else rest))
 
 
 def visible(text: str) -> str:
-    """Take out what nobody can see: control characters, and those that hide, reorder or smuggle text."""
-    kept = (char for char in text if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co"))
-    return "".join(kept)
+    """Remove invisible characters: control characters, and those that hide, reorder or smuggle text."""
+    shown = (char for char in text if char in "\n\t" or unicodedata.category(char) not in ("Cc", "Cf", "Cs", "Co"))
+    return "".join(shown)
 
 
 def _tool(listed: types.Tool, options: ServerOptions, call: Call) -> Tool:
@@ -141,7 +141,7 @@ def _hints(annotations: types.ToolAnnotations | None) -> Hints:
 
 
 def _output(listed: types.Tool, server: str) -> Validator | None:
-    """Return what judges structured results; one that cannot be used judges nothing, since no model sees it."""
+    """Return the validator of structured results; None for an unusable schema, since the model never sees it."""
     if listed.output_schema is None:
         return None
     try:
@@ -152,7 +152,7 @@ def _output(listed: types.Tool, server: str) -> Validator | None:
 
 
 def _schema(given: dict[str, Any]) -> Schema:
-    """Return a schema of bounded size whose words can be seen.
+    """Return a schema of bounded size without invisible characters.
 
     Raises: BadSchema.
     """

@@ -1,6 +1,6 @@
-"""The names of MCP tools here: `mcp__server__tool`.
+"""The names of MCP tools in Treadle: `mcp__server__tool`.
 
-A server's name holds no `__` and does not end in `_`, so the first `__` behind the prefix always ends it: two servers
+A server's name contains no `__` and does not end in `_`, so the first `__` after the prefix always ends it: two servers
 can never have a tool of the same name.
 """
 
@@ -10,5 +10,5 @@ SERVER_PATTERN = r"^[A-Za-z0-9]+(?:[_-][A-Za-z0-9]+)*$"
 
 
 def join_name(server: str, tool: str) -> str:
-    """Return the name that a model calls a server's tool by."""
+    """Return the name by which a model calls a server's tool."""
     return f"{PREFIX}{server}{SEPARATOR}{tool}"

@@ -1,8 +1,8 @@
-"""Remembers what the tools of a server looked like when a person's first listing was agreed to.
+"""Pins the declarations of MCP tools: detects tools that changed or appeared after the first listing.
 
-A server can show a harmless tool, be approved, and then tell the model something else, under the same name or a new
-one. So a tool that changed, or was not in the first listing, stays out until a person accepts it. The file is shared by
-the processes of a person.
+A server can show a harmless tool, be approved, and then change its description or add another tool. So a tool that
+changed, or was not in the first listing, stays out until a person accepts it. The file is shared by the processes of
+one user.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ if sys.platform != "win32":
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
 TEXT_BYTES_MAX = 32_768
-"""What is kept of a tool's look to be compared by a person; the digest is of all of it."""
+"""How much of a tool's text is stored for review; the digest covers all of it."""
 
 CHANGED, NEW, REFUSED = (
     "it changed since it was agreed to",
@@ -38,16 +38,16 @@ REASONS: Mapping[Kind, str] = {"changed": CHANGED, "new": NEW, "refused": REFUSE
 
 
 class ToolAppearance(msgspec.Struct, frozen=True, kw_only=True):
-    """How a tool looks: a digest of all that its server says of it, and the words for a person."""
+    """A tool's declaration: the digest of all of it, and its text for review."""
 
     digest: str
     text: str = ""
 
 
 class ToolAwaitingReview(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool that stays out: why, how it looked when it was agreed to (empty when it is new), and how it looks now.
+    """A tool that stays out: why, its accepted text (empty for a new tool), and its current text.
 
-    A decision names `digest`, so that it is about what was read.
+    A decision names `digest`, so that it applies to the text that was reviewed.
     """
 
     tool: str
@@ -63,7 +63,7 @@ class ToolAwaitingReview(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SeenTools(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What is known of one server's tools: digests that count, that wait and that were refused; their texts."""
+    """The stored state of one server's tools: accepted, waiting and refused digests, and the texts."""
 
     pinned: dict[str, str] = {}
     changed: dict[str, str] = {}
@@ -71,7 +71,7 @@ class SeenTools(msgspec.Struct, kw_only=True, omit_defaults=True):
     texts: dict[str, str] = {}
 
     def waiting(self, name: str) -> ToolAwaitingReview | None:
-        """Return why a tool stays out; None when it does not."""
+        """Return the review of a tool that stays out; None if it is accepted."""
         digest = self.changed.get(name)
         if digest is None:
             return None
@@ -86,11 +86,11 @@ class SeenTools(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 
 Known = dict[str, SeenTools]
-"""By a digest of the place where the server is."""
+"""By a digest of the server's address or command."""
 
 
 class Pins:
-    """Digests by server and tool; `path` is where they are kept, None keeps them in memory."""
+    """Digests by server and tool, stored in the file at `path`, or in memory if it is None."""
 
     def __init__(self, path: Path | None = None) -> None:
         self._path = path
@@ -99,9 +99,9 @@ class Pins:
     def check(
         self, place: str, looks: Mapping[str, ToolAppearance], others: Mapping[str, str] = NOTHING
     ) -> dict[str, str]:
-        """Return the tools that stay out, and why. The first listing of a server that has tools is agreed to.
+        """Return the tools that stay out, and why. A server's first listing with tools is accepted as it is.
 
-        `others` are digests of what the configuration leaves out: known from the first listing on, but not waited for.
+        `others` are digests of excluded tools, pinned with the first listing: enabling one later needs no review.
 
         Raises: ConfigError, when the file cannot be read or written.
         """
@@ -121,27 +121,27 @@ class Pins:
             return {name: waiting.reason for name, waiting in found.items() if waiting is not None}
 
     def waiting(self, place: str) -> list[ToolAwaitingReview]:
-        """Return the tools of a server that stay out, as they were last seen.
+        """Return the tools of a server that stay out, as last listed.
 
         Raises: ConfigError.
         """
         if self._path is not None and not self._path.exists():
-            return []  # nor is a file made by who only looks
+            return []  # reading must not create the file
         with self._opened() as known:
             seen = known.get(_key(place), SeenTools())
             return [waiting for name in sorted(seen.changed) if (waiting := seen.waiting(name)) is not None]
 
     def accept(self, place: str, names: Iterable[str] | None = None, digest: str | None = None) -> list[str]:
-        """Take tools as they were last seen, and return their names; None takes all that wait and were not refused.
+        """Accept tools as last listed, and return their names; None accepts all that wait and were not refused.
 
-        With a digest only a tool that still looks like that.
+        With a digest, only a tool that still has it.
 
         Raises: ConfigError.
         """
         return self._decide(place, names, digest, is_accepted=True)
 
     def refuse(self, place: str, names: Iterable[str] | None = None, digest: str | None = None) -> list[str]:
-        """Leave tools out for as long as they look as they were last seen, and return their names.
+        """Refuse tools until they change again, and return their names.
 
         Raises: ConfigError.
         """
@@ -182,7 +182,7 @@ class Pins:
 
 
 def _forget_texts(seen: SeenTools) -> None:
-    """Keep only texts of looks that somebody may still compare."""
+    """Drop the texts of digests that are neither pinned nor waiting."""
     used = {*seen.pinned.values(), *seen.changed.values()}
     seen.texts = {digest: text for digest, text in seen.texts.items() if digest in used}
 

@@ -1,6 +1,6 @@
-"""Results of a server that do not say of what type they are, which the protocol of 2026-07-28 wants read as complete.
+"""Completes MCP results that lack `resultType`, which the protocol of 2026-07-28 says to read as complete.
 
-The SDK takes the field for required and refuses them, so they are completed on their way from the transport to it.
+The SDK requires the field and refuses such results, so it is added between the transport and the SDK.
 """
 
 import contextlib
@@ -21,20 +21,20 @@ _FIELD, _COMPLETE = "resultType", "complete"
 async def with_result_types(
     transport: Transport,
 ) -> AsyncGenerator[tuple[ReadStream[Incoming], WriteStream[SessionMessage]], None]:
-    """Open a transport of which every result says its type."""
+    """Open a transport whose results all have a type."""
     async with transport as (reader, writer):
         yield Completed(reader), writer
 
 
 class Completed:
-    """A stream of messages; a result among them without a type is a complete one."""
+    """A stream of messages that adds the type "complete" to results without one."""
 
     def __init__(self, stream: ReadStream[Incoming]) -> None:
         self._stream = stream
 
     @property
     def last_context(self) -> object:
-        """Return what the SDK remembers of the last sender."""
+        """Return the SDK's context of the last message."""
         return getattr(self._stream, "last_context", None)
 
     async def receive(self) -> Incoming:

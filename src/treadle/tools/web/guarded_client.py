@@ -1,7 +1,7 @@
-"""The guarded client: asks for an address once, checks every answer, and connects to what it checked.
+"""HTTP client for tools that resolves a name once, checks every address, and connects only to a checked one.
 
-Redirects are followed by hand, each as a request of its own through the same checks and over a connection of its own.
-No proxy, cookie, credential or packed bomb gets in; time, bytes and redirects are bounded.
+Redirects are followed by hand, each as a new request through the same checks over a new connection. Proxies, cookies,
+credentials and decompression bombs are excluded; time, bytes and redirects are limited.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ Lookup = Callable[[str, int], Awaitable[list[str]]]
 
 
 class Fetched(msgspec.Struct, frozen=True, kw_only=True):
-    """What a server answered, at the end of all redirects; `body` is cut at the policy's bound."""
+    """The final response after redirects; `body` is cut at the policy's limit."""
 
     url: str
     status: int
@@ -44,18 +44,18 @@ class Fetched(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuardedClient:
-    """Asks public servers and nobody else. `lookup` finds the addresses of a name.
+    """Sends requests to public addresses only. `lookup` resolves a name to addresses.
 
-    `own_ports` are refused at every address of this machine, also where the policy allows the address.
+    `own_ports` are refused at every address of this machine, even where the policy allows the address.
     """
 
     def __init__(self, policy: WebPolicy, *, lookup: Lookup | None = None, own_ports: OwnPorts | None = None) -> None:
         self.policy = policy
         self._own_ports = own_ports or OwnPorts()
-        self._lookup = lookup or _look_up
+        self._lookup = lookup or _resolve
 
     async def get(self, url: str) -> Fetched:
-        """Ask for a URL and follow its redirects.
+        """Fetch a URL and follow its redirects.
 
         Raises: ToolError.
         """
@@ -63,7 +63,7 @@ class GuardedClient:
         try:
             async with asyncio.timeout(self.policy.timeout_s):
                 for _ in range(self.policy.redirects_max + 1):
-                    answer = await self._ask(target)
+                    answer = await self._request(target)
                     if isinstance(answer, Fetched):
                         return answer
                     target = answer
@@ -74,8 +74,8 @@ class GuardedClient:
         words = f"More than {self.policy.redirects_max} redirects, the last one to {target.host}."
         raise ToolError(words, code="too_many_redirects")
 
-    async def _ask(self, target: WebTarget) -> Fetched | WebTarget:
-        """Make one request over a connection that nothing else uses."""
+    async def _request(self, target: WebTarget) -> Fetched | WebTarget:
+        """Send one request over a new connection; return the response, or the target of a redirect."""
         pool, wait_s = ClientPool(1, dial=self._dial), self.policy.timeout_s
         try:
             reply = await pool.request("GET", target.url, HEADERS, connect_s=wait_s, idle_s=wait_s)
@@ -101,7 +101,7 @@ class GuardedClient:
         return bytes(body[:bytes_max]), len(body) > bytes_max
 
     async def _dial(self, place: HostAndPort) -> socket.socket:
-        """Connect to an address of a name, all of which must be ones that may be asked.
+        """Connect to one of a name's addresses, all of which must be allowed.
 
         Raises: OSError.
         """
@@ -110,7 +110,7 @@ class GuardedClient:
             if reason := self._refusal(address, place.port):
                 raise _Refused(f"{place.host} leads to {address}, which {reason}.")
         made = await dial_one_of(found, place.port)
-        # Look once more at who really answered.
+        # Check the peer address too: the one connected to is the one that counts.
         peer = str(made.getpeername()[0])
         if reason := self._refusal(peer, place.port):
             made.close()
@@ -122,10 +122,10 @@ class GuardedClient:
 
 
 class _Refused(OSError):
-    """An address may not be asked."""
+    """The policy refuses an address."""
 
 
-async def _look_up(host: str, port: int) -> list[str]:
+async def _resolve(host: str, port: int) -> list[str]:
     found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))
 

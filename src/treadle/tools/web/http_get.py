@@ -1,4 +1,4 @@
-"""`http_get`: fetch one page or file of the public web. Off unless it is asked for."""
+"""The `http_get` tool: fetches one page or text file of the public web. Off by default."""
 
 import codecs
 import hashlib
@@ -16,20 +16,20 @@ from treadle.tools.tool_context import ToolContext
 from treadle.tools.web.guarded_client import Fetched, GuardedClient
 
 ENVELOPE_BYTES = 1_000
-"""What the JSON around the text takes at most, without the URL."""
+"""The most bytes of JSON around the text, without the URL."""
 SNIFFED_BYTES = 1_024
 TIMEOUT_MARGIN_S = 2.0
-_WRITTEN = re.compile(r"^(ascii|utf-|utf_|iso8859|cp\d|koi8|shift_jis|euc_|gb|big5|mac)")
+_COMMON_CODECS = re.compile(r"^(ascii|utf-|utf_|iso8859|cp\d|koi8|shift_jis|euc_|gb|big5|mac)")
 
 
 def web_tools(client: GuardedClient) -> list[Tool]:
-    """Return the tools that reach the web through a client."""
+    """Return the tools that use the client."""
     policy = ToolPolicy(effect="read", parallel=True, egress=True, timeout_s=client.policy.timeout_s + TIMEOUT_MARGIN_S)
     return [function_tool(make_http_get(client), policy=policy, source="web").placed("guarded")]
 
 
 def make_http_get(client: GuardedClient) -> Callable[..., Coroutine[Any, Any, ToolAnswer]]:
-    """Return the function behind the tool."""
+    """Return the tool's function."""
 
     async def http_get(context: ToolContext, url: Annotated[str, msgspec.Meta(min_length=8)]) -> ToolAnswer:
         """Fetch a page or a text file of the public web. Redirects are followed.
@@ -51,7 +51,7 @@ def make_http_get(client: GuardedClient) -> Callable[..., Coroutine[Any, Any, To
 
 
 def _content(fetched: Fetched, room: int) -> dict[str, Any]:
-    """Return the text as far as it fits, or what kind of bytes there are instead."""
+    """Return as much of the text as fits, or the size and digest of binary content."""
     if b"\0" in fetched.body[:SNIFFED_BYTES]:
         digest = hashlib.sha256(fetched.body).hexdigest()
         return {"bytes": len(fetched.body), "sha256": digest, **({"truncated": True} if fetched.is_cut else {})}
@@ -63,9 +63,9 @@ def _content(fetched: Fetched, room: int) -> dict[str, Any]:
 
 
 def _encoding(charset: str | None) -> str:
-    """Return an encoding that pages are really written in: some others take a time that grows with the square."""
+    """Return the page's encoding if it is a common one: some of Python's codecs take quadratic time."""
     try:
         name = codecs.lookup(charset or "utf-8").name
     except LookupError:
         return "utf-8"
-    return name if _WRITTEN.match(name) else "utf-8"
+    return name if _COMMON_CODECS.match(name) else "utf-8"

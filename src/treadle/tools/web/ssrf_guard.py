@@ -1,7 +1,7 @@
-"""Which URLs and addresses tools may ask: public ones, spelt plainly. Pure.
+"""Decides which URLs and addresses tools may fetch: public ones in plain notation. Does no I/O.
 
-Whatever wraps another address (mapped, translated, tunnelled) is refused as a whole, and so is every host that a
-resolver could read as a number: nobody needs them, and each is a way around a check.
+Addresses that embed another address (mapped, translated, tunnelled) are refused entirely, and so is every host that a
+resolver could read as a number: no real site needs them, and each is a way around a check.
 """
 
 import ipaddress
@@ -57,7 +57,7 @@ _REFUSED_NETWORKS = [
         "ff00::/8",
     )
 ]
-"""Private, local, shared, reserved, translated and tunnelled ones, and one cloud's inner service."""
+"""Private, local, shared, reserved, translated and tunnelled networks, and Azure's internal service address."""
 _PUBLIC_V6 = ipaddress.ip_network("2000::/3")
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -65,7 +65,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class WebPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be asked: `hosts` are patterns of names, none meaning all; `networks` are allowed although private."""
+    """What may be fetched: `hosts` are name patterns (none means all); `networks` are allowed although private."""
 
     hosts: tuple[str, ...] = ()
     ports: tuple[int, ...] = PORTS
@@ -75,7 +75,7 @@ class WebPolicy(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: float = 20.0
 
     def refusal(self, address: str) -> str | None:
-        """Say why an address may not be connected to, or nothing when it may."""
+        """Return why an address may not be connected to; None when it may."""
         try:
             parsed = ipaddress.ip_address(address)
         except ValueError:
@@ -90,7 +90,7 @@ class WebPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WebTarget(msgspec.Struct, frozen=True, kw_only=True):
-    """A URL that passed, taken apart: the host is a name or a plain address, without brackets."""
+    """The parts of an accepted URL; the host is a name or an address without brackets."""
 
     url: str
     scheme: str
@@ -99,9 +99,9 @@ class WebTarget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_url(text: str, policy: WebPolicy) -> WebTarget:
-    """Take a URL apart and let it pass, as far as that can be told without asking for its address.
+    """Parse and check a URL, as far as possible without resolving its host.
 
-    Raises: ToolError, saying what is wrong with it.
+    Raises: ToolError.
     """
     if len(text) > URL_CHARS_MAX:
         raise _refused(f"The URL is longer than {URL_CHARS_MAX} characters.")
@@ -128,7 +128,7 @@ def read_url(text: str, policy: WebPolicy) -> WebTarget:
 
 def _host(parts: SplitResult, policy: WebPolicy) -> str:
     raw = parts.hostname or ""
-    # A resolver folds such characters; what is checked must be what is asked.
+    # A resolver normalizes such characters, so the check must see the normalized host.
     host = unicodedata.normalize("NFKC", raw).lower()
     if not host:
         raise _refused("The URL has no host.")
@@ -159,7 +159,7 @@ def _literal(host: str, raw: str, policy: WebPolicy) -> str:
 
 
 def _is_number(host: str) -> bool:
-    """Tell whether a resolver might read the host as an address: its last part is a number, in whatever base."""
+    """Return whether a resolver might read the host as an address: its last label is a number in any base."""
     return bool(_NUMBER.match(host.rstrip(".").rpartition(".")[2]))
 
 

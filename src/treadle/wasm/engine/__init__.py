@@ -1,1 +1,1 @@
-"""One WebAssembly instance: compiled, limited, given its memory and grants, and stopped."""
+"""One WebAssembly instance: compilation, limits, memory, grants, and how it is stopped."""

@@ -1,6 +1,7 @@
-"""The child process that compiles: `python -m` this, one header line and the module in, compiled code out.
+"""The child process that compiles guests, run by `python -m`: reads a header and a module, writes compiled code.
 
-Compiling cannot be interrupted, and a small module can take minutes and gigabytes. Here the system's limits end it.
+Compilation cannot be interrupted, and a small module can take minutes and gigabytes; resource limits of the operating
+system end the process.
 """
 
 import contextlib
@@ -12,13 +13,13 @@ from treadle.wasm.engine.wasmtime_engine import EngineSpec, engine_of, load_wasm
 
 REFUSED = 3
 FILE_BYTES_MAX = 268_435_456
-"""Not none: wasmtime keeps a module's first memory in a file without a name."""
+"""Not zero: wasmtime stores a module's initial memory in an anonymous file."""
 COMPONENT = b"\x00asm\x0d\x00\x01\x00"
 CORE = b"\x00asm\x01\x00\x00\x00"
 
 
 class CompileOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What to compile for, and within which limits."""
+    """The engine settings and the limits of one compilation."""
 
     spec: EngineSpec
     address_bytes_max: int
@@ -26,13 +27,13 @@ class CompileOrder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CompileRefused(Exception):
-    """The bytes are no WASM that this engine takes; the message says why."""
+    """The bytes are not WASM that this engine accepts; the message is the reason."""
 
 
 def compile_code(wasm: bytes, spec: EngineSpec) -> bytes:
     """Compile a module or a component.
 
-    Raises: Refused.
+    Raises: CompileRefused.
     """
     wasmtime = load_wasmtime()
     if wasm[:8] not in (CORE, COMPONENT):
@@ -49,7 +50,7 @@ def compile_code(wasm: bytes, spec: EngineSpec) -> bytes:
 
 
 def bound_process(address_bytes_max: int, cpu_s: int | None) -> None:
-    """Give this process limits that the system holds it to, as far as the system knows such."""
+    """Set resource limits for this process, where the system supports them."""
     try:
         import resource
     except ImportError:
@@ -66,7 +67,7 @@ def bound_process(address_bytes_max: int, cpu_s: int | None) -> None:
 
 
 def main() -> int:
-    """Compile what comes in."""
+    """Compile the module on standard input."""
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=CompileOrder)
     bound_process(order.address_bytes_max, order.cpu_s)
     try:

@@ -1,7 +1,7 @@
-"""Compiles guests and remembers the result, in memory and on disk.
+"""Compiles guests and caches the result in memory and on disk.
 
-Compiled code is run as it is, so only what this process, or one with the same secret, wrote is ever loaded: every file
-carries a keyed hash of its content. An upload of compiled code is never taken.
+Compiled code is executed unchecked, so only code written by a process with the same secret is loaded: every cache file
+carries a keyed hash of its content. Uploads of compiled code are never accepted.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ _MAC_BYTES = 32
 
 
 class CompileLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What compiling one guest may cost: the system holds a child process to it."""
+    """The limits of compiling one guest, enforced on a child process."""
 
     cpu_s: int
     wall_s: float
@@ -43,17 +43,17 @@ class CompileLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 CORE_COST = CompileLimits(cpu_s=60, wall_s=120.0, address_bytes_max=4_294_967_296)
 COMPONENT_COST = CompileLimits(cpu_s=300, wall_s=600.0, address_bytes_max=17_179_869_184)
-"""A component brings a whole language along: tens of megabytes of code."""
+"""Components may embed a whole language runtime: tens of megabytes of code."""
 
 
 class BadGuest(RequestError):
-    """The bytes are no guest: not WASM, too large, or more than can be compiled within the limits."""
+    """The bytes are not a guest: not WASM, too large, or too costly to compile."""
 
     code = "invalid_guest"
 
 
 class CompiledModule(msgspec.Struct, frozen=True, kw_only=True):
-    """Compiled code, and how it came about."""
+    """Compiled code, how long it took, and whether it was cached."""
 
     code: bytes
     digest: str
@@ -63,7 +63,7 @@ class CompiledModule(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Compiler:
-    """Compiles within limits; `folder` keeps what was compiled over restarts, `in_child=False` trusts the module."""
+    """Compiles within limits; `folder` is a cache on disk, `in_child=False` is for trusted modules."""
 
     def __init__(
         self, folder: Path | None = None, *, in_child: bool = True, limits: CompileLimits | None = None
@@ -111,13 +111,13 @@ class Compiler:
             if found is None:
                 found = load_code(compiled.code, spec, is_component=compiled.is_component)
                 self._loaded[compiled.digest] = found
-                _trim(self._loaded)
+                _evict(self._loaded)
             return found
 
     def _keep(self, compiled: CompiledModule) -> None:
         with self._lock:
             self._kept[compiled.digest] = compiled
-            _trim(self._kept)
+            _evict(self._kept)
 
     def _compile(self, wasm: bytes, spec: EngineSpec, is_component: bool) -> bytes:
         if not self._in_child:
@@ -144,13 +144,13 @@ class Compiler:
             raise _refusal(done.stderr.decode("utf-8", "replace")[:400])
         if -done.returncode in _OUT_OF_TIME:
             raise _refusal(f"compiling takes more than {limits.cpu_s} s of CPU")
-        said = done.stderr.decode("utf-8", "replace")
-        if "memory allocation of" in said or "MemoryError" in said or not said.strip():
+        stderr_text = done.stderr.decode("utf-8", "replace")
+        if "memory allocation of" in stderr_text or "MemoryError" in stderr_text or not stderr_text.strip():
             raise _refusal(f"compiling needs more than {limits.address_bytes_max >> 20} MiB of memory")
-        raise _refusal(f"the compiler failed: {_why(said)}")
+        raise _refusal(f"the compiler failed: {_panic_message(stderr_text)}")
 
     def _read(self, digest: str) -> bytes | None:
-        """Return what is on disk, if it is as it was written; what is not is taken away."""
+        """Return the cached code if its hash is right; otherwise delete the file."""
         if self._folder is None:
             return None
         path = self._folder / f"{digest}.cwasm"
@@ -167,7 +167,7 @@ class Compiler:
         return None
 
     def _write(self, digest: str, code: bytes) -> None:
-        """Keep compiled code on disk; a disk that takes nothing only makes the next start slower."""
+        """Write compiled code to the disk cache; failure only makes the next start slower."""
         if self._folder is None:
             return
         with contextlib.suppress(OSError):
@@ -184,7 +184,7 @@ class Compiler:
         return hmac.digest(self._key(), digest.encode() + b"\0" + code, "sha256")
 
     def _key(self) -> bytes:
-        """Return the secret of the folder, made by whoever comes first."""
+        """Return the folder's secret; the first process creates it."""
         assert self._folder is not None, "without a folder nothing is signed"
         path = self._folder / _KEY_NAME
         with contextlib.suppress(FileNotFoundError):
@@ -197,13 +197,13 @@ class Compiler:
         with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(secrets.token_bytes(_KEY_BYTES))
         with contextlib.suppress(FileExistsError):
-            os.link(part, path)  # whole or not at all: nobody reads half a key
+            os.link(part, path)  # atomic: no process can read a partial key
         part.unlink()
         return path.read_bytes()
 
 
 def load_code(code: bytes, spec: EngineSpec, *, is_component: bool) -> Any:
-    """Make a module or component of compiled code that is trusted."""
+    """Load trusted compiled code as a module or component."""
     wasmtime = load_wasmtime()
     spec = spec.of(is_component=is_component)
     if not is_component:
@@ -214,27 +214,27 @@ def load_code(code: bytes, spec: EngineSpec, *, is_component: bool) -> Any:
 
 
 def is_component_code(wasm: bytes) -> bool:
-    """Tell a component from a core module by its first bytes."""
+    """Return whether the bytes are a component, not a core module, by the first bytes."""
     return wasm[:8] == COMPONENT
 
 
 def child_environment() -> dict[str, str]:
-    """Return the little of the environment that a child needs: no key of any provider is in it."""
-    kept = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "SYSTEMROOT", "LD_LIBRARY_PATH")
-    return {name: os.environ[name] for name in kept if name in os.environ}
+    """Return the minimal environment of a child process, without any provider's API key."""
+    inherited = ("PATH", "PYTHONPATH", "VIRTUAL_ENV", "SYSTEMROOT", "LD_LIBRARY_PATH")
+    return {name: os.environ[name] for name in inherited if name in os.environ}
 
 
 def _refusal(why: str) -> BadGuest:
     return BadGuest(f"The guest cannot be compiled: {why}.", param="path")
 
 
-def _why(said: str) -> str:
-    """Return the sentence of a panic: the line after the one that says where."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def _panic_message(stderr_text: str) -> str:
+    """Return the message of a Rust panic: the line after its location."""
+    lines = [line.strip() for line in stderr_text.splitlines() if line.strip()]
     after = (line for place, line in enumerate(lines) if place and "panicked at" in lines[place - 1])
     return next(after, lines[-1])[:200]
 
 
-def _trim(kept: OrderedDict[str, Any]) -> None:
-    while len(kept) > KEPT_MAX:
-        kept.popitem(last=False)
+def _evict(cache: OrderedDict[str, Any]) -> None:
+    while len(cache) > KEPT_MAX:
+        cache.popitem(last=False)

@@ -1,6 +1,6 @@
-"""One instance of a component tool: `describe` and `call`, strings in and out, `log` the only import.
+"""One instance of a component tool: exports `describe` and `call` with strings, imports only `log`.
 
-The world is in include/treadle_tool.wit. A component is never re-entered.
+The WIT world is include/treadle_tool.wit. A component is never re-entered.
 """
 
 import threading
@@ -23,7 +23,7 @@ Log = Callable[[int, str], None]
 
 
 class ComponentBox:
-    """One component within its limits; belongs to the thread that made it. WASI is there only with `access`."""
+    """One component within its limits; use it only in the thread that created it. It has WASI only with `access`."""
 
     def __init__(
         self, component: Any, spec: EngineSpec, control: Control, log: Log, access: WasiAccess | None = None
@@ -46,7 +46,7 @@ class ComponentBox:
     def call(self, name: str, *arguments: str) -> Any:
         """Call an exported function.
 
-        Raises: Stopped.
+        Raises: GuestStopped.
         """
         function = self._instance.get_func(self._store, name)
         if function is None:
@@ -61,17 +61,17 @@ class ComponentBox:
         return self._enter(work)
 
     def call_tool(self, name: str, arguments: str) -> tuple[bool, str]:
-        """Run a tool; return whether it went well, and its text.
+        """Run a tool; return whether it succeeded, and its text.
 
-        Raises: Stopped.
+        Raises: GuestStopped.
         """
         value = self.call("call", name, arguments)
-        # A result<string, string> whose two types are the same comes as a Variant with its tag.
+        # wasmtime returns a result<string, string>, whose two types are equal, as a tagged Variant.
         tag, payload = getattr(value, "tag", "ok"), getattr(value, "payload", value)
         return tag == "ok", str(payload)
 
     def close(self) -> None:
-        """Throw the instance away."""
+        """Discard the instance."""
         self._store.close()
 
     def _link(self, log: Log, access: WasiAccess | None) -> Any:
@@ -104,9 +104,9 @@ class ComponentBox:
         except (self._wasmtime.Trap, self._wasmtime.WasmtimeError, TypeError) as error:
             words = [line.strip() for line in str(error).splitlines() if line.strip()]
             code: StopCode = "link" if "import" in str(error) and "not found" in str(error) else "trap"
-            # A trap says what it is last, a missing import first.
-            said = (words[0] if code == "link" else words[-1]) if words else type(error).__name__
-            self.control.end(code, f"The guest stopped: {said}.")
+            # wasmtime's message names a trap on its last line, but a missing import on its first.
+            reason = (words[0] if code == "link" else words[-1]) if words else type(error).__name__
+            self.control.end(code, f"The guest stopped: {reason}.")
             raise GuestStopped(self.control.stop) from None  # pyright: ignore[reportArgumentType]
         finally:
             if is_outer:

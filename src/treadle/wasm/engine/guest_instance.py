@@ -1,7 +1,7 @@
-"""One instance of a guest: made, called, stopped and thrown away, always by the thread that holds it.
+"""One instance of a guest: created, called, stopped and discarded, always in the thread that owns it.
 
-A guest ends in one of three ways: its function returns, it does what WASM forbids, or somebody stops it (its limits,
-a host function, `cancel` from another thread). After the last two it is `GuestStopped` and never called again.
+A guest ends in one of three ways: its function returns, it traps, or it is stopped (by its limits, a host function, or
+`cancel` from another thread). After the last two it is `GuestStopped` and never called again.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ HostFunction = Callable[..., int]
 
 
 class Import(msgspec.Struct, frozen=True, kw_only=True):
-    """A host function as it is offered: its types, and what it does."""
+    """A host function: its signature and its implementation."""
 
     signature: Signature
     function: HostFunction
@@ -40,7 +40,7 @@ Stub = Callable[[str, str], HostFunction | None]
 
 
 class Control:
-    """The brake of one guest. Any thread may pull it; the guest's own thread looks."""
+    """Stops one guest. Any thread may request the stop; the guest's own thread checks for it at each tick."""
 
     def __init__(self, limits: SandboxLimits) -> None:
         self.limits = limits
@@ -53,17 +53,17 @@ class Control:
 
     @property
     def used_cpu_s(self) -> float:
-        """Return the CPU that the guest has used so far; to be asked in the guest's own thread."""
+        """Return the CPU time used so far. Call it in the guest's own thread."""
         return self.cpu_s if self._entered_cpu is None else self.cpu_s + time.thread_time() - self._entered_cpu
 
     def end(self, code: StopCode, message: str, exit_code: int | None = None) -> None:
-        """Stop the guest; the first reason counts."""
+        """Stop the guest; only the first reason is recorded."""
         with self._lock:
             if self.stop is None:
                 self.stop = Stop(code=code, message=message[:MESSAGE_CHARS_MAX], exit_code=exit_code)
 
     def cancel(self, message: str = "The guest was cancelled.") -> None:
-        """Stop the guest from another thread, also while it waits for something."""
+        """Stop the guest from another thread, even while it waits."""
         self.end("cancelled", message)
         with self._lock:
             hooks = tuple(self._on_cancel)
@@ -71,7 +71,7 @@ class Control:
             hook()
 
     def on_cancel(self, hook: Callable[[], None]) -> None:
-        """Call this too when the guest is cancelled."""
+        """Register a function to call on cancellation."""
         with self._lock:
             self._on_cancel.append(hook)
             is_late = self.stop is not None and self.stop.code == "cancelled"
@@ -79,7 +79,7 @@ class Control:
             hook()
 
     def must_stop(self) -> bool:
-        """Tell, at a tick, whether the guest must stop now."""
+        """Return, at a tick, whether the guest must stop."""
         if self.stop is None:
             if self.used_cpu_s > self.limits.cpu_s:
                 self.end("timeout", f"The guest used more than {self.limits.cpu_s:g} s of CPU.")
@@ -88,19 +88,19 @@ class Control:
         return self.stop is not None
 
     def enter(self) -> bool:
-        """Begin to count CPU; False when it is counted already, because the guest is called from within."""
+        """Start counting CPU time; False for a nested call, when it is already counted."""
         if self._entered_cpu is not None:
             return False
         self._entered_cpu = time.thread_time()
         return True
 
     def leave(self) -> None:
-        """Stop counting."""
+        """Stop counting CPU time."""
         self.cpu_s, self._entered_cpu = self.used_cpu_s, None
 
 
 class GuestSandbox:
-    """One instance within its limits. Every method belongs to the thread that made it."""
+    """One instance within its limits. Call its methods only in the thread that created it."""
 
     def __init__(self, module: "Module", spec: EngineSpec, control: Control) -> None:
         _refuse_event_loop()
@@ -109,7 +109,7 @@ class GuestSandbox:
         self._wasmtime = wasmtime
         self._module = module
         self._owner = threading.get_ident()
-        self._kept: list[object] = []
+        self._references: list[object] = []
         self._store: Store = wasmtime.Store(engine_of(spec))
         self._exports: dict[str, Any] = {}
         limits = control.limits
@@ -120,12 +120,12 @@ class GuestSandbox:
             tables=TABLES_MAX,
             memories=1,
         )
-        self._kept.append(watch(self._store, control.must_stop))
+        self._references.append(watch(self._store, control.must_stop))
 
     def start(self, imports: Imports, stub: Stub, access: WasiAccess | None = None) -> None:
-        """Link and instantiate; the module's start function runs within the limits. `access` is what was granted.
+        """Link and instantiate; the module's start function runs within the limits. `access` is the WASI grant.
 
-        Raises: Stopped.
+        Raises: GuestStopped.
         """
         if access is not None:
             self._attach(access)
@@ -136,27 +136,27 @@ class GuestSandbox:
             raise self._ended("invalid", "The guest exports no memory named `memory`.")
 
     def close(self) -> None:
-        """Throw the instance away."""
+        """Discard the instance."""
         self._exports = {}
         self._store.close()
-        self._kept.clear()
+        self._references.clear()
 
     def function(self, name: str, signature: Signature) -> "Func | None":
-        """Return an exported function, if it is there and has that signature."""
+        """Return an exported function, if it exists and has that signature."""
         found = self._exports.get(name)
         return found if self.fits(found, signature) else None
 
     def fits(self, value: Any, signature: Signature) -> bool:
-        """Tell whether a value is a function of that signature."""
+        """Return whether a value is a function of that signature."""
         return isinstance(value, self._wasmtime.Func) and signature_of(value.type(self._store)) == signature
 
     def table(self, names: tuple[str, ...]) -> "Table | None":
-        """Return the first table of functions: by these names in order, else as exported."""
+        """Return a table of functions: the first of these names, else the first exported."""
         ordered = [self._exports.get(name) for name in names] + list(self._exports.values())
         return next((each for each in ordered if self._is_function_table(each)), None)
 
     def slot(self, table: "Table", index: int) -> "Func | None":
-        """Return the function in a slot of a table; None for one that is empty or not there."""
+        """Return the function in a slot of a table; None for an empty or missing slot."""
         if not 0 <= index < table.size(self._store):
             return None
         found = table.get(self._store, index)
@@ -165,24 +165,24 @@ class GuestSandbox:
     def call(self, function: "Func", *arguments: int) -> int:
         """Call a function of the guest that returns an integer.
 
-        Raises: Stopped, when it did not return by itself.
+        Raises: GuestStopped, when it did not return by itself.
         """
         return self._enter(lambda: call(self._store, function, arguments, has_result=True))
 
     def do(self, function: "Func", *arguments: int) -> None:
         """Call a function of the guest that returns nothing.
 
-        Raises: Stopped, when it did not return by itself.
+        Raises: GuestStopped, when it did not return by itself.
         """
         self._enter(lambda: call(self._store, function, arguments, has_result=False))
 
     def read(self, pointer: int, length: int) -> bytes | None:
-        """Return bytes of the guest's memory; None where the range is not all within it."""
+        """Return bytes of the guest's memory; None if the range is not entirely within it."""
         start = self._range(pointer, length)
         return None if start is None else ctypes.string_at(start, length & U32)
 
     def write(self, pointer: int, data: bytes) -> bool:
-        """Put bytes into the guest's memory; False, and nothing written, where they do not fit."""
+        """Write bytes into the guest's memory; False, with nothing written, if they do not fit."""
         start = self._range(pointer, len(data))
         if start is None:
             return False
@@ -190,16 +190,16 @@ class GuestSandbox:
         return True
 
     def read_u32(self, pointer: int) -> int | None:
-        """Return a number of the guest's memory."""
+        """Read a 32-bit number from the guest's memory."""
         raw = self.read(pointer, 4)
         return None if raw is None else int.from_bytes(raw, "little")
 
     def write_u32(self, pointer: int, value: int) -> bool:
-        """Put a number into the guest's memory."""
+        """Write a 32-bit number into the guest's memory."""
         return self.write(pointer, value.to_bytes(4, "little"))
 
     def _range(self, pointer: int, length: int) -> int | None:
-        """Return the address of a range; pointers and lengths are unsigned whatever sign they came with."""
+        """Return the address of a range; pointers and lengths arrive signed and are read as unsigned."""
         memory = self._exports.get("memory")
         if memory is None:
             return None
@@ -219,9 +219,9 @@ class GuestSandbox:
             raise self._ended("link", "A folder that was granted to the guest cannot be opened.") from None
 
     def _link(self, needed: Needed, imports: Imports, stub: Stub, access: WasiAccess | None) -> "Func":
-        """Make the host function for one import, or find the engine's own.
+        """Create the host function for one import, or return the engine's own.
 
-        Raises: Stopped.
+        Raises: GuestStopped.
         """
         name = f"{needed.module}.{needed.name}"
         if needed.signature is None:
@@ -237,8 +237,8 @@ class GuestSandbox:
             raise self._ended("link", f"The guest imports {name}, which is not there.")
         if offered is not None and offered.signature != needed.signature:
             raise self._ended("link", f"The guest imports {name} with other types than it has.")
-        made, kept = host_function(self._store, needed, function, ends=self._host_returned)
-        self._kept.append(kept)
+        made, reference = host_function(self._store, needed, function, ends=self._host_returned)
+        self._references.append(reference)
         return made
 
     def _host_returned(self, raised: BaseException | None) -> bool:
@@ -256,7 +256,7 @@ class GuestSandbox:
                 self._store.set_epoch_deadline(1)
                 value = work()
         except (self._wasmtime.Trap, self._wasmtime.WasmtimeError) as error:
-            self._blame(error)
+            self._record_trap(error)
             raise GuestStopped(self.control.stop or _NO_REASON) from None
         finally:
             if is_outer:
@@ -265,8 +265,8 @@ class GuestSandbox:
             raise GuestStopped(self.control.stop)
         return value
 
-    def _blame(self, error: Exception) -> None:
-        """Record why the guest ended, unless somebody stopped it and the trap is only how."""
+    def _record_trap(self, error: Exception) -> None:
+        """Record the trap as the reason, unless the guest was stopped and the trap is only the means."""
         words = str(error).strip()
         first = words.splitlines()[-1].strip() if words else type(error).__name__
         is_too_big = "exceed" in words and ("memory" in words or "table" in words)
@@ -283,7 +283,7 @@ _NO_REASON = Stop(code="trap", message="The guest stopped.")
 
 
 def _refuse_event_loop() -> None:
-    """A guest blocks its thread while a model answers: on the thread of the loop both would wait for ever."""
+    """Refuse to run on an event loop's thread: a guest blocks while a model answers, so both would deadlock."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -1,26 +1,26 @@
-"""What a guest may use, and how one ends that used more: the numbers and the codes, no engine."""
+"""The resource limits of a guest, and the codes of its ends. Does not import the engine."""
 
 from typing import Literal
 
 import msgspec
 
 StopCode = Literal["trap", "timeout", "cancelled", "quota", "exit", "memory", "link", "invalid", "crash"]
-"""Why a guest was stopped: a closed list, because it is a label of a metric.
+"""Why a guest was stopped: a closed list, since it is a metric label.
 
-`trap` the guest did what WASM forbids, `timeout` its CPU or wall time is used up, `quota` it called or logged too
-much, `exit` it ended itself, `memory` it does not fit, `link` it imports what is not there, `invalid` it is no
-guest, `crash` its process died.
+`trap`: it did what WASM forbids; `timeout`: its CPU or wall time is used up; `quota`: too many calls or log bytes;
+`exit`: it ended itself; `memory`: it does not fit; `link`: an import does not exist; `invalid`: it is not a guest;
+`crash`: its process died.
 """
 
 EngineMode = Literal["safe", "fast"]
-"""`fast` lets the processor find accesses out of bounds, by signals that other code of the process may disturb."""
+"""`fast` detects out-of-bounds accesses by signals, which other code of the process may interfere with."""
 
 Isolation = Literal["thread", "process"]
 PAGE_BYTES = 65_536
 
 
 class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one guest may use. CPU is the guest's own: waiting for a model is not counted."""
+    """The limits of one guest. CPU time excludes waiting for a model."""
 
     cpu_s: float = 10.0
     wall_s: float = 300.0
@@ -48,7 +48,7 @@ class Stop(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuestStopped(Exception):
-    """The guest is at its end; it must not be called again."""
+    """The guest was stopped and must not be called again."""
 
     def __init__(self, stop: Stop) -> None:
         super().__init__(stop.message)

@@ -1,7 +1,7 @@
-"""WASI for guests that were given nothing: enough for a C, Rust or Go runtime to start, print, and end.
+"""WASI for guests without grants: enough for a C, Rust or Go runtime to start, print and exit.
 
-Standard output and error go to the guest's log, standard input is what the host hands in, clocks and random numbers
-are real. There are no files, no sockets, no arguments, no environment and no sleep: those calls say so.
+Standard output and error go to the guest's log, standard input is given by the host, clocks and random numbers are
+real. Calls for files, sockets, arguments, environment and sleep return an error.
 """
 
 import secrets
@@ -21,10 +21,10 @@ _CLOCKS: dict[int, Callable[[], int]] = {0: time.time_ns, 1: time.monotonic_ns, 
 
 
 class Output(Protocol):
-    """Where a guest prints to."""
+    """Receives a guest's output."""
 
     def print(self, fd: int, data: bytes) -> None:
-        """Take what a guest wrote to standard output (1) or error (2)."""
+        """Handle text written to standard output (1) or error (2)."""
         ...
 
 
@@ -37,7 +37,7 @@ class Wasi:
         self._stdin = stdin
 
     def stub(self, name: str) -> HostFunction:
-        """Return the function behind a WASI import; one that is not offered says that it is not."""
+        """Return the implementation of a WASI import; an unsupported one returns an error code."""
         return getattr(self, f"_{name}", _not_there)
 
     def _args_sizes_get(self, count: int, size: int) -> int:

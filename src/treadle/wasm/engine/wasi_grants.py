@@ -1,8 +1,8 @@
-"""What an operator grants one guest of the real WASI: folders, variables of the environment, arguments.
+"""The real WASI for one guest, as granted by the operator: folders, environment variables, arguments.
 
-A guest without a grant has the stubs of `wasi`. With one it runs in a process of its own, because the engine's file
-calls and sleeps cannot be interrupted. A folder is read-only unless it is granted for writing; nothing outside it can
-be reached, neither by `..` nor by a link.
+A guest without a grant has the stubs of `minimal_wasi`. One with a grant runs in a separate process, because the
+engine's file calls and sleeps cannot be interrupted. A folder is read-only unless granted for writing; nothing outside
+it can be reached, neither by `..` nor by a link.
 """
 
 import ctypes
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from wasmtime import Store
 
 MODULE = "wasi_snapshot_preview1"
-KEPT = frozenset({"proc_exit", "clock_time_get", "clock_res_get", "random_get", "sched_yield"})
-"""Calls that stay with the stubs: they end a guest as Treadle ends it, or need nothing of the system."""
+STUBBED = frozenset({"proc_exit", "clock_time_get", "clock_res_get", "random_get", "sched_yield"})
+"""Calls that still use the stubs: they end the guest, or need nothing from the system."""
 FOLDERS_MAX = 16
 
 Print = Callable[[int, bytes], None]
 
 
 class Folder(msgspec.Struct, frozen=True, kw_only=True):
-    """A folder of the host, and where the guest sees it."""
+    """A folder of the host, and its path in the guest."""
 
     host: str
     guest: str
@@ -37,7 +37,7 @@ class Folder(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WasiGrant(msgspec.Struct, frozen=True, kw_only=True):
-    """What a guest gets of the real WASI."""
+    """A guest's access to the real WASI."""
 
     folders: tuple[Folder, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
@@ -45,7 +45,7 @@ class WasiGrant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GrantWords(msgspec.Struct, frozen=True, kw_only=True):
-    """A grant as it is written in the configuration: folders as HOST or HOST:GUEST, variables by name."""
+    """A grant in the notation of the configuration: folders as HOST or HOST:GUEST, variables by name."""
 
     read: tuple[str, ...] = ()
     write: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class GrantWords(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_grant(words: GrantWords, environ: Mapping[str, str]) -> WasiGrant | None:
-    """Return the grant; None when nothing is granted. A variable that is not set is not handed on.
+    """Parse a grant; None when nothing is granted. Unset variables are skipped.
 
     Raises: ConfigError, naming the key.
     """
@@ -79,7 +79,7 @@ def read_grant(words: GrantWords, environ: Mapping[str, str]) -> WasiGrant | Non
 
 
 def check_place(grant: WasiGrant | None, isolation: Isolation) -> None:
-    """Refuse a grant where it would be no guest's own process.
+    """Refuse a grant for a guest without a separate process.
 
     Raises: ConfigError.
     """
@@ -96,7 +96,7 @@ def _folders(key: str, texts: Sequence[str], is_writable: bool) -> list[Folder]:
 
 
 def _folder(key: str, text: str, is_writable: bool) -> Folder:
-    """Read HOST or HOST:GUEST; without GUEST the folder has its own name at the root."""
+    """Parse HOST or HOST:GUEST; without GUEST the folder appears under its name at the root."""
     host_text, separator, guest = text.rpartition(":/")
     host = Path(host_text if separator else text).expanduser()
     guest = f"/{guest}" if separator else f"/{host.resolve().name}"
@@ -112,7 +112,7 @@ def _wrong(key: str, message: str) -> ConfigError:
 
 
 class WasiAccess:
-    """The real WASI of one guest. Only in a process that is the guest's own."""
+    """The real WASI of one guest. Use it only in a separate process."""
 
     def __init__(self, grant: WasiGrant, output: Print, stdin: bytes = b"") -> None:
         self._grant = grant
@@ -121,9 +121,9 @@ class WasiAccess:
         self._linker: Any = None
 
     def attach(self, store: "Store") -> None:
-        """Give a store what was granted.
+        """Configure a store with the grant.
 
-        Raises: WasmtimeError, when a folder is gone.
+        Raises: WasmtimeError, when a folder no longer exists.
         """
         wasmtime = load_wasmtime()
         config = wasmtime.WasiConfig()
@@ -137,8 +137,8 @@ class WasiAccess:
         store.set_wasi(config)
 
     def extern(self, store: "Store", module: str, name: str) -> Any | None:
-        """Return the engine's own function behind an import; None for what is not its to give."""
-        if module != MODULE or name in KEPT:
+        """Return the engine's implementation of an import; None if the stubs provide it."""
+        if module != MODULE or name in STUBBED:
             return None
         wasmtime = load_wasmtime()
         if self._linker is None:
@@ -157,7 +157,7 @@ class WasiAccess:
 
 
 def _set_stdin(config: Any, data: bytes) -> None:
-    """Hand bytes in as standard input; the classes of wasmtime only take a file."""
+    """Set bytes as standard input; wasmtime's Python class accepts only a file."""
     ffi: Any = importlib.import_module("wasmtime._ffi")
     bindings: Any = importlib.import_module("wasmtime._bindings")
     vector = ffi.wasm_byte_vec_t()

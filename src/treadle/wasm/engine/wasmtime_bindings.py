@@ -1,8 +1,8 @@
-"""What wasmtime's Python classes lack, on its bindings: host functions that can end their own guest, asking one guest,
-at a tick of the clock, whether it has to stop, and calling a function of integers without looking up its type again.
+"""Functions that wasmtime's Python classes lack, written on its C bindings: host functions that can end their guest, a
+check of each guest at every clock tick, and fast calls of integer functions.
 
-The classes keep the last exception of a host function in one variable of the process, so that two guests failing at
-the same moment get each other's. Here an exception never leaves the host function; the guest is stopped by a trap.
+wasmtime's classes store the last exception of a host function in one global variable, so two guests that fail at the
+same moment get each other's. Here no exception leaves a host function; the guest is stopped by a trap.
 """
 
 import ctypes
@@ -36,7 +36,7 @@ HOST_FAULTS = (
     msgspec.MsgspecError,
     TreadleError,
 )
-"""What a host function can raise by a mistake of its own; none of it may reach wasmtime."""
+"""Exceptions that a bug in a host function can raise; none of them may reach wasmtime."""
 
 Signature = tuple[tuple[str, ...], tuple[str, ...]]
 """The types of a function's parameters and results."""
@@ -45,7 +45,7 @@ _STOPPED = b"stopped by the host"
 
 
 class Needed(msgspec.Struct, frozen=True, kw_only=True):
-    """An import of a module: its two names, its type as the engine knows it, and that in words, if it is a function."""
+    """An import of a module: its two names, the engine's type, and the signature if it is a function."""
 
     module: str
     name: str
@@ -58,7 +58,7 @@ _lock = threading.Lock()
 
 
 def needs_of(module: "Module") -> tuple[Needed, ...]:
-    """Return what a module imports; asked once for each module, because asking takes longer than instantiating."""
+    """Return a module's imports; cached per module, since the query takes longer than instantiation."""
     with _lock:
         found = _needed.get(module)
     if found is None:
@@ -76,7 +76,7 @@ def _need(each: Any) -> Needed:
 
 
 def signature_of(kind: Any) -> Signature:
-    """Return the type of a function in words."""
+    """Return the signature of a function type."""
     return tuple(str(each) for each in kind.params), tuple(str(each) for each in kind.results)
 
 
@@ -88,9 +88,9 @@ def _ffi() -> Any:
 def host_function(
     store: "Store", needed: Needed, function: Callable[..., int], *, ends: Callable[[BaseException | None], bool]
 ) -> "tuple[Func, object]":
-    """Make a host function; `ends` says after each call whether the guest ends here, and hears of what was raised.
+    """Create a host function; after each call `ends` gets the exception, if any, and returns whether to end the guest.
 
-    The second value must be kept for as long as the guest lives.
+    The second value must be referenced while the guest lives: ctypes frees the callback with its last reference.
     """
     ffi = _ffi()
     results = needed.signature[1] if needed.signature else ()
@@ -133,7 +133,7 @@ def _trap(ffi: Any) -> int:
 
 
 def call(store: "Store", function: "Func", arguments: Sequence[int], *, has_result: bool) -> int | None:
-    """Call a function of the guest that takes integers of 32 bits and returns one or nothing: its type is known.
+    """Call a guest function that takes 32-bit integers and returns one or nothing, without a lookup of its type.
 
     Raises: wasmtime.Trap, wasmtime.WasmtimeError.
     """
@@ -155,7 +155,7 @@ def call(store: "Store", function: "Func", arguments: Sequence[int], *, has_resu
 
 
 def watch(store: "Store", must_stop: Callable[[], bool]) -> object:
-    """Ask the guest of a store at every tick whether it must stop; the returned value must be kept as long as it."""
+    """Check at every tick whether a store's guest must stop; reference the returned value as long as the store."""
     ffi = _ffi()
     bindings: Any = importlib.import_module("wasmtime._bindings")
     _, kind, _, finalizer_kind = bindings._wasmtime_store_epoch_deadline_callback.argtypes

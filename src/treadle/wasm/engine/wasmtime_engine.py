@@ -1,7 +1,7 @@
-"""wasmtime, imported when first used: one engine for each way of compiling, and the clock that interrupts guests.
+"""Imports wasmtime on first use; holds one engine for each compile setting, and the clock that interrupts guests.
 
-The clock ticks only while a guest is running. Every guest asks at each tick whether it has to stop, so stopping one
-does not touch the others.
+The clock ticks only while a guest is running. Every guest checks at each tick whether it must stop, so stopping one
+does not affect the others.
 """
 
 import contextlib
@@ -23,31 +23,31 @@ if TYPE_CHECKING:
 TICK_S = 0.01
 STACK_BYTES = 524_288
 THREAD_STACK_BYTES = 8_388_608
-"""A guest's own stack ends far before that of its thread: the other way round one recursion kills the process."""
+"""Far larger than a guest's own stack: if the thread's stack ended first, a deep recursion would kill the process."""
 _VERSION_WANTED = "50."
 
 
 class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """How an engine compiles; guests of different specs do not share compiled code."""
+    """The settings of an engine; guests with different settings do not share compiled code."""
 
     mode: EngineMode = "safe"
     memory_bytes_max: int = 67_108_864
     is_component: bool = False
 
     def of(self, *, is_component: bool) -> "EngineSpec":
-        """Return how a component, or a core module, is compiled under the same terms."""
+        """Return the same settings for a component or for a core module."""
         return self if is_component == self.is_component else msgspec.structs.replace(self, is_component=is_component)
 
     @property
     def digest(self) -> str:
-        """Return what tells this way of compiling from others."""
+        """Return a digest of the settings."""
         return hashlib.sha256(msgspec.json.encode((self, STACK_BYTES))).hexdigest()[:16]
 
 
 def load_wasmtime() -> Any:
     """Return the wasmtime package.
 
-    Raises: ConfigError, naming the extra that brings it.
+    Raises: ConfigError, naming the extra to install.
     """
     global _loaded
     if _loaded is None:
@@ -56,7 +56,7 @@ def load_wasmtime() -> Any:
 
 
 _loaded: Any = None
-"""Finding out the version of a package takes longer than calling a guest: it is done once."""
+"""Cached: looking up the package's version takes longer than calling a guest."""
 
 
 def _load() -> Any:
@@ -87,13 +87,13 @@ class _EpochTicker:
         self._thread: threading.Thread | None = None
 
     def add(self, engine: "Engine") -> None:
-        """Let the clock tick for one more engine."""
+        """Add an engine to the clock."""
         with self._changed:
             self._engines.append(engine)
 
     @contextlib.contextmanager
     def ticking(self) -> Generator[None]:
-        """Keep the clock going."""
+        """Run the clock."""
         with self._changed:
             self._running += 1
             if self._thread is None:
@@ -124,12 +124,12 @@ _lock = threading.Lock()
 
 
 def ticking() -> contextlib.AbstractContextManager[None]:
-    """Keep the clock of all engines going while a guest runs."""
+    """Run the clock of all engines while a guest runs."""
     return _clock.ticking()
 
 
 def engine_of(spec: EngineSpec) -> "Engine":
-    """Return the engine of that spec, made when first asked for and kept.
+    """Return the engine of a spec; created on first use and cached.
 
     Raises: ConfigError.
     """
@@ -151,7 +151,7 @@ def _config(wasmtime: Any, spec: EngineSpec) -> Any:
     for feature in _FEATURES_OFF:
         setattr(config, feature, False)
     config.wasm_component_model = spec.is_component
-    # The engine's own glue between the modules of a component has the memory of each.
+    # The engine's glue code between the modules of a component accesses the memory of each.
     config.wasm_multi_memory = spec.is_component
     config.epoch_interruption = True
     config.max_wasm_stack = STACK_BYTES

@@ -1,4 +1,4 @@
-"""Makes runs of what guests send: every `cchat_send` is a run of the one engine, with its limits and its journal."""
+"""Starts runs for guests: every `cchat_send` is a run of the engine, with its limits and its journal."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -24,21 +24,21 @@ from treadle.telemetry import trace_parent
 from treadle.wasm.execution.thread_messages import Answered, Ask, Sent
 
 WASM = "wasm"
-"""Where a guest's own tools run, whatever its isolation."""
+"""The sandbox name of a guest's own tools, whatever its isolation."""
 TOOL_TIMEOUT_S = 300.0
-"""A guest's tool is bounded by its guest's own limits; this one only ends what those did not."""
+"""A backstop: a guest's tool is bounded by the limits of its guest."""
 _NOT_CARRIED = ("stream", "stream_options", "n", "store", "background")
-"""Settings of Chat Completions that mean nothing to a guest."""
+"""Chat Completions settings that do not apply to guests."""
 
 CallTool = Callable[[CallItem, CallContext], Awaitable[Answered]]
 
 
 Admit = Callable[[str], Awaitable[None]]
-"""Lets a client ask a model, or raises."""
+"""Checks that a client may use a model; raises if not."""
 
 
 class Sender(msgspec.Struct, frozen=True, kw_only=True):
-    """For whom a guest runs: whose key its runs are of, the server tools that one may use, and what lets it ask."""
+    """The client a guest runs for: its key, the server tools it may use, and its admission check."""
 
     key_id: str = ""
     allowed: tuple[str, ...] | None = None
@@ -46,7 +46,7 @@ class Sender(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GuestConversation:
-    """One guest at the desk: which of Treadle's own tools it was granted, for whom it runs, its runs."""
+    """The state of one guest: the server tools it was granted, the client it runs for, and its runs."""
 
     def __init__(self, granted: Sequence[str] = (), sender: Sender | None = None) -> None:
         self.granted = tuple(granted)
@@ -56,7 +56,7 @@ class GuestConversation:
 
 
 class ConversationRuns:
-    """Takes sends. Belongs to the event loop."""
+    """Runs the sends of guests. Use it on the event loop only."""
 
     def __init__(
         self, runs: Runs, tools: ToolProvider, toolbox: Toolbox, limits: Limits, *, default_model: str = ""
@@ -67,15 +67,15 @@ class ConversationRuns:
         self._limits = limits
         self._default_model = default_model
 
-    async def serve(self, ask: Ask, call_tool: CallTool, visit: GuestConversation) -> Sent:
-        """Run a send to its end; being cancelled cancels its run. Whatever fails is in what is returned."""
-        if visit.trace_parent:
-            trace_parent.set(visit.trace_parent)
+    async def serve(self, ask: Ask, call_tool: CallTool, conversation: GuestConversation) -> Sent:
+        """Run a send to its end; cancellation cancels its run. Errors are in the result."""
+        if conversation.trace_parent:
+            trace_parent.set(conversation.trace_parent)
         try:
             request = _request(ask, ask.model or self._default_model)
-            offered = _Offered(self._offers(ask, visit))
+            offered = _Offered(self._offers(ask, conversation))
             toolbox = _Toolbox({spec.name for spec in ask.tools}, call_tool, self._toolbox)
-            sender = visit.sender
+            sender = conversation.sender
             if sender.admit is not None:
                 await sender.admit(request.model)
             instead = RunOverrides(tools=offered, toolbox=toolbox)
@@ -84,22 +84,22 @@ class ConversationRuns:
         except TreadleError as error:
             return Sent(error=error.info)
         toolbox.handle = handle
-        visit.run_ids.append(handle.run_id)
+        conversation.run_ids.append(handle.run_id)
         try:
-            return await _follow(handle)
+            return await _collect(handle)
         except asyncio.CancelledError:
             await handle.cancel()
             raise
 
-    def _offers(self, ask: Ask, visit: GuestConversation) -> list[ServerTool]:
-        """Offer the guest's own tools, and of Treadle's those that it was granted; a guest's own name goes first."""
+    def _offers(self, ask: Ask, conversation: GuestConversation) -> list[ServerTool]:
+        """Return the guest's own tools and the granted server tools; on a name clash the guest's own wins."""
         if not ask.auto:
             return []
         policy = ToolPolicy(timeout_s=TOOL_TIMEOUT_S, output_bytes_max=ask.max_tool_output_bytes)
         own = [ServerTool(spec=spec, policy=policy, source=GUEST) for spec in ask.tools]
         names = {spec.name for spec in ask.tools}
-        others = [tool for tool in narrow(self._tools.tools(), visit.sender.allowed) if tool.name not in names]
-        granted = [tool for tool in others if any(fnmatchcase(tool.name, pattern) for pattern in visit.granted)]
+        others = [tool for tool in narrow(self._tools.tools(), conversation.sender.allowed) if tool.name not in names]
+        granted = [tool for tool in others if any(fnmatchcase(tool.name, pattern) for pattern in conversation.granted)]
         return own + [tool for tool in granted if ask.mcp.let_in(tool)]
 
     def _limits_of(self, ask: Ask) -> Limits:
@@ -112,18 +112,18 @@ class ConversationRuns:
 
 
 class _Offered:
-    """The tools of one send. Fits `runs.Tools`."""
+    """The tools of one send; implements `ToolProvider`."""
 
     def __init__(self, tools: Sequence[ServerTool]) -> None:
         self._all = tuple(tools)
 
     def tools(self) -> Sequence[ServerTool]:
-        """Return them in the order they were registered."""
+        """Return the tools in the order of their registration."""
         return self._all
 
 
 class _Toolbox:
-    """Runs the tools of one send: the guest's by asking the guest. Fits the engine's Toolbox port."""
+    """Runs the tools of one send, the guest's own in the guest; implements the engine's Toolbox port."""
 
     def __init__(self, names: set[str], call_tool: CallTool, others: Toolbox) -> None:
         self._names = names
@@ -133,18 +133,18 @@ class _Toolbox:
         self.handle: RunHandle | None = None
 
     async def run(self, call: CallItem, context: CallContext) -> Outcome:
-        """Run one call. A guest that did not survive it ends its run, with this outcome written down."""
+        """Run one call. If it stopped the guest, the run is cancelled after it has recorded this outcome."""
         if call.name not in self._names:
             return await self._others.run(call, context)
         answered = await self._call_tool(call, context)
         if answered.stop is not None and self.handle is not None:
-            # Not awaited: the run is waiting for this very outcome, and takes it before it hears of its end.
+            # Not awaited: the run is waiting for this outcome, and must receive it before its cancellation.
             self._ending = asyncio.ensure_future(self.handle.cancel())
         return msgspec.structs.replace(answered.outcome, sandbox=WASM)
 
 
 def _request(ask: Ask, model: str) -> Request:
-    """Read the guest's settings as a Chat client's, and put its conversation in.
+    """Decode the guest's settings as a Chat request, and insert its conversation.
 
     Raises: ProtocolError, naming the setting.
     """
@@ -162,8 +162,8 @@ def _function(spec: Any) -> dict[str, Any]:
     return function if spec.strict is None else {**function, "strict": spec.strict}
 
 
-async def _follow(handle: RunHandle) -> Sent:
-    """Read a run to its end and keep what was said and called, in order."""
+async def _collect(handle: RunHandle) -> Sent:
+    """Follow a run to its end and collect its items in order."""
     items: list[AnyItem] = []
     started: RunStarted | None = None
     ended: RunEnded | None = None

@@ -1,6 +1,6 @@
-"""Guests as processes: a worker for each, kept for the next job of the same module, killed when it overruns.
+"""Runs guests in worker processes: reused for the next job of the same module, killed when over the time limit.
 
-A killed worker costs a start, nothing else: whatever the guest had asked for is ended, and its calls have results.
+Killing a worker costs only a new start: the guest's send is ended, and its open call gets a result.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from treadle.wasm.execution.thread_messages import Answered, Ask, Hear, Message,
 from treadle.wasm.execution.worker_process import FRAME_BYTES_MAX, Done, FromWorker, GuestJob, Halt, write_frame
 
 GRACE_S = 1.0
-"""How long past its limit a guest may take to be stopped from within before its process is killed."""
+"""How long a guest may exceed its time limit before its process is killed."""
 IDLE_MAX = 2
 _CRASHED = Stop(code="crash", message="The process of the guest died.")
 _reader: msgspec.json.Decoder[FromWorker] = msgspec.json.Decoder(FromWorker)
@@ -43,17 +43,17 @@ class GuestWorker:
 
     @property
     def is_alive(self) -> bool:
-        """Tell whether the process is there."""
+        """Return whether the process is running."""
         return self._process.returncode is None
 
     async def send(self, message: Message, raw: bytes = b"") -> None:
-        """Write one frame; a process that is gone hears nothing."""
+        """Write one frame; ignored if the process has exited."""
         with contextlib.suppress(ConnectionError):
             self._in.write(write_frame(message) + raw)
             await self._in.drain()
 
     async def frames(self) -> AsyncGenerator[FromWorker, None]:
-        """Yield what the worker says, until it is gone or talks nonsense."""
+        """Yield the worker's messages, until it exits or sends an invalid frame."""
         with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError, msgspec.MsgspecError):
             while True:
                 size = int.from_bytes(await self._out.readexactly(4), "big")
@@ -62,25 +62,25 @@ class GuestWorker:
                 yield _reader.decode(await self._out.readexactly(size))
 
     async def kill(self) -> None:
-        """End the process at once."""
+        """Kill the process and wait for it."""
         with contextlib.suppress(ProcessLookupError):
             self._process.kill()
         await self._process.wait()
 
     async def close(self) -> None:
-        """Let the process end, and end it."""
+        """Close the process's input and kill it."""
         self._in.close()
         await self.kill()
 
 
 class GuestWorkers:
-    """The worker processes of this process, by the module they serve."""
+    """The pool of worker processes, by module."""
 
     def __init__(self) -> None:
         self._idle: dict[str, list[GuestWorker]] = {}
 
     async def take(self, key: str) -> GuestWorker:
-        """Return an idle worker of that module, or a new one."""
+        """Return an idle worker of a module, or start one."""
         idle = self._idle.get(key, [])
         while idle:
             worker = idle.pop()
@@ -97,7 +97,7 @@ class GuestWorkers:
         return GuestWorker(process)
 
     async def give_back(self, key: str, worker: GuestWorker) -> None:
-        """Keep a worker for the next job, unless there are enough."""
+        """Return a worker to the pool; it is closed if enough are idle."""
         idle = self._idle.setdefault(key, [])
         if worker.is_alive and len(idle) < IDLE_MAX:
             idle.append(worker)
@@ -112,24 +112,24 @@ class GuestWorkers:
 
 
 class Assignment:
-    """One job on a worker: its frames read, its sends served, its time held."""
+    """One job on a worker: reads its frames, serves its sends, enforces its time limit."""
 
     def __init__(
-        self, worker: GuestWorker, desk: ConversationRuns | None, visit: GuestConversation, hear: Hear
+        self, worker: GuestWorker, conversations: ConversationRuns | None, conversation: GuestConversation, hear: Hear
     ) -> None:
         self._worker = worker
-        self._desk = desk
-        self._visit = visit
+        self._conversations = conversations
+        self._conversation = conversation
         self._hear = hear
         self._send: asyncio.Task[None] | None = None
         self._call: asyncio.Future[Answered] | None = None
 
     async def run(self, job: GuestJob, code: bytes) -> Done:
-        """Run the job; a worker that does not end it in time is killed."""
+        """Run the job; a worker that exceeds the time limit is killed."""
         await self._worker.send(job, code)
         try:
             async with asyncio.timeout(job.limits.wall_s + GRACE_S):
-                return await self._listen()
+                return await self._read_frames()
         except TimeoutError:
             await self._worker.kill()
             return _over(job.limits)
@@ -139,7 +139,7 @@ class Assignment:
         finally:
             await self._end_send()
 
-    async def _listen(self) -> Done:
+    async def _read_frames(self) -> Done:
         async for message in self._worker.frames():
             match message:
                 case Ask():
@@ -155,25 +155,25 @@ class Assignment:
         return Done(ended=ProgramEnded(stop=_CRASHED), outcome=failure("failed", _CRASHED.message))
 
     async def _serve(self, ask: Ask) -> None:
-        assert self._desk is not None, "a tool guest has nobody to ask"
-        await self._worker.send(await self._desk.serve(ask, self._want, self._visit))
+        assert self._conversations is not None, "a tool guest has nobody to ask"
+        await self._worker.send(await self._conversations.serve(ask, self._call_guest_tool, self._conversation))
 
-    async def _want(self, call: CallItem, context: CallContext) -> Answered:
+    async def _call_guest_tool(self, call: CallItem, context: CallContext) -> Answered:
         self._call = asyncio.get_running_loop().create_future()
         await self._worker.send(Wanted(call=call, round=context.round, run_id=context.run_id))
         return await self._call
 
     async def _halt(self) -> None:
-        """Ask the guest to stop; kill the one that does not."""
+        """Ask the guest to stop; kill the process if it does not."""
         await self._worker.send(Halt())
         try:
             async with asyncio.timeout(GRACE_S):
-                await self._listen()
+                await self._read_frames()
         except TimeoutError:
             await self._worker.kill()
 
     async def _end_send(self) -> None:
-        """End the send of a guest that is gone: a call without an answer gets one, then its run ends."""
+        """End the send of a guest that has ended: an open call gets a failed result, then the run ends."""
         if self._send is None or self._send.done():
             return
         if self._call is not None and not self._call.done():

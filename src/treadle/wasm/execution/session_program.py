@@ -1,4 +1,4 @@
-"""Runs one session guest from its first instruction to its end, in whatever thread or process it was given."""
+"""Runs one session guest from start to end, in the calling thread."""
 
 import time
 from typing import TYPE_CHECKING
@@ -21,11 +21,11 @@ _ENTRIES = (
     ("_start", ((_NOTHING, _NOTHING),)),
     ("main", ((_NOTHING, ("i32",)), (("i32", "i32"), ("i32",)))),
 )
-"""Where a guest begins: the first of these exports that has one of its signatures."""
+"""The entry point: the first of these exports with one of its signatures."""
 
 
 class ProgramEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a guest ended, and what it used. `stop` is why it did not end by itself."""
+    """How a guest ended, and its resource use. `stop` is set if it did not end by itself."""
 
     exit_code: int | None = None
     stop: Stop | None = None
@@ -36,7 +36,7 @@ class ProgramEnded(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 class ProgramStart(msgspec.Struct, frozen=True, kw_only=True):
-    """What a guest is started with besides its code."""
+    """A guest's inputs other than its code."""
 
     model: str = ""
     stdin: bytes = b""
@@ -50,7 +50,7 @@ def run_program(
     start: ProgramStart,
     grant: WasiGrant | None = None,
 ) -> ProgramEnded:
-    """Run the guest; whatever it does is in what is returned. With a grant only in a process that is the guest's."""
+    """Run the guest; its errors are in the result. A grant requires a separate process."""
     began = time.monotonic()
     sandbox = GuestSandbox(module, spec, control)
     host = CchatHost(sandbox, line, model=start.model, stdin=start.stdin)
@@ -76,9 +76,9 @@ def run_program(
 
 
 def _run(sandbox: GuestSandbox) -> int:
-    """Call the guest's entry.
+    """Call the guest's entry point.
 
-    Raises: Stopped.
+    Raises: GuestStopped.
     """
     initialize = sandbox.function("_initialize", (_NOTHING, _NOTHING))
     if initialize is not None:
@@ -96,7 +96,7 @@ def _run(sandbox: GuestSandbox) -> int:
 
 
 def find_entry(sandbox: GuestSandbox) -> "tuple[Func, Signature] | None":
-    """Return the function that a guest begins with, and its signature."""
+    """Return the guest's entry point and its signature."""
     for name, signatures in _ENTRIES:
         for signature in signatures:
             found = sandbox.function(name, signature)

@@ -1,7 +1,7 @@
-"""What goes between a guest's thread and the event loop that runs its conversations, as messages.
+"""The messages between a guest and the event loop that runs its conversations.
 
-A guest asks for a send; it is told which of its tools to call, answers each, and at the end gets what was said. The
-same messages go over a queue when the guest is a thread, and over a pipe when it is a process.
+A guest requests a send, runs each tool call it receives, returns the results, and finally receives the outcome. The
+same messages go over a queue to a thread, and over a pipe to a process.
 """
 
 import logging
@@ -19,20 +19,20 @@ from treadle.wasm.engine.guest_limits import Stop
 log = logging.getLogger("treadle.wasm")
 _PYTHON_LEVELS = (logging.DEBUG, logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR)
 LEVELS = ("trace", "debug", "info", "warning", "error")
-"""The levels of `log`, by number."""
+"""The log levels, by number."""
 Stream = Literal["log", "stdout", "stderr"]
 _MCP = "mcp:"
-"""How the sources of MCP servers' tools begin."""
+"""The prefix of the sources of MCP tools."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
-    """Something said between a guest and its host."""
+    """A message between a guest and its host."""
 
 
 class McpWishes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which of the MCP servers' tools that a guest was granted it wants offered: None wants all.
+    """Which of the granted MCP tools a guest wants to offer; None means all.
 
-    Tools are named as the model calls them or as their server does.
+    Tools are named by the model's or by the server's name.
     """
 
     enabled: bool = True
@@ -41,7 +41,7 @@ class McpWishes(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     denied: tuple[str, ...] = ()
 
     def let_in(self, tool: ServerTool) -> bool:
-        """Tell whether a tool is wanted; one that is of no MCP server always is."""
+        """Return whether a tool is wanted; tools of no MCP server always are."""
         if not tool.source.startswith(_MCP):
             return True
         server = tool.source.removeprefix(_MCP)
@@ -54,7 +54,7 @@ ALL_MCP = McpWishes()
 
 
 class Ask(Message, frozen=True, kw_only=True, omit_defaults=True, tag="ask"):
-    """Send this conversation to the model. With `auto` the tools are the guest's to run, else they are only offered."""
+    """Send this conversation to the model. With `auto` the guest runs its tools, else they are only offered."""
 
     items: tuple[AnyItem, ...]
     tools: tuple[ToolSpec, ...] = ()
@@ -69,7 +69,7 @@ class Ask(Message, frozen=True, kw_only=True, omit_defaults=True, tag="ask"):
 
 
 class Wanted(Message, frozen=True, kw_only=True, omit_defaults=True, tag="wanted"):
-    """The model calls one of the guest's tools, in that round of the run."""
+    """The model calls one of the guest's tools."""
 
     call: CallItem
     round: int = 0
@@ -77,14 +77,14 @@ class Wanted(Message, frozen=True, kw_only=True, omit_defaults=True, tag="wanted
 
 
 class Answered(Message, frozen=True, kw_only=True, omit_defaults=True, tag="answered"):
-    """What the tool gave; with `stop` the guest did not survive it and the run ends here."""
+    """The outcome of a tool call; with `stop` the call ended the guest, and the run ends too."""
 
     outcome: Outcome
     stop: Stop | None = None
 
 
 class Sent(Message, frozen=True, kw_only=True, omit_defaults=True, tag="sent"):
-    """How a send ended: what was said and called, in order, or why nothing was."""
+    """The outcome of a send: its items in order, or its error."""
 
     run_id: str = ""
     response_id: str = ""
@@ -101,7 +101,7 @@ class Sent(Message, frozen=True, kw_only=True, omit_defaults=True, tag="sent"):
 
 
 class Said(Message, frozen=True, kw_only=True, omit_defaults=True, tag="said"):
-    """The guest logs or prints something."""
+    """A line that the guest logged or printed."""
 
     stream: Stream
     text: str
@@ -109,36 +109,36 @@ class Said(Message, frozen=True, kw_only=True, omit_defaults=True, tag="said"):
 
 
 def log_said(guest: str, said: Said) -> None:
-    """Put what a guest says into Treadle's own log, where nobody else listens to it."""
+    """Write a guest's output to Treadle's log; the default when no other receiver is set."""
     log.log(_PYTHON_LEVELS[said.level], "guest says", extra={"guest": guest, "stream": said.stream, "text": said.text})
 
 
 Hear = Callable[[Said], None]
-"""Who hears what a guest logs and prints."""
+"""Receives what a guest logs and prints."""
 
 
 class Line(Protocol):
-    """A guest's way to its host. Used by the guest's own thread only."""
+    """A guest's connection to its host. Used by the guest's own thread only."""
 
     def ask(self, ask: Ask) -> None:
-        """Begin a send."""
+        """Start a send."""
         ...
 
     def next(self) -> Wanted | Sent:
-        """Wait for what the send wants next, or its end.
+        """Wait for the send's next tool call, or its end.
 
-        Raises: Stopped, when the guest was cancelled or its time is used up meanwhile.
+        Raises: GuestStopped, when the guest is cancelled or out of time.
         """
         ...
 
     def answer(self, answered: Answered) -> None:
-        """Answer the call that was wanted last."""
+        """Return the outcome of the last tool call."""
         ...
 
     def give_up(self) -> None:
-        """End the send that is going on, and wait until that is written down."""
+        """Cancel the current send, and wait until its end is recorded."""
         ...
 
     def say(self, said: Said) -> None:
-        """Pass on what the guest logs or prints."""
+        """Forward what the guest logs or prints."""
         ...

@@ -1,4 +1,4 @@
-"""Guests as threads of this process: a thread with a stack that is large enough, and a line to the event loop."""
+"""Runs guests in threads of this process, with large stacks and a connection to the event loop."""
 
 import asyncio
 import contextlib
@@ -18,20 +18,20 @@ from treadle.wasm.execution.thread_messages import Answered, Ask, Hear, Said, Se
 
 T = TypeVar("T")
 GIVE_UP_S = 10.0
-"""How long a guest that gave up waits for the end of its run to be written down."""
+"""How long a stopped guest waits for the end of its run to be recorded."""
 
 _stack_lock = threading.Lock()
 
 
 async def run_in_thread(work: Callable[[], T], name: str) -> T:
-    """Run blocking work in a thread of its own whose stack no guest can overrun.
+    """Run blocking work in a new thread whose stack is larger than any guest's.
 
-    Cancelling this does not end the work: whoever cancels stops the guest too.
+    Cancellation does not end the work: the caller must also stop the guest.
     """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[T] = loop.create_future()
 
-    def tell(value: T | None, error: BaseException | None) -> None:
+    def set_outcome(value: T | None, error: BaseException | None) -> None:
         if done.done():
             return
         if error is not None:
@@ -47,10 +47,11 @@ async def run_in_thread(work: Callable[[], T], name: str) -> T:
             error = raised
             raise
         finally:
-            # The loop may be gone by the time a guest that was left behind ends.
+            # An abandoned guest may end after the loop is closed.
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(tell, value, error)
+                loop.call_soon_threadsafe(set_outcome, value, error)
 
+    # stack_size() is global to the process, so another thread must not start in between.
     with _stack_lock:
         before = threading.stack_size(THREAD_STACK_BYTES)
         try:
@@ -61,21 +62,21 @@ async def run_in_thread(work: Callable[[], T], name: str) -> T:
 
 
 class ThreadLine:
-    """The line of a guest that is a thread. Fits `Line`."""
+    """The connection of a guest that runs in a thread; implements `Line`."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        desk: ConversationRuns,
-        visit: GuestConversation,
+        conversations: ConversationRuns,
+        conversation: GuestConversation,
         control: Control,
         hear: Hear,
     ) -> None:
         self._loop = loop
-        self._desk = desk
+        self._conversations = conversations
         self._control = control
         self._hear = hear
-        self._visit = visit
+        self._conversation = conversation
         self._is_ending = False
         self._inbox: queue.SimpleQueue[Wanted | Sent | None] = queue.SimpleQueue()
         self._over = threading.Event()
@@ -84,14 +85,14 @@ class ThreadLine:
         control.on_cancel(lambda: self._inbox.put(None))
 
     def ask(self, ask: Ask) -> None:
-        """Begin a send."""
+        """Start a send."""
         self._over.clear()
-        self._loop.call_soon_threadsafe(self._begin, ask)
+        self._loop.call_soon_threadsafe(self._start_send, ask)
 
     def next(self) -> Wanted | Sent:
-        """Wait for what the send wants next, or its end.
+        """Wait for the send's next tool call, or its end.
 
-        Raises: Stopped.
+        Raises: GuestStopped.
         """
         try:
             got = self._inbox.get(timeout=max(0.0, self._control.deadline - time.monotonic()))
@@ -103,28 +104,28 @@ class ThreadLine:
         return got
 
     def answer(self, answered: Answered) -> None:
-        """Answer the call that was wanted last."""
+        """Return the outcome of the last tool call."""
         self._loop.call_soon_threadsafe(self._answer, answered)
 
     def give_up(self) -> None:
-        """End the send that is going on, and wait until that is written down."""
+        """Cancel the current send, and wait until its end is recorded."""
         self._loop.call_soon_threadsafe(self._cancel)
         self._over.wait(GIVE_UP_S)
 
     def say(self, said: Said) -> None:
-        """Pass on what the guest logs or prints."""
+        """Forward what the guest logs or prints."""
         self._loop.call_soon_threadsafe(self._hear, said)
 
-    def _begin(self, ask: Ask) -> None:
+    def _start_send(self, ask: Ask) -> None:
         self._task = self._loop.create_task(self._serve(ask), name="treadle-guest-send")
 
     async def _serve(self, ask: Ask) -> None:
         try:
-            self._inbox.put(await self._desk.serve(ask, self._want, self._visit))
+            self._inbox.put(await self._conversations.serve(ask, self._call_guest_tool, self._conversation))
         finally:
             self._over.set()
 
-    async def _want(self, call: CallItem, context: CallContext) -> Answered:
+    async def _call_guest_tool(self, call: CallItem, context: CallContext) -> Answered:
         self._call = self._loop.create_future()
         self._inbox.put(Wanted(call=call, round=context.round, run_id=context.run_id))
         return await self._call
@@ -138,7 +139,7 @@ class ThreadLine:
         if self._task is None or self._task.done():
             self._over.set()
             return
-        # Where a call ended the guest, its run takes that call's result and ends by itself.
+        # If a call ended the guest, the run records that call's outcome and is cancelled by the toolbox.
         if not self._is_ending:
             self._task.cancel()
 

@@ -1,4 +1,4 @@
-"""Runs one call of a tool guest: a fresh instance, one tool, thrown away. Core modules and components alike."""
+"""Runs one call of a tool guest in a fresh instance, for core modules and components."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +27,7 @@ _STOP_RC = {"timeout": "timeout", "cancelled": "cancelled"}
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
-    """One call: which tool, its arguments as JSON, and how much it may give back."""
+    """One call: the tool, its arguments as JSON, and its output limit."""
 
     name: str
     arguments: str
@@ -37,9 +37,9 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
 def run_tool(
     code: Any, spec: EngineSpec, control: Control, call: ToolCall, hear: Hear, grant: WasiGrant | None = None
 ) -> Outcome:
-    """Run a tool in a fresh instance; a guest that had to be stopped is a failed outcome too.
+    """Run a tool in a fresh instance; a stopped guest gives a failed outcome.
 
-    With a grant only in a process that is the guest's.
+    A grant requires a separate process.
     """
     output = _Output(control, hear)
     access = None if grant is None else WasiAccess(grant, output.print)
@@ -51,9 +51,9 @@ def run_tool(
 
 
 def describe(code: Any, spec: EngineSpec, control: Control) -> str | None:
-    """Return what the guest says its tools are, as JSON; None when it says nothing.
+    """Return the guest's own description of its tools, as JSON; None if it has none.
 
-    Raises: Stopped.
+    Raises: GuestStopped.
     """
     if _is_component(code):
         box = ComponentBox(code, spec, control, lambda _level, _text: None)
@@ -74,7 +74,7 @@ def describe(code: Any, spec: EngineSpec, control: Control) -> str | None:
 
 
 def tool_names(code: Any) -> list[str]:
-    """Return the tools that a core module exports, by the names of its exports."""
+    """Return the names of the tools that a core module exports."""
     if _is_component(code):
         return []
     names = [str(export.name) for export in code.exports]
@@ -102,9 +102,9 @@ def _run_core(
 def _open(
     module: "Module", spec: EngineSpec, control: Control, output: "_Output", access: WasiAccess | None = None
 ) -> GuestSandbox:
-    """Make an instance and let its runtime start.
+    """Create an instance and initialize its runtime.
 
-    Raises: Stopped.
+    Raises: GuestStopped.
     """
     sandbox = GuestSandbox(module, spec, control)
     wasi = Wasi(sandbox, output)
@@ -140,7 +140,7 @@ def _run_component(
 
 
 class _Output:
-    """What a tool guest prints, within its bound."""
+    """Forwards a tool guest's output, up to its limit."""
 
     def __init__(self, control: Control, hear: Hear) -> None:
         self._control = control
@@ -148,16 +148,16 @@ class _Output:
         self._bytes = 0
 
     def print(self, fd: int, data: bytes) -> None:
-        """Take what a guest wrote to standard output or error."""
-        self._say("stdout" if fd == 1 else "stderr", data.decode("utf-8", "replace"), len(data), 2)
+        """Forward text written to standard output or error."""
+        self._emit("stdout" if fd == 1 else "stderr", data.decode("utf-8", "replace"), len(data), 2)
 
     def log(self, level: int, text: str) -> None:
-        """Take a line of a component's log."""
-        self._say(
+        """Forward a line of a component's log."""
+        self._emit(
             "log", cut_text(text, self._control.limits.log_line_bytes_max), len(text.encode("utf-8", "replace")), level
         )
 
-    def _say(self, stream: Stream, text: str, size: int, level: int) -> None:
+    def _emit(self, stream: Stream, text: str, size: int, level: int) -> None:
         self._bytes += size
         if self._bytes > self._control.limits.log_bytes_max:
             self._control.end("quota", f"The guest logged more than {self._control.limits.log_bytes_max} bytes.")

@@ -1,7 +1,7 @@
-"""A guest in a process of its own: `python -m` this runs one job after the other, each in a fresh instance.
+"""Worker process for guests, run by `python -m`: executes one job after the other, each in a fresh instance.
 
-Frames of JSON, each behind its length, go both ways; compiled code follows its job as bytes. The process has no key of
-any provider, opens no file but in folders that its job grants, and may be killed at any moment.
+Length-prefixed JSON frames go both ways; compiled code follows its job as raw bytes. The process has no provider's API
+key, opens files only in folders that its job grants, and may be killed at any moment.
 """
 
 import os
@@ -29,7 +29,7 @@ FRAME_BYTES_MAX = 134_217_728
 
 
 class GuestJob(Message, frozen=True, kw_only=True, omit_defaults=True, tag="job"):
-    """Run a session guest (`start`) or one call of a tool guest (`call`); `code_bytes` of code come after it."""
+    """Run a session guest (`start`) or one call of a tool guest (`call`); `code_bytes` of code follow the frame."""
 
     spec: EngineSpec
     limits: SandboxLimits
@@ -41,7 +41,7 @@ class GuestJob(Message, frozen=True, kw_only=True, omit_defaults=True, tag="job"
 
 
 class Halt(Message, frozen=True, kw_only=True, omit_defaults=True, tag="halt"):
-    """Stop what is going on."""
+    """Stop the current job."""
 
 
 class Done(Message, frozen=True, kw_only=True, omit_defaults=True, tag="done"):
@@ -57,13 +57,13 @@ _reader: msgspec.json.Decoder[ToWorker] = msgspec.json.Decoder(ToWorker)
 
 
 def write_frame(message: Message) -> bytes:
-    """Return a message with its length in front."""
+    """Encode a message with its length as prefix."""
     body = msgspec.json.encode(message)
     return len(body).to_bytes(4, "big") + body
 
 
 class Pipe:
-    """The line of a guest that is a process. Fits `Line`."""
+    """The connection of a guest in this process to its host; implements `Line`."""
 
     def __init__(self, out: BinaryIO) -> None:
         self._out = out
@@ -78,13 +78,13 @@ class Pipe:
             self._out.flush()
 
     def ask(self, ask: Ask) -> None:
-        """Begin a send."""
+        """Start a send."""
         self.send(ask)
 
     def next(self) -> Wanted | Sent:
-        """Wait for what the send wants next, or its end.
+        """Wait for the send's next tool call, or its end.
 
-        Raises: Stopped.
+        Raises: GuestStopped.
         """
         assert self.control is not None, "a job is going on"
         try:
@@ -97,18 +97,18 @@ class Pipe:
         return got
 
     def answer(self, answered: Answered) -> None:
-        """Answer the call that was wanted last."""
+        """Return the outcome of the last tool call."""
         self.send(answered)
 
     def give_up(self) -> None:
-        """Do nothing: the host ends the send when it hears that the guest is done."""
+        """Do nothing: the host ends the send when it receives `Done`."""
 
     def say(self, said: Said) -> None:
-        """Pass on what the guest logs or prints."""
+        """Forward what the guest logs or prints."""
         self.send(said)
 
 
-def _work(job: GuestJob, code: bytes, pipe: Pipe, control: Control) -> None:
+def _run_job(job: GuestJob, code: bytes, pipe: Pipe, control: Control) -> None:
     module = load_code(code, job.spec, is_component=job.is_component)
     if job.start is not None:
         pipe.send(Done(ended=run_program(module, job.spec, control, pipe, job.start, job.grant)))
@@ -117,8 +117,8 @@ def _work(job: GuestJob, code: bytes, pipe: Pipe, control: Control) -> None:
         pipe.send(Done(outcome=outcome, ended=ProgramEnded(stop=control.stop, cpu_s=control.cpu_s)))
 
 
-def _own_output() -> BinaryIO:
-    """Take standard output for frames alone: whatever else prints in this process goes to standard error."""
+def _reserve_stdout() -> BinaryIO:
+    """Reserve standard output for frames; other prints of this process go to standard error."""
     frames = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     return frames
@@ -127,7 +127,7 @@ def _own_output() -> BinaryIO:
 def main() -> int:
     """Run jobs until the host closes the pipe."""
     bound_process(ADDRESS_BYTES_MAX, None)
-    source, pipe = sys.stdin.buffer, Pipe(_own_output())
+    source, pipe = sys.stdin.buffer, Pipe(_reserve_stdout())
     threading.stack_size(THREAD_STACK_BYTES)
     thread: threading.Thread | None = None
     while head := source.read(4):
@@ -141,7 +141,7 @@ def main() -> int:
                 inbox = pipe.inbox
                 control.on_cancel(lambda inbox=inbox: inbox.put(None))
                 arguments = (message, source.read(message.code_bytes), pipe, control)
-                thread = threading.Thread(target=_work, args=arguments, daemon=True)
+                thread = threading.Thread(target=_run_job, args=arguments, daemon=True)
                 thread.start()
             case Wanted() | Sent():
                 pipe.inbox.put(message)
@@ -152,5 +152,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    # Without the interpreter's farewell: a guest that still spins in its thread would only disturb it.
+    # Skip the interpreter's shutdown: a guest still spinning in its thread could block or crash it.
     os._exit(main())
