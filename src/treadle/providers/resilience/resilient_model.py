@@ -107,7 +107,7 @@ class Guarded(AnswerStream):
             in_flight.begin(self._last)
         return batch
 
-    async def repeat(self, attempt: int) -> Noted | None:
+    async def prepare_retry(self, attempt: int) -> Noted | None:
         """Wait before a retry of a call whose response broke; None if a retry is useless or not allowed."""
         last, guard = self._last, self._guard
         if type(last) is not Failed or guard is None:
