@@ -328,7 +328,9 @@ async def test_a_chunk_that_is_durable_survives_the_death_of_the_database() -> N
     server, chunk = postgres_server(), Chunk(first=1, count=2, data=b"[0]")
     async with opened(server.url()) as found:
         journals = [await start(found, str(n), lease_s=60.0) for n in range(4)]
-        await asyncio.gather(*(each.write_chunk(chunk, keep_from=1, is_durable=n == 3) for n, each in enumerate(journals)))
+        await asyncio.gather(
+            *(each.write_chunk(chunk, keep_from=1, is_durable=n == 3) for n, each in enumerate(journals))
+        )
         server.kill()
         await server.come_back()
         assert await found.chunks(journals[3].run_id) == [chunk]

@@ -94,7 +94,7 @@ class Runtime:
         env = os.environ if parts.env is None else parts.env
         self.settings = load_settings(env=env) if settings is None else settings
         self.ids = parts.ids
-        self._parts = parts
+        self._report, self._is_local = parts.report, parts.is_local or not parts.is_attended
         self._listeners: dict[str, Callable[[str], None]] = {}
         self._was_opened = False
         self.clock = SharedClock(parts.clock)
@@ -314,8 +314,8 @@ class Runtime:
 
     def _report_progress(self, context: CallContext, text: str) -> None:
         """Pass a progress message of a tool to its listeners."""
-        if self._parts.report is not None:
-            self._parts.report(context, text)
+        if self._report is not None:
+            self._report(context, text)
         if (listener := self._listeners.get(context.run_id)) is not None:
             listener(text)
 
@@ -339,8 +339,7 @@ class Runtime:
             self.replicas.compare_soon()
 
     def _facts(self, secret: str) -> Facts:
-        is_local = self._parts.is_local or not self._parts.is_attended
-        return facts_of(self.settings, self.registry.tools(), secret, is_local=is_local)
+        return facts_of(self.settings, self.registry.tools(), secret, is_local=self._is_local)
 
     async def _store_blob(self, data: bytes, context: CallContext) -> str:
         return await self.store.put_blob(data, run_id=context.run_id)

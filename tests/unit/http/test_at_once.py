@@ -190,7 +190,7 @@ async def test_whoever_answers_hears_of_a_client_that_is_gone(behind: bytes) -> 
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         answering = Exchange(scope, receive, send, "req_1")
-        assert answering.attend(gone.set)
+        assert answering.watch_client(gone.set)
         begun.set()
         await answering.disconnected()
 
