@@ -1,6 +1,6 @@
 """Buffers a run's steps until they are durable, then publishes them in order.
 
-Steps without a journal entry that precede the first one with an entry are published at once.
+Steps before the first one with a journal entry are published at once: they wait for nothing.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from treadle.engine.journal_steps import Step
 from treadle.engine.ports import Journal
 
 WRITE_DELAY_S = 0.005
-"""How long the call of a read-only tool waits for its result, to share one commit with it."""
+"""How long writing a read-only tool's call is delayed, so that a quick result shares its commit."""
 
 Publish = Callable[[list[Numbered]], None]
 """Publishes a batch of events, which is never empty."""
@@ -24,8 +24,8 @@ Publish = Callable[[list[Numbered]], None]
 class WriteBuffer:
     """The steps of one run that are not yet written, and the journal and publisher that they go to.
 
-    A private run (`is_private`) is read at its end only, so its last write publishes nothing early. While `steps` is
-    empty, the caller may `publish` events without entries directly.
+    A private run (`is_private`) is read at its end only, so its last write holds back the leading events too. While
+    `steps` is empty, the caller may `publish` events without entries directly; a delayed write keeps its own steps.
     """
 
     def __init__(self) -> None:
@@ -34,15 +34,15 @@ class WriteBuffer:
         self.publish: Publish = _drop_events
         self._is_private = False
         self._timer: asyncio.TimerHandle | None = None
-        self._pending: tuple[list[Step], int, asyncio.Future[int]] | None = None
+        self._delayed: tuple[list[Step], int, asyncio.Future[int]] | None = None
 
     def attach(self, journal: Journal, publish: Publish, *, is_private: bool = False) -> None:
         """Set the journal and the publisher."""
         self._journal, self.publish, self._is_private = journal, publish, is_private
 
     def detach(self) -> None:
-        """Drop the journal and publisher references, and a write that has not started."""
-        # They reference the run; without this the cycle waits for the garbage collector.
+        """Drop the journal and publisher references, and cancel the timer of a delayed write."""
+        # They reference the run: without this the reference cycle waits for the garbage collector.
         if self._timer is not None:
             self._cancel_timer(self._timer)
         self._journal, self.publish = None, _drop_events
@@ -63,60 +63,60 @@ class WriteBuffer:
         if self._timer is not None:
             self._cancel_timer(self._timer)
         cancelled = None
-        if self._pending is not None:
-            (due, count, write), self._pending = self._pending, None
+        if self._delayed is not None:
+            (taken, entry_count, write), self._delayed = self._delayed, None
             cancelled = await wait_uninterrupted(write)
-            self._publish_written(due, _last_seq(write) - count)
+            self._publish_written(taken, _last_seq(write) - entry_count)
         if self.steps:
-            due, entries = self._take_steps(is_held=self._is_private and ended is not None)
+            taken, entries = self._take_steps(holds_leading=self._is_private and ended is not None)
             if entries:
                 assert self._journal is not None
                 write = self._journal.append(entries, ended)
                 cancelled = await wait_uninterrupted(write) or cancelled
-                self._publish_written(due, _last_seq(write) - len(entries))
+                self._publish_written(taken, _last_seq(write) - len(entries))
         if cancelled is not None and ended is None:
             try:
                 raise cancelled
             finally:
                 del cancelled  # it holds this frame through its traceback, see `wait_uninterrupted`
 
-    def _cancel_timer(self, soon: asyncio.TimerHandle) -> None:
-        soon.cancel()
+    def _cancel_timer(self, timer: asyncio.TimerHandle) -> None:
+        timer.cancel()
         self._timer = None
 
     def _start_write(self) -> None:
         self._timer = None
-        due, entries = self._take_steps()
+        taken, entries = self._take_steps()
         if entries:
             assert self._journal is not None
             write = self._journal.append(entries)
-            self._pending = due, len(entries), write
-            write.add_done_callback(partial(self._write_done, due, len(entries)))
+            self._delayed = taken, len(entries), write
+            write.add_done_callback(partial(self._write_done, taken, len(entries)))
 
-    def _write_done(self, due: list[Step], count: int, write: "asyncio.Future[int]") -> None:
+    def _write_done(self, taken: list[Step], entry_count: int, write: "asyncio.Future[int]") -> None:
         """Publish what was written, unless `write` has; what could not be written is never published."""
         if not write.cancelled() and write.exception() is None:
-            self._publish_written(due, write.result() - count)
+            self._publish_written(taken, write.result() - entry_count)
 
-    def _take_steps(self, *, is_held: bool = False) -> tuple[list[Step], list[Entry]]:
+    def _take_steps(self, *, holds_leading: bool = False) -> tuple[list[Step], list[Entry]]:
         """Publish the leading steps without entries, unless held; take the rest, and the entries in it."""
-        due = self.steps.copy()
+        taken = self.steps.copy()
         self.steps.clear()
-        if not is_held:
-            free: list[Numbered] = []
-            for event, entry in due:
+        if not holds_leading:
+            leading: list[Numbered] = []
+            for event, entry in taken:
                 if entry is not None or event is None:
                     break
-                free.append(Numbered(event=event))
-            if free:
-                del due[: len(free)]
-                self.publish(free)
-        return due, [entry for _, entry in due if entry is not None]
+                leading.append(Numbered(event=event))
+            if leading:
+                del taken[: len(leading)]
+                self.publish(leading)
+        return taken, [entry for _, entry in taken if entry is not None]
 
-    def _publish_written(self, due: list[Step], seq: int) -> None:
+    def _publish_written(self, taken: list[Step], seq: int) -> None:
         """Publish the steps whose entries follow sequence number `seq`."""
         batch: list[Numbered] = []
-        for event, entry in due:
+        for event, entry in taken:
             if entry is None:
                 if event is not None:
                     batch.append(Numbered(event=event))
@@ -125,7 +125,7 @@ class WriteBuffer:
             if event is not None:
                 batch.append(Numbered(event=event, seq=seq))
         # Emptied, because both `write` and `_write_done` may come here with the same list.
-        due.clear()
+        taken.clear()
         if batch:
             self.publish(batch)
 

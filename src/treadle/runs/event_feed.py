@@ -9,10 +9,10 @@ import msgspec
 from treadle.core.events import ArgumentsDelta, Numbered, ReasoningDelta, RefusalDelta, RunEvent, TextDelta
 
 BATCH_EVENTS_MAX = 256
-"""How many events a reader that is behind gets at a time: between batches its client can apply backpressure."""
+"""How many events a reader with unread events gets at a time: between batches its client can apply backpressure."""
 
 BATCH_TEXT_MAX = 262_144
-"""How many characters it gets at a time (at least one event): encoded bytes are held until the client takes them."""
+"""How many characters it gets at a time (at least one event): encoded bytes stay in memory until they are taken."""
 
 _DELTAS = (TextDelta, ReasoningDelta, ArgumentsDelta, RefusalDelta)
 
@@ -37,10 +37,11 @@ class FeedBatches(Protocol):
 
 
 class EventFeed(msgspec.Struct, eq=False):
-    """Grows while the run is active; a reader may start after any event. The n-th event has the number n.
+    """Grows while the run is active; a reader may start after any event. Positions count from 1; they are
+    not the `seq` of journal entries.
 
     `sizes` are the cumulative bytes up to each event, computed on demand. The first `stored` events are in the store;
-    a crash voids the others.
+    a crash loses the others.
     """
 
     events: list[Numbered] = []
@@ -95,14 +96,14 @@ class EventFeed(msgspec.Struct, eq=False):
     def read(self, after: int = 0, on_batch: BatchHandler | None = None) -> "FeedReader":
         """Return a reader of the events after the first `after` ones.
 
-        `on_batch` is offered what is published while there is nothing else to read; what it takes is not read again.
+        `on_batch` is offered each new batch while this reader is up to date; True means that it was handled.
         """
         return FeedReader(self, after, on_batch)
 
     def behind(self, taken: int) -> int:
         """Return roughly how many bytes of events there are after the first `taken`.
 
-        Events are measured when this is first asked, once for all readers.
+        Each event is measured once, by the first call after it was published.
         """
         if self.sizes is None:
             self.sizes = [0]
@@ -169,7 +170,7 @@ class StoredEventReader(msgspec.Struct, eq=False):
         return self
 
     async def __anext__(self) -> list[Numbered]:
-        """Return the next stored events, as soon as there are any; last the end, even if it was not stored."""
+        """Return the next stored events, as soon as there are any; after a lost run, its provisional end comes last."""
         feed = self.feed
         while self.position >= feed.stored:
             if feed.is_closed:
@@ -195,6 +196,7 @@ class StoredEventReader(msgspec.Struct, eq=False):
 
     def _last(self) -> list[Numbered]:
         events = self.feed.events
+        # Only the provisional end of a lost run is shown without being stored.
         if self.position < len(events) and not events[-1].stands:
             self.position = len(events)
             return events[-1:]

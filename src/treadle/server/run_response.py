@@ -185,7 +185,7 @@ class DeliveryOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     streams: bool = True
     content_type: bytes = EVENT_STREAM
-    patience_s: float | None = 0.0
+    cancel_after_s: float | None = 0.0
     is_resumed: bool = False
     stored: bool = False
     retry: str = ""
@@ -208,7 +208,7 @@ def delivery_options(request: Request, options: RequestOptions) -> DeliveryOptio
     return DeliveryOptions(
         streams=surface.stream,
         content_type=JSON if surface.is_array else EVENT_STREAM,
-        patience_s=options.patience_s,
+        cancel_after_s=options.cancel_after_s,
         is_resumed=options.position is not None,
         stored=request.background and surface.stream,
         retry=options.retry,
@@ -293,10 +293,10 @@ class RunResponse:
     async def _leave(self) -> None:
         """Remove a reader that has not received the end, and set how long the run waits for it to reconnect."""
         manner = self._options
-        if manner.retry and manner.patience_s == 0.0 and not self._exchange.is_started:
+        if manner.retry and manner.cancel_after_s == 0.0 and not self._exchange.is_started:
             await self._audience.leave(self._source, manner.retry_s, manner.retry)
         else:
-            await self._audience.leave(self._source, manner.patience_s)
+            await self._audience.leave(self._source, manner.cancel_after_s)
 
     async def _read(self) -> None:
         if self._is_visible and self._streams:

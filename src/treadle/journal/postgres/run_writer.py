@@ -66,7 +66,7 @@ class WriteTurn:
             self._waiting.append(turn)
         return turn
 
-    def leave(self) -> None:
+    def count_out(self) -> None:
         """Let the next one go."""
         while self._waiting:
             turn = self._waiting.popleft()
@@ -172,7 +172,7 @@ class PostgresRunJournal:
             return self._queue(lambda turn: self._append(turn, write))
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._turn.is_free = False
-        desk.writes.enter()
+        desk.writes.count_in()
         wish = Wish(self._hold, batch, desk.lease(self._lease), end)
         desk.appends.join(wish, partial(self._land, future, write, wish))
         return future
@@ -182,17 +182,17 @@ class PostgresRunJournal:
     ) -> None:
         """Take the outcome of a write beside others; where it was not done, it goes on alone."""
         if not is_done:
-            self._desk.writes.go_on(lambda: self._go_on(write, in_doubt), future, self._leave)
+            self._desk.writes.start(lambda: self._go_on(write, in_doubt), future, self._leave)
             return
         self._desk.slots.note_answer()
         self._place = wish.batch.place
         if not future.done():
             future.set_result(self._place.head)
         self._leave()
-        self._desk.writes.leave()
+        self._desk.writes.count_out()
 
     def _leave(self) -> None:
-        self._turn.leave()
+        self._turn.count_out()
         self._desk.bell.ring(self._hold.run_id)
 
     async def _append(self, turn: asyncio.Future[None], write: _Submitted) -> int:

@@ -170,18 +170,18 @@ class PostgresStore(StoreFacade):
 
         def land(hold: fence.PostgresHold | None, in_doubt: bool) -> None:
             if hold is None:
-                state.writes.go_on(lambda: journal(alone(in_doubt)), future)
+                state.writes.start(lambda: journal(alone(in_doubt)), future)
                 return
             if not future.done():
                 future.set_result(PostgresRunJournal(state, hold, batch.place, lease_s))
-            state.writes.leave()
+            state.writes.count_out()
 
         if batch.blobs:
             return state.writes.submit(lambda: journal(alone(False)))
         if not state.writes.has_room:
             return state.writes.submit(lambda: journal(state.starts.write(beginning, alone)))
         future: asyncio.Future[RunJournal] = asyncio.get_running_loop().create_future()
-        state.writes.enter()
+        state.writes.count_in()
         state.starts.join(beginning, land)
         return future
 

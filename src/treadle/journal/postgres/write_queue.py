@@ -1,6 +1,6 @@
-"""Bounds on the writes of one process: how many are queued, how many go to the database alone, and how long one waits.
+"""Bounds on the writes of one process: how many are active, how many go without a group, how long each waits.
 
-How a write is done, and in which order those of a run follow each other, is not known here.
+What a write does, and the order of the writes of one run, are decided by the callers.
 """
 
 import asyncio
@@ -15,91 +15,91 @@ from treadle.journal.store_url import PostgresAddress
 
 QUEUED_WRITES_MAX = 1_000
 WRITE_WAIT_S = 10.0
-"""How long a write to a run waits for a database that answers none of them, all of its steps together: less than a
-lease, so that the run is still held afterwards."""
+"""How long a write waits in total while the database answers no write at all: less than a lease, so that this process
+still holds the run afterwards."""
 SLOW_WAIT_S = 40.0
-"""How long it waits at a database that answers others: a slow one may work off a full queue."""
+"""How long a write waits while the database answers other writes: a slow one may work off a full queue."""
 ALONE_WAIT_S = 7.0
-"""How long a write that waited for its slot has for itself."""
+"""How long a write may take once it has its slot."""
 
 T = TypeVar("T")
 Work = Callable[[], Coroutine[Any, Any, Any]]
-Left = Callable[[], None]
-"""Is called when work that has begun is over, also when it was cancelled before its first step."""
+OnDone = Callable[[], None]
+"""Called when work that was started is over, also if it was cancelled before its first step."""
 
 
 class WriteQueue:
-    """Belongs to one event loop."""
+    """Runs writes as tasks that their callers cannot cancel, a bounded number at a time. Belongs to one event loop."""
 
     def __init__(self, address: PostgresAddress) -> None:
         self._address = address
         self._queued = 0
-        self._waiting: deque[tuple[Work, asyncio.Future[Any], Left | None]] = deque()
+        self._waiting: deque[tuple[Work, asyncio.Future[Any], OnDone | None]] = deque()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._is_open = True
         self._emptied = asyncio.Event()
 
     @property
     def queued(self) -> int:
-        """Return how many writes were taken and are not done yet."""
+        """Return how many writes are active: started here or counted in, and not done."""
         return self._queued
 
     @property
     def has_room(self) -> bool:
-        """Tell whether a write would begin at once."""
+        """Return whether a write would start at once."""
         return self._is_open and self._queued < QUEUED_WRITES_MAX
 
-    def submit(self, work: Callable[[], Coroutine[Any, Any, T]], left: Left | None = None) -> "asyncio.Future[T]":
-        """Do the work to its end, whoever still waits for it; the future gets its value, or what it raises.
+    def submit(self, work: Callable[[], Coroutine[Any, Any, T]], on_done: OnDone | None = None) -> "asyncio.Future[T]":
+        """Do the work to its end even if the caller stops waiting; the future gets its value, or what it raises.
 
-        While too many are queued it does not begin, and never does if by then nobody waits any longer.
+        Without room the work starts later, unless its future was cancelled by then.
         """
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if self.has_room:
-            self.enter()
-            self.go_on(work, future, left)
+            self.count_in()
+            self.start(work, future, on_done)
         elif self._is_open:
-            self._waiting.append((work, future, left))
+            self._waiting.append((work, future, on_done))
         else:
             future.set_exception(closed(self._address))
         return future
 
-    def enter(self) -> None:
-        """Count a write that is done elsewhere, until it leaves or goes on here."""
+    def count_in(self) -> None:
+        """Count a write that the caller does itself, until `count_out`, or until `start` and its end."""
         self._queued += 1
 
-    def go_on(self, work: Work, future: asyncio.Future[Any], left: Left | None = None) -> None:
-        """Do the work of a write that has entered, and tell its future."""
+    def start(self, work: Work, future: asyncio.Future[Any], on_done: OnDone | None = None) -> None:
+        """Do the work of a write that was counted in, and resolve its future."""
         task = asyncio.create_task(work())
         self._tasks.add(task)
-        task.add_done_callback(partial(self._finish, future, left))
+        task.add_done_callback(partial(self._finish, future, on_done))
 
-    def leave(self) -> None:
-        """Make room, now that a write is done."""
+    def count_out(self) -> None:
+        """Make room: a write is done."""
         self._queued -= 1
         if self._waiting:
-            self._let_in(QUEUED_WRITES_MAX - self._queued)
+            self._start_waiting(QUEUED_WRITES_MAX - self._queued)
         if not self._queued:
             self._emptied.set()
 
     async def close(self) -> None:
-        """Take no more, and wait for those that came before."""
+        """Refuse new writes, start all waiting ones, and wait until all are done."""
         self._is_open = False
-        self._let_in(len(self._waiting))
+        self._start_waiting(len(self._waiting))
         while self._queued:
             self._emptied.clear()
             await self._emptied.wait()
 
-    def _let_in(self, count: int) -> None:
-        """Begin so many of those that are still waited for, those first that came first."""
+    def _start_waiting(self, count: int) -> None:
+        """Start up to `count` waiting writes, oldest first; skip those whose future was cancelled."""
         while self._waiting and count > 0:
-            work, future, left = self._waiting.popleft()
+            work, future, on_done = self._waiting.popleft()
             if not future.done():
-                self.enter()
-                self.go_on(work, future, left)
+                self.count_in()
+                self.start(work, future, on_done)
                 count -= 1
 
-    def _finish(self, future: asyncio.Future[Any], left: Left | None, task: asyncio.Task[Any]) -> None:
+    def _finish(self, future: asyncio.Future[Any], on_done: OnDone | None, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
         error = None if task.cancelled() else task.exception()
         if task.cancelled():
@@ -108,16 +108,16 @@ class WriteQueue:
             future.set_exception(error)
         elif not future.done():
             future.set_result(task.result())
-        if left is not None:
-            left()
-        self.leave()
+        if on_done is not None:
+            on_done()
+        self.count_out()
 
 
 class WriteSlots:
-    """Bounds how many writes go to the database alone at once, and says how long each waits.
+    """Bounds how many writes use a transaction of their own at the same time, and gives each a deadline.
 
-    A write is known here by the moment at which it was submitted. While the database answers writes, those behind them
-    go on waiting; when it answers none for `WRITE_WAIT_S`, all that were submitted before fail at the same time.
+    A write is identified by the time of its submission. While the database answers any write, the others keep waiting,
+    at most `SLOW_WAIT_S`. `WRITE_WAIT_S` after the last answer all writes submitted before it fail together.
     Belongs to one event loop.
     """
 
@@ -128,15 +128,15 @@ class WriteSlots:
         self._timer: asyncio.TimerHandle | None = None
 
     def note_answer(self) -> None:
-        """Note that the database has done a write."""
+        """Record that the database has answered a write."""
         self._answered_at = time.monotonic()
 
     def deadline(self, submitted_at: float) -> float:
-        """Return until when a write waits, as far as is known now."""
+        """Return the deadline of a write as it stands now: every answer moves it."""
         return min(max(submitted_at, self._answered_at) + WRITE_WAIT_S, submitted_at + SLOW_WAIT_S)
 
     async def acquire(self, submitted_at: float) -> float | None:
-        """Wait for a slot; return until when the write may take, or None if it got no slot in time."""
+        """Wait for a slot; return the deadline of the write, or None if it got no slot in time."""
         if self._free:
             self._free -= 1
         else:
@@ -151,12 +151,12 @@ class WriteSlots:
                 if slot.done() and not slot.cancelled() and slot.result():
                     self.release()
                 raise
-        # One that the database blocks, while it answers others, waits no longer for that.
+        # A write that the database blocks gets no more time because others are answered.
         waited = min(time.monotonic() + ALONE_WAIT_S, self.deadline(submitted_at))
         return max(submitted_at + WRITE_WAIT_S, waited)
 
     def release(self) -> None:
-        """Give the slot to the write that waits longest."""
+        """Give the slot to the write that has waited longest."""
         while self._waiting:
             _, slot = self._waiting.popleft()
             if not slot.done():
@@ -165,7 +165,7 @@ class WriteSlots:
         self._free += 1
 
     def _expire(self) -> None:
-        """Fail the writes whose time is over, and look again when that of the next one is."""
+        """Fail the writes whose deadline has passed, and schedule the next check."""
         self._timer = None
         now = time.monotonic()
         waiting = [(at, slot) for at, slot in self._waiting if not slot.done()]

@@ -127,7 +127,7 @@ async def get(service: Service, exchange: Exchange) -> None:
     request = msgspec.structs.replace(request, surface=surface)
     writer = resumable_writer(request, _encoder(request, row.id), FrameNumbers(position=after, first=0))
     handle = service.runtime.runs.attach(row)
-    manner = stream.DeliveryOptions(patience_s=None, is_resumed=True, stored=request.background)
+    manner = stream.DeliveryOptions(cancel_after_s=None, is_resumed=True, stored=request.background)
     carried = stream.RunResponse(exchange, handle, writer, manner, service.subscribers)
     await carried.run(service.runtime.settings.server.keep_alive_s)
 

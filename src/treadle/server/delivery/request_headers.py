@@ -42,7 +42,7 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     idempotency: Idempotency | None = None
     position: Position | None = None
-    patience_s: float | None = 0.0
+    cancel_after_s: float | None = 0.0
     shows_ids: bool = False
     retry: str = ""
     attempt: int = 0
@@ -54,7 +54,7 @@ class RequestOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NO_OPTIONS = RequestOptions()
-_CONTINUES = RequestOptions(patience_s=None)
+_CONTINUES = RequestOptions(cancel_after_s=None)
 """The options of requests without these headers: the run ends with its reader, or continues."""
 
 
@@ -93,7 +93,7 @@ def read_options(exchange: Exchange, request: Request, settings: Settings) -> Re
     return RequestOptions(
         idempotency=idempotency,
         position=last if last != Position(0) or has_sequence_numbers(request.protocol) else None,
-        patience_s=_patience_s(exchange, request, settings, has_key=idempotency is not None),
+        cancel_after_s=_patience_s(exchange, request, settings, has_key=idempotency is not None),
         shows_ids=idempotency is not None and _reads_numbers(exchange, request),
         retry=exchange.digest if is_counted else "",
         attempt=int(attempt) if is_counted else 0,

@@ -1,6 +1,7 @@
 """Counts the readers of each run in this process, and cancels a run without readers, at once or after a delay.
 
-A client that lost its connection before it received anything may repeat its request, and finds its run by `again`.
+A client that lost its connection before it received anything may repeat its request. `repeat_key` identifies
+the repeated request and finds its run.
 """
 
 import asyncio
@@ -44,11 +45,11 @@ class EventSource(Protocol):
         ...
 
     def behind(self, taken: int) -> int:
-        """Return roughly how many bytes are buffered for a reader that has taken so many events."""
+        """Return roughly how many bytes are buffered for a reader that has taken `taken` events."""
         ...
 
     async def cancel(self) -> None:
-        """Cancel it."""
+        """Cancel the run, or all of them."""
         ...
 
     async def wait(self) -> RunEnded:
@@ -62,7 +63,7 @@ class Subscribers:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._readers: dict[str, int] = {}
-        self._endings: dict[str, asyncio.Task[None]] = {}
+        self._cancellations: dict[str, asyncio.Task[None]] = {}
         self._waiting: dict[str, EventSource] = {}
 
     @property
@@ -73,12 +74,13 @@ class Subscribers:
     def enter(self, run_id: str) -> None:
         """Add a reader, which stops a pending cancellation."""
         self._readers[run_id] = self._readers.get(run_id, 0) + 1
-        if run_id in self._endings:
-            self._endings.pop(run_id).cancel()
+        if run_id in self._cancellations:
+            self._cancellations.pop(run_id).cancel()
 
-    def find(self, again: str) -> EventSource | None:
-        """Return the source that waits for this request to be repeated. The caller must `enter` it at once."""
-        return self._waiting.pop(again, None)
+    def find(self, repeat_key: str) -> EventSource | None:
+        """Return the source that waits for this request to be repeated. The caller must `enter` it at once,
+        because the delayed cancellation goes on until then."""
+        return self._waiting.pop(repeat_key, None)
 
     def count_out(self, run_id: str) -> bool:
         """Remove a reader; return whether it was the last one."""
@@ -89,30 +91,32 @@ class Subscribers:
             del self._readers[run_id]
         return not left
 
-    async def leave(self, source: EventSource, patience_s: float | None, again: str = "") -> None:
-        """Remove a reader; after the last one, cancel the run after `patience_s`, or never if that is None."""
+    async def leave(self, source: EventSource, cancel_after_s: float | None, repeat_key: str = "") -> None:
+        """Remove a reader; after the last one, cancel the run after `cancel_after_s`, or never if that is None."""
         run_id = source.run_id
         if not self.count_out(run_id):
             return
-        if patience_s == 0.0:
+        if cancel_after_s == 0.0:
             await source.cancel()
-        elif patience_s is not None:
-            if again:
-                self._waiting[again] = source
-            self._endings[run_id] = asyncio.create_task(self._end(source, patience_s, again), name=f"{run_id}-waits")
+        elif cancel_after_s is not None:
+            if repeat_key:
+                self._waiting[repeat_key] = source
+            self._cancellations[run_id] = asyncio.create_task(
+                self._cancel_later(source, cancel_after_s, repeat_key), name=f"{run_id}-waits"
+            )
 
     async def close(self) -> None:
-        """Stop waiting for readers; the runs are left to the caller."""
-        endings = list(self._endings.values())
-        self._endings.clear()
+        """Stop waiting for readers. Does not cancel the runs."""
+        tasks = list(self._cancellations.values())
+        self._cancellations.clear()
         self._waiting.clear()
-        for ending in endings:
-            ending.cancel()
-        if endings:
-            await asyncio.wait(endings)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
 
-    async def _end(self, source: EventSource, patience_s: float, again: str) -> None:
-        await self._clock.sleep(patience_s)
-        self._endings.pop(source.run_id, None)
-        self._waiting.pop(again, None)
+    async def _cancel_later(self, source: EventSource, cancel_after_s: float, repeat_key: str) -> None:
+        await self._clock.sleep(cancel_after_s)
+        self._cancellations.pop(source.run_id, None)
+        self._waiting.pop(repeat_key, None)
         await source.cancel()

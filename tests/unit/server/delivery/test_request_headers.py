@@ -39,14 +39,14 @@ def _exchange(body: bytes = b"{}", *, path: str = "/v1/chat/completions", **head
 def test_a_plain_request_wishes_for_nothing() -> None:
     """Its run ends with its connection, and its frames have no numbers."""
     wishes = read_options(_exchange(), STREAMED, SETTINGS)
-    assert (wishes.idempotency, wishes.position, wishes.patience_s, wishes.shows_ids) == (None, None, 0.0, False)
+    assert (wishes.idempotency, wishes.position, wishes.cancel_after_s, wishes.shows_ids) == (None, None, 0.0, False)
 
 
 def test_a_request_with_a_key_may_come_back() -> None:
     """Its run waits, its frames are numbered, and its place is read."""
     wishes = read_options(_exchange(idempotency_key="k", last_event_id="12"), STREAMED, SETTINGS)
     assert wishes.idempotency is not None
-    assert (wishes.idempotency.key, wishes.position, wishes.patience_s, wishes.shows_ids) == (
+    assert (wishes.idempotency.key, wishes.position, wishes.cancel_after_s, wishes.shows_ids) == (
         "k",
         Position(12),
         7.0,
@@ -74,7 +74,7 @@ def test_the_nearest_word_on_leaving_holds(
         server=ServerSection(on_disconnect=server), route=(Route(model="m*", upstream="u", on_disconnect=route),)
     )
     exchange = _exchange(**({"x_treadle_on_disconnect": header} if header else {}))
-    assert read_options(exchange, request_, settings).patience_s == patience_s
+    assert read_options(exchange, request_, settings).cancel_after_s == patience_s
 
 
 @pytest.mark.parametrize("server", ["cancel", "continue"])
