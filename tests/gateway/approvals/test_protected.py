@@ -72,7 +72,7 @@ def test_a_person_is_asked_once_about_a_protected_path(tmp_path: Path, name: str
         seen = asking.result()
         assert len(listed(gateway.origin)) == 1
         [run] = gateway.ask(gateway.runtime.store.list_runs())
-        assert gateway.ask(gateway.runtime.runs.prove(run)).is_same
+        assert gateway.ask(gateway.runtime.runs.verify_replay(run)).is_same
         written = (gateway.root / name).read_text()
     assert not seen.failed
     assert "call again with protected=true" in seen.text

@@ -27,13 +27,13 @@ import msgspec
 import uvloop
 from pathlib import Path
 from treadle.config import LocalSection, ServerSection, Settings, StoreSection, ToolsSection, Upstream
-import treadle.runtime.runtime as process
+import treadle.runtime.runtime as runtime_module
 from treadle.runtime import Parts, Runtime, SystemClock
 from treadle.server.server_process import serve
 
 # PostgreSQL counts leases by its own clock: a short one does not keep the next life waiting.
-options = runtime.runs_options
-runtime.runs_options = lambda settings: msgspec.structs.replace(options(settings), lease_s=4.0)
+options = runtime_module.runs_options
+runtime_module.runs_options = lambda settings: msgspec.structs.replace(options(settings), lease_s=4.0)
 
 class Later(SystemClock):
     # Each life begins a while later, so that the lease of the one before has ended and its question has not.
