@@ -122,7 +122,7 @@ def encode_case(name: str, told: list[RunEvent]) -> tuple[Case, bytes]:
     request = Request(protocol=name, model="m", surface=Surface(stream=True))
 
     def encode() -> bytes:
-        encoder = protocol.encoder(request, CountingIds(namespace="b"))
+        encoder = protocol.codec.encoder(request, CountingIds(namespace="b"))
         return b"".join(frame for event in told for frame in encoder.feed(event))
 
     written = encode()

@@ -7,6 +7,7 @@ python examples/card_editor/editor.py --live     with the models of your treadle
 import argparse
 import asyncio
 import json
+import os
 import socket
 import sys
 from pathlib import Path
@@ -100,7 +101,7 @@ async def answer(send: Any, status: int, body: bytes, kind: bytes = b"applicatio
 
 def settings_of(args: argparse.Namespace) -> Settings:
     """Return settings under which runs work on the card."""
-    settings = load_settings() if args.live else Settings(store=StoreSection(persistence="off"))
+    settings = load_settings(env=os.environ) if args.live else Settings(store=StoreSection(persistence="off"))
     return msgspec.structs.replace(settings, workspace=WorkspaceSection(enabled=True, default=NAME))
 
 
