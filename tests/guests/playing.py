@@ -22,7 +22,7 @@ from treadle.wasm.engine.wasmtime_engine import load_wasmtime
 from treadle.wasm.execution.conversation_runs import ConversationRuns
 from treadle.wasm.execution.process_workers import GuestWorker, GuestWorkers
 from treadle.wasm.execution.session_program import ProgramEnded
-from treadle.wasm.execution.thread_messages import Said
+from treadle.wasm.execution.thread_messages import GuestOutput
 from treadle.wasm.guest_pool import GuestModule, GuestPool
 from treadle.wasm.guest_service import Guests
 from unit.engine.fakes import FakeModel, FakeToolbox, ask_for, call, say
@@ -66,7 +66,7 @@ class Played(msgspec.Struct, frozen=True, kw_only=True):
     """How a guest ended, what it said, and what the journal has of its runs."""
 
     ended: ProgramEnded
-    said: list[Said]
+    said: list[GuestOutput]
     entries: list[Entry]
     statuses: list[str]
 
@@ -107,12 +107,12 @@ class Stage:
     ) -> Played:
         """Run one guest to its end."""
         wasm = bytes(load_wasmtime().wat2wasm(wat)) if isinstance(wat, str) else wat
-        said: list[Said] = []
+        said: list[GuestOutput] = []
         guests = self.guests(model or FakeModel(say("hello")), tools, loop_limits)
         module = GuestModule(
             name=name, path="", limits=limits, engine=mode, isolation=isolation, grants=grants, model="m", wasi=wasi
         )
-        ended = await guests.run(module, wasm=wasm, hear=said.append, stdin=stdin)
+        ended = await guests.run(module, wasm=wasm, on_output=said.append, stdin=stdin)
         entries = [entry for run_id in ended.run_ids for entry in await self.store.entries(run_id)]
         rows = [await self.store.find_run(run_id) for run_id in ended.run_ids]
         return Played(ended=ended, said=said, entries=entries, statuses=[row.status for row in rows if row])

@@ -29,7 +29,7 @@ async def main():
     settings = Settings(store=StoreSection(url=sys.argv[1]))
     async with Runtime(settings, model=model, parts=Parts(env={})) as runtime:
         guest = GuestModule(name="g", path=sys.argv[2], isolation=sys.argv[3], model="m")
-        await runtime.guests.run(guest, hear=lambda said: print(said.text, flush=True))
+        await runtime.guests.run(guest, on_output=lambda said: print(said.text, flush=True))
 
 asyncio.run(main())
 """

@@ -12,7 +12,7 @@ from treadle.core.tool_definitions import CallContext, Outcome
 from treadle.terminal.rendering.sanitize import clean
 from treadle.tools import ToolRegistry, ToolRunner
 from treadle.wasm.engine.compiler import Compiler
-from treadle.wasm.execution.thread_messages import Said
+from treadle.wasm.execution.thread_messages import GuestOutput
 from treadle.wasm.guest_pool import GuestModule, GuestPool
 from treadle.wasm.tool_modules import ToolGuest
 
@@ -54,7 +54,7 @@ async def _call(settings: "Settings", module: GuestModule, tool: str, arguments:
     from treadle.runtime.toolset import compiled_folder
 
     quarters = GuestPool(Compiler(compiled_folder(settings, os.environ)))
-    registry = ToolRegistry(ToolGuest(quarters, module, hear=_show).tools())
+    registry = ToolRegistry(ToolGuest(quarters, module, on_output=_show).tools())
     if registry.get(tool) is None:
         known = ", ".join(each.name for each in registry.tools())
         raise NotFound(f"{module.name} has no tool {tool!r}", param="tool", hint=f"there is {known}")
@@ -67,7 +67,7 @@ async def _call(settings: "Settings", module: GuestModule, tool: str, arguments:
         await quarters.close()
 
 
-def _show(said: Said) -> None:
+def _show(said: GuestOutput) -> None:
     from treadle.cli.commands.wasm_command import show
 
     show(said)

@@ -8,7 +8,7 @@ from treadle.wasm.engine.guest_limits import Stop
 from treadle.wasm.engine.wasi_grants import WasiGrant
 from treadle.wasm.execution.conversation_runs import Admit, Sender
 from treadle.wasm.execution.session_program import ProgramEnded
-from treadle.wasm.execution.thread_messages import LEVELS, Said
+from treadle.wasm.execution.thread_messages import LEVELS, GuestOutput
 from treadle.wasm.guest_pool import GuestModule
 from treadle.wasm.guest_service import Guests
 
@@ -82,13 +82,13 @@ async def run_guest(
 
     Raises: BadGuest, TooManyGuests, ConfigError.
     """
-    messages: list[Said] = []
+    messages: list[GuestOutput] = []
     sender = Sender(key_id=key_id, allowed=allowed, admit=admit)
-    ended = await guests.run(module, stdin=stdin, hear=messages.append, sender=sender)
+    ended = await guests.run(module, stdin=stdin, on_output=messages.append, sender=sender)
     return _view(module, ended, messages)
 
 
-def _view(module: GuestModule, ended: ProgramEnded, messages: Sequence[Said]) -> GuestRun:
+def _view(module: GuestModule, ended: ProgramEnded, messages: Sequence[GuestOutput]) -> GuestRun:
     return GuestRun(
         guest=module.name,
         status="completed" if ended.stop is None else "stopped",

@@ -32,7 +32,7 @@ from treadle.wasm.engine.guest_instance import GuestSandbox, HostFunction, Impor
 from treadle.wasm.engine.guest_limits import GuestStopped
 from treadle.wasm.engine.minimal_wasi import MODULES as WASI_MODULES
 from treadle.wasm.engine.minimal_wasi import Wasi
-from treadle.wasm.execution.thread_messages import LEVELS, Answered, Ask, Line, McpWishes, Said, Sent, Stream
+from treadle.wasm.execution.thread_messages import LEVELS, Answered, Ask, GuestOutput, Line, McpWishes, Sent, Stream
 from treadle.wasm.guest_function_call import TOOL_SIGNATURE, Arena, Caller
 
 log = logging.getLogger("treadle.wasm")
@@ -325,7 +325,7 @@ class CchatHost:
         if self._log_bytes > self._limits.log_bytes_max:
             self._control.end("quota", f"The guest logged more than {self._limits.log_bytes_max} bytes.")
             return
-        self._line.say(Said(stream=stream, text=text, level=level))
+        self._line.write_output(GuestOutput(stream=stream, text=text, level=level))
 
     def _time_now_ms(self, _rules: CchatRules) -> Reply:
         return time.time_ns() // 1_000_000

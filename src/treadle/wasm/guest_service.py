@@ -14,7 +14,7 @@ from treadle.wasm.engine.guest_instance import Control
 from treadle.wasm.execution.conversation_runs import ConversationRuns, GuestConversation, Sender
 from treadle.wasm.execution.process_workers import Assignment
 from treadle.wasm.execution.session_program import ProgramEnded, ProgramStart, run_program
-from treadle.wasm.execution.thread_messages import Hear, log_said
+from treadle.wasm.execution.thread_messages import OutputHandler, log_output
 from treadle.wasm.execution.thread_workers import ThreadLine, run_in_thread
 from treadle.wasm.execution.worker_process import Done, GuestJob
 from treadle.wasm.guest_pool import GuestModule, GuestPool, off_loop
@@ -61,7 +61,7 @@ class Guests:
         module: GuestModule,
         *,
         stdin: bytes = b"",
-        hear: Hear | None = None,
+        on_output: OutputHandler | None = None,
         wasm: bytes | None = None,
         sender: Sender | None = None,
     ) -> ProgramEnded:
@@ -76,7 +76,7 @@ class Guests:
             start = ProgramStart(model=module.model, stdin=stdin)
             conversation = GuestConversation(module.grants, sender)
             run = self._in_process if module.isolation == "process" else self._in_thread
-            work = run(module, compiled, start, conversation, hear or partial(log_said, module.name))
+            work = run(module, compiled, start, conversation, on_output or partial(log_output, module.name))
             ended = await self._traced(module, conversation, work)
         ended = msgspec.structs.replace(ended, run_ids=tuple(conversation.run_ids))
         self._record_end(module, ended)
@@ -92,10 +92,10 @@ class Guests:
         compiled: CompiledModule,
         start: ProgramStart,
         conversation: GuestConversation,
-        hear: Hear,
+        on_output: OutputHandler,
     ) -> ProgramEnded:
         control = Control(module.limits)
-        line = ThreadLine(asyncio.get_running_loop(), self._conversations, conversation, control, hear)
+        line = ThreadLine(asyncio.get_running_loop(), self._conversations, conversation, control, on_output)
         code = self._pool.compiler.load(compiled, module.spec)
         work = asyncio.ensure_future(
             run_in_thread(partial(run_program, code, module.spec, control, line, start), f"treadle-guest-{module.name}")
@@ -113,7 +113,7 @@ class Guests:
         compiled: CompiledModule,
         start: ProgramStart,
         conversation: GuestConversation,
-        hear: Hear,
+        on_output: OutputHandler,
     ) -> ProgramEnded:
         workers = self._pool.workers
         worker = await workers.take(compiled.digest)
@@ -121,7 +121,7 @@ class Guests:
             spec=module.spec, limits=module.limits, code_bytes=len(compiled.code), start=start, grant=module.wasi
         )
         try:
-            done: Done = await Assignment(worker, self._conversations, conversation, hear).run(job, compiled.code)
+            done: Done = await Assignment(worker, self._conversations, conversation, on_output).run(job, compiled.code)
         except BaseException:
             await worker.close()
             raise

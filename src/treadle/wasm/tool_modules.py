@@ -27,7 +27,7 @@ from treadle.wasm.engine.wasmtime_engine import THREAD_STACK_BYTES
 from treadle.wasm.execution.conversation_runs import GuestConversation
 from treadle.wasm.execution.process_workers import Assignment, outcome_of
 from treadle.wasm.execution.session_program import ProgramEnded
-from treadle.wasm.execution.thread_messages import Hear, Said, log_said
+from treadle.wasm.execution.thread_messages import GuestOutput, OutputHandler, log_output
 from treadle.wasm.execution.thread_workers import run_in_thread
 from treadle.wasm.execution.tool_call import ToolCall, describe, run_tool, tool_names
 from treadle.wasm.execution.worker_process import GuestJob
@@ -40,10 +40,10 @@ SCHEMA_BYTES_MAX = 1_048_576
 class ToolGuest:
     """One tool guest: its code, its tool specifications, and the execution of calls."""
 
-    def __init__(self, pool: GuestPool, module: GuestModule, *, hear: Hear | None = None) -> None:
+    def __init__(self, pool: GuestPool, module: GuestModule, *, on_output: OutputHandler | None = None) -> None:
         self._pool = pool
         self._module = module
-        self._hear = hear or partial(log_said, module.name)
+        self._on_output = on_output or partial(log_output, module.name)
         self._compiled: CompiledModule = pool.prepare(module)
         self._code: Any = pool.compiler.load(self._compiled, module.spec)
         self._at_once = asyncio.Semaphore(TOOLS_AT_ONCE)
@@ -106,14 +106,14 @@ class ToolGuest:
         finally:
             self._pool.meter.guest_ended("ok" if control.stop is None else control.stop.code, control.cpu_s)
 
-    def _thread_safe_output(self) -> Hear:
+    def _thread_safe_output(self) -> OutputHandler:
         """Return an output callback for the guest's thread that forwards to the event loop."""
         loop = asyncio.get_running_loop()
 
-        def forward(said: Said) -> None:
+        def forward(said: GuestOutput) -> None:
             # An abandoned guest may print after the loop is closed.
             with contextlib.suppress(RuntimeError):
-                loop.call_soon_threadsafe(self._hear, said)
+                loop.call_soon_threadsafe(self._on_output, said)
 
         return forward
 
@@ -129,7 +129,7 @@ class ToolGuest:
             grant=self._module.wasi,
         )
         try:
-            done = await Assignment(worker, None, GuestConversation(), self._hear).run(job, compiled.code)
+            done = await Assignment(worker, None, GuestConversation(), self._on_output).run(job, compiled.code)
         except BaseException:
             await worker.close()
             raise

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from treadle.config import Settings
     from treadle.terminal.conversation.interrupts import Interrupts
     from treadle.wasm.execution.session_program import ProgramEnded
-    from treadle.wasm.execution.thread_messages import Said
+    from treadle.wasm.execution.thread_messages import GuestOutput
     from treadle.wasm.guest_pool import GuestModule
 
 EPILOG = """\
@@ -112,9 +112,9 @@ async def _session(interrupts: "Interrupts", settings: "Settings", args: argpars
     interrupts.watch()
     async with Runtime(settings, parts=Parts(is_attended=False)) as runtime:
         module = _module(settings, args)
-        output: list[Said] = []
+        output: list[GuestOutput] = []
         on_output = output.append if args.json else show
-        ended = await runtime.guests.run(module, stdin=stdin, hear=on_output)
+        ended = await runtime.guests.run(module, stdin=stdin, on_output=on_output)
         await asyncio.sleep(0)
     return _report(module, ended, output, as_json=args.json)
 
@@ -150,7 +150,7 @@ def _module(settings: "Settings", args: argparse.Namespace) -> "GuestModule":
     )
 
 
-def show(output: "Said") -> None:
+def show(output: "GuestOutput") -> None:
     """Print what a guest prints, and its log on stderr."""
     from treadle.wasm.execution.thread_messages import LEVELS
 
@@ -162,7 +162,7 @@ def show(output: "Said") -> None:
         stream.flush()
 
 
-def _report(module: "GuestModule", ended: "ProgramEnded", output: "list[Said]", *, as_json: bool) -> int:
+def _report(module: "GuestModule", ended: "ProgramEnded", output: "list[GuestOutput]", *, as_json: bool) -> int:
     import msgspec
 
     if as_json:

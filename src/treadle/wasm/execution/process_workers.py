@@ -16,7 +16,7 @@ from treadle.wasm.engine.compiler import child_environment
 from treadle.wasm.engine.guest_limits import SandboxLimits, Stop
 from treadle.wasm.execution.conversation_runs import ConversationRuns, GuestConversation
 from treadle.wasm.execution.session_program import ProgramEnded
-from treadle.wasm.execution.thread_messages import Answered, Ask, Hear, Message, Said, Wanted
+from treadle.wasm.execution.thread_messages import Answered, Ask, GuestOutput, Message, OutputHandler, Wanted
 from treadle.wasm.execution.worker_process import FRAME_BYTES_MAX, Done, FromWorker, GuestJob, Halt, write_frame
 
 GRACE_S = 1.0
@@ -115,12 +115,16 @@ class Assignment:
     """One job on a worker: reads its frames, serves its sends, enforces its time limit."""
 
     def __init__(
-        self, worker: GuestWorker, conversations: ConversationRuns | None, conversation: GuestConversation, hear: Hear
+        self,
+        worker: GuestWorker,
+        conversations: ConversationRuns | None,
+        conversation: GuestConversation,
+        on_output: OutputHandler,
     ) -> None:
         self._worker = worker
         self._conversations = conversations
         self._conversation = conversation
-        self._hear = hear
+        self._on_output = on_output
         self._send: asyncio.Task[None] | None = None
         self._call: asyncio.Future[Answered] | None = None
 
@@ -147,8 +151,8 @@ class Assignment:
                 case Answered():
                     if self._call is not None and not self._call.done():
                         self._call.set_result(message)
-                case Said():
-                    self._hear(message)
+                case GuestOutput():
+                    self._on_output(message)
                 case Done():
                     return message
         await self._worker.kill()

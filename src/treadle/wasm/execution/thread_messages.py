@@ -100,7 +100,7 @@ class Sent(Message, frozen=True, kw_only=True, omit_defaults=True, tag="sent"):
     calls: int = 0
 
 
-class Said(Message, frozen=True, kw_only=True, omit_defaults=True, tag="said"):
+class GuestOutput(Message, frozen=True, kw_only=True, omit_defaults=True, tag="said"):
     """A line that the guest logged or printed."""
 
     stream: Stream
@@ -108,12 +108,12 @@ class Said(Message, frozen=True, kw_only=True, omit_defaults=True, tag="said"):
     level: int = 2
 
 
-def log_said(guest: str, said: Said) -> None:
+def log_output(guest: str, said: GuestOutput) -> None:
     """Write a guest's output to Treadle's log; the default when no other receiver is set."""
     log.log(_PYTHON_LEVELS[said.level], "guest says", extra={"guest": guest, "stream": said.stream, "text": said.text})
 
 
-Hear = Callable[[Said], None]
+OutputHandler = Callable[[GuestOutput], None]
 """Receives what a guest logs and prints."""
 
 
@@ -139,6 +139,6 @@ class Line(Protocol):
         """Cancel the current send, and wait until its end is recorded."""
         ...
 
-    def say(self, said: Said) -> None:
+    def write_output(self, said: GuestOutput) -> None:
         """Forward what the guest logs or prints."""
         ...

@@ -14,7 +14,7 @@ from treadle.wasm.engine.guest_instance import Control
 from treadle.wasm.engine.guest_limits import GuestStopped, Stop
 from treadle.wasm.engine.wasmtime_engine import THREAD_STACK_BYTES
 from treadle.wasm.execution.conversation_runs import ConversationRuns, GuestConversation
-from treadle.wasm.execution.thread_messages import Answered, Ask, Hear, Said, Sent, Wanted
+from treadle.wasm.execution.thread_messages import Answered, Ask, GuestOutput, OutputHandler, Sent, Wanted
 
 T = TypeVar("T")
 GIVE_UP_S = 10.0
@@ -70,12 +70,12 @@ class ThreadLine:
         conversations: ConversationRuns,
         conversation: GuestConversation,
         control: Control,
-        hear: Hear,
+        on_output: OutputHandler,
     ) -> None:
         self._loop = loop
         self._conversations = conversations
         self._control = control
-        self._hear = hear
+        self._on_output = on_output
         self._conversation = conversation
         self._is_ending = False
         self._inbox: queue.SimpleQueue[Wanted | Sent | None] = queue.SimpleQueue()
@@ -112,9 +112,9 @@ class ThreadLine:
         self._loop.call_soon_threadsafe(self._cancel)
         self._over.wait(GIVE_UP_S)
 
-    def say(self, said: Said) -> None:
+    def write_output(self, said: GuestOutput) -> None:
         """Forward what the guest logs or prints."""
-        self._loop.call_soon_threadsafe(self._hear, said)
+        self._loop.call_soon_threadsafe(self._on_output, said)
 
     def _start_send(self, ask: Ask) -> None:
         self._task = self._loop.create_task(self._serve(ask), name="treadle-guest-send")

@@ -13,7 +13,7 @@ from treadle.wasm.engine.minimal_wasi import MODULES as WASI_MODULES
 from treadle.wasm.engine.minimal_wasi import Wasi
 from treadle.wasm.engine.wasi_grants import WasiAccess, WasiGrant
 from treadle.wasm.engine.wasmtime_engine import EngineSpec
-from treadle.wasm.execution.thread_messages import Hear, Said, Stream
+from treadle.wasm.execution.thread_messages import GuestOutput, OutputHandler, Stream
 from treadle.wasm.guest_function_call import TOOL_SIGNATURE, Caller
 
 if TYPE_CHECKING:
@@ -35,13 +35,18 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_tool(
-    code: Any, spec: EngineSpec, control: Control, call: ToolCall, hear: Hear, grant: WasiGrant | None = None
+    code: Any,
+    spec: EngineSpec,
+    control: Control,
+    call: ToolCall,
+    on_output: OutputHandler,
+    grant: WasiGrant | None = None,
 ) -> Outcome:
     """Run a tool in a fresh instance; a stopped guest gives a failed outcome.
 
     A grant requires a separate process.
     """
-    output = _Output(control, hear)
+    output = _Output(control, on_output)
     access = None if grant is None else WasiAccess(grant, output.print)
     run = _run_component if _is_component(code) else _run_core
     try:
@@ -142,9 +147,9 @@ def _run_component(
 class _Output:
     """Forwards a tool guest's output, up to its limit."""
 
-    def __init__(self, control: Control, hear: Hear) -> None:
+    def __init__(self, control: Control, on_output: OutputHandler) -> None:
         self._control = control
-        self._hear = hear
+        self._on_output = on_output
         self._bytes = 0
 
     def print(self, fd: int, data: bytes) -> None:
@@ -162,7 +167,7 @@ class _Output:
         if self._bytes > self._control.limits.log_bytes_max:
             self._control.end("quota", f"The guest logged more than {self._control.limits.log_bytes_max} bytes.")
             return
-        self._hear(Said(stream=stream, text=text, level=level))
+        self._on_output(GuestOutput(stream=stream, text=text, level=level))
 
 
 def _stopped(stop: Stop) -> Outcome:

@@ -21,7 +21,7 @@ from treadle.wasm.engine.guest_limits import GuestStopped, SandboxLimits, Stop
 from treadle.wasm.engine.wasi_grants import WasiGrant
 from treadle.wasm.engine.wasmtime_engine import THREAD_STACK_BYTES, EngineSpec
 from treadle.wasm.execution.session_program import ProgramEnded, ProgramStart, run_program
-from treadle.wasm.execution.thread_messages import Answered, Ask, Message, Said, Sent, Wanted
+from treadle.wasm.execution.thread_messages import Answered, Ask, GuestOutput, Message, Sent, Wanted
 from treadle.wasm.execution.tool_call import ToolCall, run_tool
 
 ADDRESS_BYTES_MAX = 8_589_934_592
@@ -52,7 +52,7 @@ class Done(Message, frozen=True, kw_only=True, omit_defaults=True, tag="done"):
 
 
 ToWorker = GuestJob | Wanted | Sent | Halt
-FromWorker = Ask | Answered | Said | Done
+FromWorker = Ask | Answered | GuestOutput | Done
 _reader: msgspec.json.Decoder[ToWorker] = msgspec.json.Decoder(ToWorker)
 
 
@@ -103,7 +103,7 @@ class Pipe:
     def give_up(self) -> None:
         """Do nothing: the host ends the send when it receives `Done`."""
 
-    def say(self, said: Said) -> None:
+    def write_output(self, said: GuestOutput) -> None:
         """Forward what the guest logs or prints."""
         self.send(said)
 
@@ -113,7 +113,7 @@ def _run_job(job: GuestJob, code: bytes, pipe: Pipe, control: Control) -> None:
     if job.start is not None:
         pipe.send(Done(ended=run_program(module, job.spec, control, pipe, job.start, job.grant)))
     elif job.call is not None:
-        outcome = run_tool(module, job.spec, control, job.call, pipe.say, job.grant)
+        outcome = run_tool(module, job.spec, control, job.call, pipe.write_output, job.grant)
         pipe.send(Done(outcome=outcome, ended=ProgramEnded(stop=control.stop, cpu_s=control.cpu_s)))
 
 
