@@ -64,6 +64,8 @@ check: $(STAMP) ## format, lint, types, imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
 	@$(BIN)/pyright
+	@# Tests and examples are not typed; that what they name and call exists is checked.
+	@$(BIN)/pyright -p tests/pyrightconfig.json
 	@$(BIN)/lint-imports --no-cache
 
 check-deploy: $(STAMP) ## the files of deploy/, with linters for containers and Kubernetes (installs them once)

@@ -42,7 +42,7 @@ class Redis:
     def start(self) -> None:
         """Start it and wait until it answers."""
         options = ["--port", "0", "--unixsocket", str(self.socket), "--save", "", "--dir", str(self._folder)]
-        self._process = subprocess.Popen([SERVER, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self._process = subprocess.Popen([SERVER, *options], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)  # pyright: ignore[reportCallIssue]
         assert self._process.stdout is not None
         for line in self._process.stdout:
             if b"ready to accept connections" in line or b"server is now ready" in line.lower():

@@ -225,7 +225,7 @@ async def test_all_writes_of_many_runs_fail_at_their_deadline(proxy: Proxy, hast
                 each.renew(),
             )
         ]
-        outcomes = await asyncio.gather(*writes, return_exceptions=True)
+        outcomes = await asyncio.gather(*writes, return_exceptions=True)  # pyright: ignore[reportCallIssue]
         took_s = time.monotonic() - began
         proxy.go_on()
     assert {each.info.code for each in outcomes if isinstance(each, StoreError)} == {"store_unavailable"}

@@ -108,7 +108,7 @@ def run(
     """Run a program to its end, keep what it writes, and return that."""
     source = {"stdin": subprocess.PIPE} if input is not None else {}
     pipe = subprocess.PIPE
-    with Popen(command, stdout=pipe, stderr=pipe, text=True, **(source | more)) as process:
+    with Popen(command, stdout=pipe, stderr=pipe, text=True, **(source | more)) as process:  # pyright: ignore[reportCallIssue]
         try:
             out, err = process.communicate(input, timeout=timeout)
         except BaseException:

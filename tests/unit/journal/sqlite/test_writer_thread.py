@@ -239,7 +239,7 @@ async def test_submitting_waits_while_too_many_are_queued(writer: WriterThread) 
     await asyncio.sleep(0)
     assert writer.queued == QUEUED_JOBS_MAX
     gate.open()
-    await asyncio.wait_for(asyncio.gather(*tasks), WAIT_S)
+    await asyncio.wait_for(asyncio.gather(*tasks), WAIT_S)  # pyright: ignore[reportCallIssue]
     assert reached == QUEUED_JOBS_MAX + 99
     assert writer.queued == 0
 

@@ -30,7 +30,7 @@ def test_a_repeated_delta_is_written_as_a_whole_event_would_be(shape: str, text:
     kind, fields = SHAPES[shape]
 
     def delta(number: int, text: str) -> StreamEvent:
-        return kind(type="response.x.delta", sequence_number=number, **PLACE, **fields, delta=text)
+        return kind(type="response.x.delta", sequence_number=number, **PLACE, **fields, delta=text)  # pyright: ignore[reportCallIssue]
 
     out = EventOutput(streams=True, extended=False)
     refrain = Refrain(delta(0, ""))
