@@ -22,7 +22,7 @@ BOUNDS = {
     "folders with fewer than three modules": 0,
     "modules under 60 lines": 74,
     "repeated names of public classes": 15,
-    "lines of source": 113_080,
+    "lines of source": 113_090,
 }
 
 
