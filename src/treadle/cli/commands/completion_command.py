@@ -48,7 +48,7 @@ complete -o bashdefault -o default -F _treadle treadle
 def describe(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.epilog = EPILOG
-    parser.add_argument("shell", choices=SHELLS, help="the shell that shall complete")
+    parser.add_argument("shell", choices=SHELLS, help="the shell to write completions for")
 
 
 def run(args: argparse.Namespace) -> int:
